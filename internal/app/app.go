@@ -1,0 +1,156 @@
+// Package app is the command line: it reads flags and configuration, connects, calls the packages that do
+// the work, and prints what came of it. Nothing else knows all the parts.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
+)
+
+// Exit codes, as documented in the README.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2 // wrong usage, configuration or definitions
+	exitSchema      = 3
+	exitUnreachable = 4
+	exitFindings    = 5
+)
+
+// errFindings ends a check that found something; the findings themselves are its output.
+var errFindings = errors.New("findings")
+
+// Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
+// what it is in the middle of; a second one ends the process.
+func Main(args, environ []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The first signal restores the default, so that the second one kills.
+	context.AfterFunc(ctx, stop)
+
+	a := &app{environ: environ, stdout: stdout, stderr: stderr}
+	root := a.command()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return a.exit(root.ExecuteContext(ctx))
+}
+
+// app is what all commands share.
+type app struct {
+	environ        []string
+	stdout, stderr io.Writer
+
+	configPath  string
+	databaseURL string
+	json        bool
+	// began tells that a command has started: errors before are about usage.
+	began bool
+}
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sexton",
+		Short: "Deletes what a deleted row leaves behind, in small steps, next to Postgres",
+		Long: `Sexton pays off deletion work in small, bounded steps. The application deletes one row; a trigger
+records the debt in the same transaction; Sexton deletes or changes the rows that referred to it.`,
+		Example: `  export DATABASE_URL=postgres://localhost/app
+  sexton migrate up                                 # Sexton's own tables
+  sexton triggers install                           # one trigger per parent in loose_foreign_keys.yml
+  sexton job run loose_foreign_keys_cleanup         # one pass`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
+	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
+	root.AddCommand(a.jobCommand(), a.migrateCommand(), a.triggersCommand(), a.statusCommand(), a.configCommand(), a.versionCommand())
+	return root
+}
+
+// group is a command that only holds others: without one of them it is wrong usage.
+func group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Args: func(cmd *cobra.Command, args []string) error {
+			names := make([]string, len(commands))
+			for i, c := range commands {
+				names[i] = c.Name()
+			}
+			if len(args) == 0 {
+				return fmt.Errorf("%s needs one of %q", cmd.CommandPath(), names)
+			}
+			return fmt.Errorf("%s knows no %q, only %q", cmd.CommandPath(), args[0], names)
+		},
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// run marks the line between wrong usage and a command that failed.
+func (a *app) run(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		return do(cmd, args)
+	}
+}
+
+// reports gives a command the flag of those that report.
+func (a *app) reports(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON document on standard output")
+	return cmd
+}
+
+// exit prints what went wrong and picks the exit code.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, errFindings) {
+		return exitFindings
+	}
+	var problems problem.List
+	var schema *migrate.SchemaError
+	var placement *migrate.PlacementError
+	var unreachable *database.UnreachableError
+	code := exitFailure
+	switch {
+	case errors.As(err, &problems):
+		for _, p := range problems {
+			_, _ = fmt.Fprintln(a.stderr, "sexton:", p)
+		}
+		return exitUsage
+	case !a.began:
+		_, _ = fmt.Fprintf(a.stderr, "sexton: %v\nRun \"sexton --help\" or \"sexton COMMAND --help\" for what it takes.\n", err)
+		return exitUsage
+	case errors.As(err, &schema), errors.As(err, &placement):
+		code = exitSchema
+	case errors.As(err, &unreachable):
+		code = exitUnreachable
+	case errors.Is(err, context.Canceled):
+		err = errors.New("interrupted")
+	}
+	_, _ = fmt.Fprintln(a.stderr, "sexton:", err)
+	return code
+}
+
+func (a *app) loadConfig() (*config.Config, error) {
+	return config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
+}
+
+func (a *app) logger(c *config.Config) *slog.Logger { return newLogger(a.stderr, c.Log) }

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	return group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
+		a.configCheckCommand(), a.configShowCommand())
+}
+
+// checkedConfig is what `sexton config check --json` prints.
+type checkedConfig struct {
+	Databases   int `json:"databases"`
+	Definitions int `json:"definitions"`
+}
+
+func (a *app) configCheckCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:     "check",
+		Short:   "Validate configuration and definitions; exits 2 and lists everything that is wrong",
+		Example: "  sexton config check --config sexton.yaml",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(*cobra.Command, []string) error {
+			c, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			defs, err := loadDefinitions(c)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)})
+			}
+			a.printf("ok: %d database(s), %d definition(s)\n", len(c.Databases), len(defs))
+			return nil
+		}),
+	})
+}
+
+func (a *app) configShowCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:     "show",
+		Short:   "Print the effective configuration, defaults included, secrets hidden",
+		Example: "  sexton config show",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(*cobra.Command, []string) error {
+			c, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(c.Show())
+			}
+			_, err = fmt.Fprint(a.stdout, c.Show())
+			return err
+		}),
+	})
+}

@@ -1,0 +1,26 @@
+package app
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+
+	"sexton/internal/config"
+)
+
+// newLogger writes coloured lines on a terminal and JSON elsewhere, unless the configuration says which.
+func newLogger(w io.Writer, settings config.Log) *slog.Logger {
+	level := slog.LevelInfo
+	// The configuration was checked; its names are slog's.
+	_ = level.UnmarshalText([]byte(settings.Level))
+	file, isFile := w.(*os.File)
+	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
+		return slog.New(tint.NewHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal}))
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}

@@ -1,0 +1,147 @@
+package app
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/migrate"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	return group("migrate", "Install or remove Sexton's own tables", "  sexton migrate up\n  sexton migrate status",
+		a.migrateUpCommand(), a.migrateStatusCommand(), a.migrateDownCommand())
+}
+
+func (a *app) migrateUpCommand() *cobra.Command {
+	var grants bool
+	cmd := a.reports(&cobra.Command{
+		Use:   "up",
+		Short: "Install what is missing and bring it to this version",
+		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
+and from several machines at once. Application tables are not touched.`,
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants > grants.sql",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if grants {
+				return a.printGrants()
+			}
+			return a.migrateEach(cmd, func(all *connections, db migrate.Database) (migrate.Report, error) {
+				return migrate.Up(cmd.Context(), a.logger(all.config), db)
+			})
+		}),
+	})
+	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL with the grants for an application, a worker and a viewer role, and change nothing")
+	return cmd
+}
+
+func (a *app) migrateDownCommand() *cobra.Command {
+	var force bool
+	cmd := a.reports(&cobra.Command{
+		Use:   "down",
+		Short: "Remove everything that Sexton created, triggers included",
+		Long: `Removes what Sexton created and nothing else. It refuses while tombstones are pending, because the
+children they stand for would be forgotten.`,
+		Example: "  sexton migrate down",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.migrateEach(cmd, func(all *connections, db migrate.Database) (migrate.Report, error) {
+				return migrate.Down(cmd.Context(), a.logger(all.config), db, force)
+			})
+		}),
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending, and leave the children as orphans")
+	return cmd
+}
+
+// migrateEach runs one step in every database and prints what it did.
+func (a *app) migrateEach(cmd *cobra.Command, step func(*connections, migrate.Database) (migrate.Report, error)) error {
+	all, err := a.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	reports := []migrate.Report{}
+	for _, db := range all.schemas() {
+		report, err := step(all, db)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, report)
+	}
+	if a.json {
+		return a.printJSON(reports)
+	}
+	return a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tFROM\tTO")
+		for _, report := range reports {
+			for _, c := range report.Components {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", report.Database, c.Component, c.From, c.To)
+			}
+		}
+	})
+}
+
+// databaseStatus is one entry of `sexton migrate status --json`.
+type databaseStatus struct {
+	Database   string                    `json:"database"`
+	Components []migrate.ComponentStatus `json:"components"`
+}
+
+func (a *app) migrateStatusCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:     "status",
+		Short:   "Compare the schema versions with this binary's; exits 3 where they differ",
+		Example: "  sexton migrate status --json",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			all, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			statuses := []databaseStatus{}
+			for _, db := range all.schemas() {
+				components, err := migrate.Status(cmd.Context(), db)
+				if err != nil {
+					return err
+				}
+				statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
+			}
+			if err := a.printMigrateStatus(statuses); err != nil {
+				return err
+			}
+			return all.checkSchemas(cmd.Context())
+		}),
+	})
+}
+
+func (a *app) printMigrateStatus(statuses []databaseStatus) error {
+	if a.json {
+		return a.printJSON(statuses)
+	}
+	return a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
+		for _, status := range statuses {
+			for _, c := range status.Components {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", status.Database, c.Component, c.Current, c.Latest, len(c.Pending))
+			}
+		}
+	})
+}
+
+// printGrants needs no connection: the statements are the same for every server.
+func (a *app) printGrants() error {
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	for _, settings := range c.Databases {
+		a.printf("-- database %s\n%s", settings.Name, migrate.Grants(migrate.Database{
+			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
+			Jobs: settings.Name == c.Jobs.Database, LooseForeignKeys: c.LooseForeignKeys.Enabled,
+		}))
+	}
+	return nil
+}

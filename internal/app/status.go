@@ -1,0 +1,232 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/dbsqlc"
+	riverjobs "sexton/river_jobs"
+)
+
+// statusDocument is what `sexton status --json` prints.
+type statusDocument struct {
+	DeletionTables []deletionTable `json:"deletion_tables"`
+	Leases         []heldLease     `json:"leases"`
+	Jobs           []jobState      `json:"jobs"`
+}
+
+// deletionTable is the backlog of one table in which deletion work waits.
+type deletionTable struct {
+	Table    string `json:"table"`
+	Database string `json:"database"`
+	// Pending stops counting at the cap; Capped tells that there are more.
+	Pending          int64   `json:"pending"`
+	Capped           bool    `json:"capped"`
+	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
+	Deferred         int64   `json:"deferred"`
+	// Confirming counts rows that wait for their second look; there is none in this version.
+	Confirming int64 `json:"confirming"`
+}
+
+type heldLease struct {
+	Key        string    `json:"key"`
+	Holder     string    `json:"holder"`
+	Token      int64     `json:"token"`
+	AcquiredAt time.Time `json:"acquired_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+}
+
+type jobState struct {
+	Kind        string     `json:"kind"`
+	Queue       string     `json:"queue"`
+	Database    string     `json:"database"`
+	Schedule    string     `json:"schedule"`
+	Paused      bool       `json:"paused"`
+	LastRun     *time.Time `json:"last_run"`
+	LastOutcome *string    `json:"last_outcome"`
+	LastError   *string    `json:"last_error"`
+	// WaitingFor says why nothing happens although something is pending; null where nothing stands in the way.
+	WaitingFor *string `json:"waiting_for"`
+
+	job riverjobs.Job
+}
+
+// pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
+const pendingCap = 10_000
+
+func (a *app) statusCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:     "status",
+		Short:   "Show backlog, leases, last runs and why something waits",
+		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			all, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			if err := all.checkSchemas(cmd.Context()); err != nil {
+				return err
+			}
+			document, err := readStatus(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(document)
+			}
+			return a.printStatus(document)
+		}),
+	})
+}
+
+func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
+	document := statusDocument{DeletionTables: []deletionTable{}, Leases: []heldLease{}, Jobs: []jobState{}}
+	if all.config.LooseForeignKeys.Enabled {
+		for _, db := range all.databases {
+			parents, err := db.Queries().TombstoneParents(ctx)
+			if err != nil {
+				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+			}
+			backlog, err := db.Queries().TombstoneBacklog(ctx, dbsqlc.TombstoneBacklogParams{Cap: pendingCap + 1, Parents: parents})
+			if err != nil {
+				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+			}
+			document.DeletionTables = append(document.DeletionTables, deletionTable{
+				Table: "loose_foreign_keys_deleted_records", Database: db.Name,
+				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
+				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
+			})
+		}
+	}
+	leases, err := all.jobs().Queries().LeasesHeld(ctx)
+	if err != nil {
+		return document, fmt.Errorf("read leases: %w", err)
+	}
+	for _, l := range leases {
+		document.Leases = append(document.Leases, heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt})
+	}
+	if document.Jobs, err = jobStates(ctx, all); err != nil {
+		return document, err
+	}
+	for i := range document.Jobs {
+		document.Jobs[i].explain(document)
+	}
+	return document, nil
+}
+
+// jobStates reads schedule, pause and last run of every job and database.
+func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
+	jobs := riverjobs.Jobs(all.config)
+	kinds := make([]string, len(jobs))
+	for i, job := range jobs {
+		kinds[i] = job.Kind
+	}
+	runs, err := all.jobs().Queries().RunsLast(ctx, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("read last runs: %w", err)
+	}
+	states := []jobState{}
+	for _, job := range jobs {
+		paused, err := pausedQueue(ctx, all, job.Queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, db := range all.databases {
+			state := jobState{Kind: job.Kind, Queue: job.Queue, Database: db.Name, Schedule: job.Schedule, Paused: paused != "", job: job}
+			if paused != "" {
+				state.WaitingFor = &paused
+			}
+			for _, run := range runs {
+				if run.Kind == job.Kind && run.Database == db.Name {
+					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, run.Error
+				}
+			}
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}
+
+// explain fills WaitingFor from what else the document knows.
+func (s *jobState) explain(document statusDocument) {
+	if s.WaitingFor != nil {
+		return
+	}
+	for _, l := range document.Leases {
+		if l.Key == s.job.LeaseKey(s.Database) {
+			reason := fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
+			s.WaitingFor = &reason
+			return
+		}
+	}
+	for _, t := range document.DeletionTables {
+		if t.Database == s.Database && t.Deferred > 0 && t.Deferred == t.Pending {
+			reason := fmt.Sprintf("all %d tombstones failed before and are put off", t.Deferred)
+			s.WaitingFor = &reason
+		}
+	}
+}
+
+// pausedQueue says since when a queue is paused, or "" where it is not.
+func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
+	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
+	if err != nil {
+		return "", fmt.Errorf("make queue client: %w", err)
+	}
+	state, err := client.QueueGet(ctx, queue)
+	switch {
+	case errors.Is(err, river.ErrNotFound):
+		return "", nil // no worker has served it yet
+	case err != nil:
+		return "", fmt.Errorf("read queue %s: %w", queue, err)
+	case state.PausedAt == nil:
+		return "", nil
+	}
+	return "paused since " + state.PausedAt.UTC().Format(time.RFC3339), nil
+}
+
+func (a *app) printStatus(document statusDocument) error {
+	return a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF")
+		for _, t := range document.DeletionTables {
+			more := ""
+			if t.Capped {
+				more = "+"
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%d%s\t%s\t%d\n", t.Table, t.Database, t.Pending, more,
+				time.Duration(t.OldestAgeSeconds*float64(time.Second)).Round(time.Second), t.Deferred)
+		}
+		_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")
+		for _, l := range document.Leases {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", l.Key, l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
+		}
+		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
+		for _, j := range document.Jobs {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Kind, j.Database, j.Schedule, age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
+		}
+	})
+}
+
+// age is how long ago something was, for people.
+func age(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return time.Since(*at).Round(time.Second).String() + " ago"
+}
+
+func text(s *string) string {
+	if s == nil || *s == "" {
+		return "-"
+	}
+	return *s
+}

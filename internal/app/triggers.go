@@ -1,0 +1,186 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/database"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+func (a *app) triggersCommand() *cobra.Command {
+	return group("triggers", "Install, compare or remove the triggers on tracked tables", "  sexton triggers install\n  sexton triggers status --json",
+		a.triggersInstallCommand(), a.triggersStatusCommand(), a.triggersUninstallCommand())
+}
+
+// triggerReport is one entry of `sexton triggers install --json` and `uninstall --json`.
+type triggerReport struct {
+	Database string `json:"database"`
+	triggers.Report
+}
+
+func (a *app) triggersInstallCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "install",
+		Short: "Install what the definitions need",
+		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
+whose triggers are as they should be is not locked. It may be run again at any time.`,
+		Example: "  sexton triggers install",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			reports := []triggerReport{}
+			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+				report, err := triggers.Install(cmd.Context(), conn, cfg, parents)
+				if err != nil {
+					return err
+				}
+				reports = append(reports, triggerReport{Database: db.Name, Report: report})
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return a.printTriggerReports(reports)
+		}),
+	})
+}
+
+func (a *app) triggersUninstallCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:     "uninstall",
+		Short:   "Remove all of Sexton's triggers and their functions",
+		Long:    "Removes every trigger that belongs to this installation. Deletions are not recorded from then on; tombstones stay.",
+		Example: "  sexton triggers uninstall",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			all, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			reports := []triggerReport{}
+			for _, db := range all.databases {
+				cfg, _ := riverjobs.Tracking(all.config, db, nil)
+				err := onConnection(cmd, db, func(conn *pgx.Conn) error {
+					report, err := triggers.Uninstall(cmd.Context(), conn, cfg)
+					reports = append(reports, triggerReport{Database: db.Name, Report: report})
+					return err
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return a.printTriggerReports(reports)
+		}),
+	})
+}
+
+// databaseFindings is one entry of `sexton triggers status --json`.
+type databaseFindings struct {
+	Database string             `json:"database"`
+	Findings []triggers.Finding `json:"findings"`
+}
+
+func (a *app) triggersStatusCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "status",
+		Short: "Compare the database with the definitions; exits 5 on drift",
+		Long: `Reports triggers that are missing, surplus, altered or disabled. "plain" is no drift: the trigger works,
+but not under session_replication_role = replica, because the table has another owner.`,
+		Example: "  sexton triggers status",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			all := []databaseFindings{}
+			drift := false
+			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+				findings, err := triggers.Status(cmd.Context(), conn, cfg, parents)
+				if err != nil {
+					return err
+				}
+				drift = drift || slices.ContainsFunc(findings, triggers.Finding.Drift)
+				all = append(all, databaseFindings{Database: db.Name, Findings: findings})
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := a.printFindings(all); err != nil {
+				return err
+			}
+			if drift {
+				return errFindings
+			}
+			return nil
+		}),
+	})
+}
+
+// withTracked calls do for every database with what its definitions need.
+func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
+	ctx := cmd.Context()
+	all, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	if err := all.checkSchemas(ctx); err != nil {
+		return err
+	}
+	for _, db := range all.databases {
+		parents, err := a.parents(ctx, all.config, db.Pool, db.Names)
+		if err != nil {
+			return err
+		}
+		cfg, tracked := riverjobs.Tracking(all.config, db, parents)
+		if err := onConnection(cmd, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func onConnection(cmd *cobra.Command, db database.Database, do func(*pgx.Conn) error) error {
+	conn, err := db.Pool.Acquire(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	return do(conn.Conn())
+}
+
+func (a *app) printTriggerReports(reports []triggerReport) error {
+	if a.json {
+		return a.printJSON(reports)
+	}
+	for _, report := range reports {
+		for _, change := range report.Triggers {
+			a.printf("%s: %s %s on %s\n", report.Database, change.Action, change.Trigger, change.Table)
+		}
+		for _, finding := range report.Surplus {
+			a.printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)
+		}
+		a.printf("%s: %d triggers changed, %d as they should be\n", report.Database, len(report.Triggers), report.Unchanged)
+	}
+	return nil
+}
+
+func (a *app) printFindings(all []databaseFindings) error {
+	if a.json {
+		return a.printJSON(all)
+	}
+	return a.table(func(w io.Writer) {
+		for _, one := range all {
+			if len(one.Findings) == 0 {
+				_, _ = fmt.Fprintf(w, "%s: all triggers are as the definitions need them\n", one.Database)
+			}
+			for _, f := range one.Findings {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix)
+			}
+		}
+	})
+}

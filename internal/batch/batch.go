@@ -1,0 +1,149 @@
+// Package batch runs small write transactions under a lease, each in one round trip.
+//
+// Every transaction begins with begin_batch, which sets its timeouts and planner settings for the length
+// of the transaction alone (nothing leaks through a transaction pooler) and compares the fencing token.
+// The whole transaction is sent as one pipeline: when a statement fails, those behind it and the COMMIT
+// are skipped by the server.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/lease"
+	"sexton/internal/pgschema"
+)
+
+// fenceRefused is the SQLSTATE of begin_batch for a token that is not the current one.
+const fenceRefused = "SX001"
+
+// Limits bound each statement of a transaction.
+type Limits struct {
+	StatementTimeout time.Duration
+	// LockTimeout bounds each wait for a lock.
+	LockTimeout time.Duration
+	// Durable makes COMMIT wait for the disk. It may be false where all that a transaction writes lives in
+	// one database: the log keeps the order, so a crash can lose the last batches but never the rows behind
+	// an earlier tombstone's removal.
+	Durable bool
+}
+
+// Statement is one statement of a transaction.
+type Statement struct {
+	SQL  string
+	Args []any
+	// Scan reads the rows, if the caller wants them.
+	Scan func(pgx.Rows) error
+}
+
+// Frame is the index of an error that no statement of the caller's caused.
+const Frame = -1
+
+// StatementError says which statement of a transaction failed. Nothing of that transaction remains.
+type StatementError struct {
+	// Index counts the caller's statements from 0. Frame is what comes before them; one more than the last
+	// is the COMMIT, where deferred constraints speak up.
+	Index int
+	Err   error
+}
+
+func (e *StatementError) Error() string { return fmt.Sprintf("statement %d: %v", e.Index, e.Err) }
+
+func (e *StatementError) Unwrap() error { return e.Err }
+
+// Session runs transactions on one connection under one lease. It is not safe for concurrent use.
+type Session struct {
+	Conn   *pgx.Conn
+	Names  pgschema.Names
+	Fence  *lease.Lease
+	Limits Limits
+}
+
+// Run executes the statements in one transaction and returns the rows that each affected. An error is a
+// *StatementError, or lease.ErrLost where the fence refused.
+func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, error) {
+	pipeline := &pgx.Batch{}
+	pipeline.Queue("BEGIN")
+	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
+		s.Fence.Key(), s.Fence.Token(), s.Limits.StatementTimeout.Milliseconds(), s.Limits.LockTimeout.Milliseconds(), s.Limits.Durable)
+	for _, statement := range statements {
+		pipeline.Queue(statement.SQL, statement.Args...)
+	}
+	pipeline.Queue("COMMIT")
+
+	affected, err := s.read(ctx, pipeline, statements)
+	if err == nil {
+		return affected, nil
+	}
+	s.attribute(ctx, err, statements)
+	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
+		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
+			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
+		}
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == fenceRefused {
+		return nil, fmt.Errorf("%w: %w", lease.ErrLost, err)
+	}
+	return nil, err
+}
+
+// attribute finds the statement behind an error of the frame. Statements that are new to the connection are
+// prepared before anything is sent, and pgx reports a failure to do so as that of the first in line.
+func (s *Session) attribute(ctx context.Context, err error, statements []Statement) {
+	var failed *StatementError
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &failed) || failed.Index != Frame || !errors.As(err, &pgErr) || s.Conn.IsClosed() || s.Conn.PgConn().TxStatus() != 'I' {
+		return
+	}
+	for i, statement := range statements {
+		if _, err := s.Conn.PgConn().Prepare(ctx, "", statement.SQL, nil); err != nil {
+			failed.Index = i
+			return
+		}
+	}
+}
+
+// frame is the number of statements before the caller's: BEGIN and begin_batch.
+const frame = 2
+
+func (s *Session) read(ctx context.Context, pipeline *pgx.Batch, statements []Statement) (affected []int64, err error) {
+	results := s.Conn.SendBatch(ctx, pipeline)
+	defer func() {
+		if closeErr := results.Close(); closeErr != nil && err == nil {
+			affected, err = nil, &StatementError{Index: Frame, Err: closeErr}
+		}
+	}()
+	for range frame {
+		if _, err := results.Exec(); err != nil {
+			return nil, &StatementError{Index: Frame, Err: err}
+		}
+	}
+	affected = make([]int64, len(statements))
+	for i, statement := range statements {
+		rows, err := results.Query()
+		if err == nil {
+			if statement.Scan != nil {
+				err = statement.Scan(rows)
+			}
+			rows.Close()
+			// What the server said goes before what reading its rows made of it.
+			if rows.Err() != nil {
+				err = rows.Err()
+			}
+		}
+		if err != nil {
+			return nil, &StatementError{Index: i, Err: err}
+		}
+		affected[i] = rows.CommandTag().RowsAffected()
+	}
+	if _, err := results.Exec(); err != nil {
+		return nil, &StatementError{Index: len(statements), Err: err}
+	}
+	return affected, nil
+}

@@ -1,0 +1,196 @@
+// Package config reads Sexton's configuration: a YAML file, ${VARIABLES} in its texts, overrides from the
+// environment and from flags, in this rising order of precedence over the defaults.
+//
+// Every key can be set by an environment variable named SEXTON_ and its path in capitals, with two
+// underscores between levels: SEXTON_DATABASES__MAIN__PACE=turbo. Lists are written with commas; the lists
+// of mappings as in YAML, [{table: issues, columns: [author_id]}]. ${…} is not expanded in variables.
+//
+// A file that lists databases is the whole list: a variable or flag can change one of them but not add one,
+// so that a misspelt name is found. Without such a list the environment may make databases by giving their
+// urls (SEXTON_DATABASES__CI__URL; main comes first, the others in the order of their names), and where it
+// names none, --database-url or DATABASE_URL alone gives the database main. --database-url replaces the url
+// of the first database and drops its listen_url, which led to the server that was replaced.
+package config
+
+import (
+	"time"
+
+	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
+)
+
+// Config is the effective configuration. Load has checked it; nothing changes it afterwards.
+type Config struct {
+	// Databases are in the order of the file; there is at least one.
+	Databases        []Database       `yaml:"databases,keyed"`
+	Jobs             Jobs             `yaml:"jobs"`
+	LooseForeignKeys LooseForeignKeys `yaml:"loose_foreign_keys"`
+	GhostUsers       GhostUsers       `yaml:"ghost_users"`
+	PlaceholderUsers PlaceholderUsers `yaml:"placeholder_users"`
+	AdjournedGroups  AdjournedGroups  `yaml:"adjourned_groups"`
+	ExternalDiffs    ExternalDiffs    `yaml:"external_diffs"`
+	HTTP             HTTP             `yaml:"http"`
+	Log              Log              `yaml:"log"`
+
+	places yamlfile.Places
+}
+
+// Database is one database whose rows Sexton deletes.
+type Database struct {
+	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
+	Name string `yaml:"-,key"`
+	URL  URL    `yaml:"url,required"`
+	// ListenURL is a direct connection for LISTEN where URL goes through a transaction pooler; empty means URL.
+	ListenURL URL `yaml:"listen_url"`
+	// Schema is where tables live whose names have no schema of their own.
+	Schema string `yaml:"schema"`
+	// Tables are shell patterns of the child tables that live here, for when several databases have a table
+	// of one name; none means all.
+	Tables []string `yaml:"tables"`
+	Pace   Pace     `yaml:"pace"`
+	// Limits override the pace's own; see EffectiveLimits.
+	Limits Limits `yaml:"limits"`
+}
+
+// Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
+type Limits struct {
+	// Deletes and Updates are rows.
+	Deletes int `yaml:"deletes"`
+	Updates int `yaml:"updates"`
+	// Runtime is at most 50 s: a run has to end before its lease does.
+	Runtime time.Duration `yaml:"runtime"`
+}
+
+// Pace is how much work one run may do.
+type Pace string
+
+// The paces.
+const (
+	Normal Pace = "normal"
+	Turbo  Pace = "turbo"
+)
+
+// Choices lists the paces.
+func (Pace) Choices() []string { return []string{string(Normal), string(Turbo)} }
+
+// Refuse explains the pace that a later version brings.
+func (Pace) Refuse(value string) string {
+	if value == "adaptive" {
+		return "adaptive is not available in this version; use normal or turbo"
+	}
+	return ""
+}
+
+// Limits returns the limits that come with the pace.
+func (p Pace) Limits() Limits {
+	if p == Turbo {
+		return Limits{Deletes: 200_000, Updates: 150_000, Runtime: 45 * time.Second}
+	}
+	return Limits{Deletes: 100_000, Updates: 50_000, Runtime: 30 * time.Second}
+}
+
+// Jobs says where River's and Sexton's own tables are.
+type Jobs struct {
+	// Database is a name from Databases; the first one by default.
+	Database string `yaml:"database"`
+	// Schema is created by migrate up.
+	Schema string `yaml:"schema"`
+	// MaxWorkers bounds the jobs that one process works on at once.
+	MaxWorkers int `yaml:"max_workers"`
+}
+
+// LooseForeignKeys configures the clean-up of children whose parent is gone.
+type LooseForeignKeys struct {
+	Enabled  bool     `yaml:"enabled"`
+	Schedule Schedule `yaml:"schedule"`
+	// Definitions are paths of files, relative to the folder of the file that names them.
+	Definitions []string       `yaml:"definitions"`
+	Truncate    TruncatePolicy `yaml:"truncate"`
+	// LockTimeout and StatementTimeout bound every statement on application tables. Neither exceeds 5 s,
+	// because a lease ends 5 s after its holder stops.
+	LockTimeout      time.Duration `yaml:"lock_timeout"`
+	StatementTimeout time.Duration `yaml:"statement_timeout"`
+}
+
+// TruncatePolicy says what TRUNCATE of a tracked parent does.
+type TruncatePolicy string
+
+// The policies: refuse the statement, record every row as deleted, or let it through unrecorded.
+const (
+	TruncateReject  TruncatePolicy = "reject"
+	TruncateCapture TruncatePolicy = "capture"
+	TruncateIgnore  TruncatePolicy = "ignore"
+)
+
+// Choices lists the policies.
+func (TruncatePolicy) Choices() []string {
+	return []string{string(TruncateReject), string(TruncateCapture), string(TruncateIgnore)}
+}
+
+// HTTP configures the web page, the metrics and the health checks.
+type HTTP struct {
+	// Listen is host:port; empty disables the server.
+	Listen string `yaml:"listen"`
+	// User and Password are for basic auth, Token is a bearer token. Without either only loopback is allowed.
+	User     string `yaml:"user"`
+	Password Secret `yaml:"password"`
+	Token    Secret `yaml:"token"`
+}
+
+// Log configures what is logged and how.
+type Log struct {
+	Level  Level  `yaml:"level"`
+	Format Format `yaml:"format"`
+}
+
+// Level is the lowest level that is logged: debug, info, warn or error.
+type Level string
+
+// Choices lists the levels.
+func (Level) Choices() []string { return []string{"debug", "info", "warn", "error"} }
+
+// Format is the form of log lines.
+type Format string
+
+// The formats: Auto is coloured text on a terminal and JSON otherwise.
+const (
+	FormatAuto Format = "auto"
+	FormatText Format = "text"
+	FormatJSON Format = "json"
+)
+
+// Choices lists the formats.
+func (Format) Choices() []string {
+	return []string{string(FormatAuto), string(FormatText), string(FormatJSON)}
+}
+
+// Database returns the database of that name.
+func (c *Config) Database(name string) (Database, bool) {
+	for _, d := range c.Databases {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return Database{}, false
+}
+
+// Problem words a finding about a key, such as "databases.main.url", naming the place where its value was
+// written: file, line and column, or the variable or flag.
+func (c *Config) Problem(key, message, fix string) problem.Problem {
+	return c.places.Of(key).Problem(key, message, fix)
+}
+
+// EffectiveLimits returns the pace's limits with the database's own in their stead where it has any.
+func (d Database) EffectiveLimits() Limits {
+	limits := d.Pace.Limits()
+	if d.Limits.Deletes > 0 {
+		limits.Deletes = d.Limits.Deletes
+	}
+	if d.Limits.Updates > 0 {
+		limits.Updates = d.Limits.Updates
+	}
+	if d.Limits.Runtime > 0 {
+		limits.Runtime = d.Limits.Runtime
+	}
+	return limits
+}

@@ -1,0 +1,58 @@
+package config
+
+import "time"
+
+// DefaultDefinitions is the definitions file that is read where none is named.
+const DefaultDefinitions = "loose_foreign_keys.yml"
+
+// defaults is the configuration without any database.
+func defaults() Config {
+	return Config{
+		Jobs: Jobs{Schema: "sexton", MaxWorkers: 10},
+		LooseForeignKeys: LooseForeignKeys{
+			Enabled:          true,
+			Schedule:         "* * * * *",
+			Definitions:      []string{DefaultDefinitions},
+			Truncate:         TruncateReject,
+			LockTimeout:      time.Second,
+			StatementTimeout: 5 * time.Second,
+		},
+		GhostUsers: GhostUsers{
+			Schedule:   "*/2 * * * *",
+			Limit:      1000,
+			MaxRuntime: time.Minute,
+			RetryAfter: 30 * time.Minute,
+			Move: []MoveColumns{
+				{Table: "issues", Columns: []string{"author_id", "last_edited_by_id"}},
+				{Table: "user_achievements", Columns: []string{"awarded_by_user_id"}, Always: true},
+			},
+			Delete:  []TableColumns{{Table: "todos", Columns: []string{"user_id"}}},
+			Nullify: []TableColumns{{Table: "projects", Columns: []string{"creator_id"}}},
+		},
+		PlaceholderUsers: PlaceholderUsers{
+			Schedule:    "0 0 * * *",
+			MaxAttempts: 15,
+			RetryPeriod: 48 * time.Hour,
+			Spacing:     time.Second,
+			References: []TableColumns{
+				{Table: "notes", Columns: []string{"author_id"}},
+				{Table: "approvals", Columns: []string{"user_id"}},
+			},
+		},
+		AdjournedGroups: AdjournedGroups{Schedule: "0 2 * * *", BatchSize: 100, Spacing: 20 * time.Second},
+		ExternalDiffs: ExternalDiffs{
+			Schedule: "15 * * * *",
+			When:     "always",
+			Limit:    1000,
+			Bucket:   "file:///var/lib/sexton/diffs",
+		},
+		HTTP: HTTP{Listen: "127.0.0.1:8686"},
+		Log:  Log{Level: "info", Format: FormatAuto},
+	}
+}
+
+// SetDefaults fills a database before its keys are read.
+func (d *Database) SetDefaults() {
+	d.Schema = "public"
+	d.Pace = Normal
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
+)
+
+const prefix = "SEXTON_"
+
+// override lays the environment and --database-url over the file.
+func (l *loader) override(root *yamlfile.Node) {
+	names, readable := fileDatabases(root.Get("databases"))
+	if readable && len(names) == 0 {
+		names = l.addDatabases(root)
+	}
+	resolver := newResolver(names)
+	for _, variable := range slices.Sorted(maps.Keys(l.environ)) {
+		if !strings.HasPrefix(variable, prefix) || !resolver.concerned(variable) {
+			continue
+		}
+		if !readable && strings.HasPrefix(variable, prefix+"DATABASES") {
+			continue
+		}
+		leaf, ok := resolver.leaves[variable]
+		if !ok {
+			l.problems.Add(resolver.unknown(variable))
+			continue
+		}
+		value, found := yamlfile.FromVariable(variable, l.environ[variable], leaf.List)
+		l.problems.Add(found...)
+		root.Set(leaf.Path, value)
+	}
+	if l.options.DatabaseURL != "" && len(names) > 0 {
+		setURL(root, names[0], "--database-url", l.options.DatabaseURL)
+		root.Get("databases").Get(names[0]).Remove("listen_url")
+	}
+}
+
+// addDatabases puts the databases of the environment and the flag where the file lists none.
+func (l *loader) addDatabases(root *yamlfile.Node) []string {
+	names := l.ownDatabases()
+	for _, name := range names {
+		// Their keys follow with all other variables; this settles the order.
+		place := yamlfile.Place{Source: variableName([]string{"databases", name, "url"})}
+		root.Set([]string{"databases", name}, &yamlfile.Node{Kind: yamlfile.Mapping, Place: place})
+	}
+	if len(names) > 0 {
+		return names
+	}
+	source, url := "--database-url", l.options.DatabaseURL
+	if url == "" {
+		source, url = "DATABASE_URL", l.environ["DATABASE_URL"]
+	}
+	if url == "" {
+		return nil
+	}
+	setURL(root, "main", source, url)
+	return []string{"main"}
+}
+
+// fileDatabases returns the names in the file's list, and whether it is a list at all.
+func fileDatabases(listed *yamlfile.Node) (names []string, readable bool) {
+	if listed == nil || listed.Kind == yamlfile.Null {
+		return nil, true
+	}
+	for _, field := range listed.Fields {
+		names = append(names, field.Key)
+	}
+	return names, listed.Kind == yamlfile.Mapping
+}
+
+// ownDatabases are the databases whose url is a variable, main first.
+func (l *loader) ownDatabases() []string {
+	var names []string
+	for variable := range l.environ {
+		name, ok := strings.CutPrefix(variable, prefix+"DATABASES__")
+		if !ok {
+			continue
+		}
+		name, ok = strings.CutSuffix(name, "__URL")
+		if ok && databaseName().MatchString(strings.ToLower(name)) && name == strings.ToUpper(name) {
+			names = append(names, strings.ToLower(name))
+		}
+	}
+	slices.Sort(names)
+	if i := slices.Index(names, "main"); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, "main")
+	}
+	return names
+}
+
+func setURL(root *yamlfile.Node, name, source, url string) {
+	// Only a list can fail to be read.
+	value, _ := yamlfile.FromVariable(source, url, false)
+	root.Set([]string{"databases", name, "url"}, value)
+}
+
+// resolver knows the variable of every key.
+type resolver struct {
+	leaves   map[string]yamlfile.Leaf
+	sections []string
+	names    []string
+}
+
+func newResolver(names []string) resolver {
+	r := resolver{leaves: map[string]yamlfile.Leaf{}, names: names}
+	for _, leaf := range yamlfile.Leaves(Config{}) {
+		if section := strings.ToUpper(leaf.Path[0]); !slices.Contains(r.sections, section) {
+			r.sections = append(r.sections, section)
+		}
+		star := slices.Index(leaf.Path, "*")
+		if star < 0 {
+			r.leaves[variableName(leaf.Path)] = leaf
+			continue
+		}
+		for _, name := range names {
+			concrete := yamlfile.Leaf{Path: slices.Clone(leaf.Path), List: leaf.List}
+			concrete.Path[star] = name
+			r.leaves[variableName(concrete.Path)] = concrete
+		}
+	}
+	return r
+}
+
+func variableName(path []string) string {
+	return prefix + strings.ToUpper(strings.Join(path, "__"))
+}
+
+// concerned tells the variables that mean a key from SEXTON_CONFIG, SEXTON_PG_BIN and what others may set.
+func (r resolver) concerned(variable string) bool {
+	name := strings.ToUpper(strings.TrimPrefix(variable, prefix))
+	if strings.Contains(name, "__") {
+		return true
+	}
+	return slices.ContainsFunc(r.sections, func(section string) bool {
+		return name == section || strings.HasPrefix(name, section+"_")
+	})
+}
+
+func (r resolver) unknown(variable string) problem.Problem {
+	p := problem.Problem{Key: variable, Message: "the variable names no key of the configuration"}
+	known := slices.Sorted(maps.Keys(r.leaves))
+	var inside []string
+	for _, candidate := range known {
+		if strings.HasPrefix(candidate, strings.ToUpper(variable)+"__") {
+			inside = append(inside, candidate)
+		}
+	}
+	if rest, ok := strings.CutPrefix(variable, prefix+"DATABASES__"); ok && len(inside) == 0 {
+		if !slices.ContainsFunc(r.names, func(name string) bool {
+			return strings.HasPrefix(rest, strings.ToUpper(name)+"__")
+		}) {
+			return r.unknownDatabase(variable)
+		}
+	}
+	switch near := problem.Nearest(variable, known); {
+	case len(inside) > 0:
+		p.Message = "the variable names a section, not a key"
+		p.Fix = "its keys are " + strings.Join(inside, ", ")
+	case near != "":
+		p.Fix = "did you mean " + near + "?"
+	default:
+		p.Fix = "two underscores stand between the levels, as in SEXTON_LOG__LEVEL"
+	}
+	return p
+}
+
+func (r resolver) unknownDatabase(variable string) problem.Problem {
+	p := problem.Problem{Key: variable, Message: "the variable names a database that is not configured"}
+	if len(r.names) == 0 {
+		p.Fix = "set its URL as well, as in SEXTON_DATABASES__MAIN__URL"
+		return p
+	}
+	p.Fix = "the databases are " + strings.Join(r.names, ", ")
+	return p
+}

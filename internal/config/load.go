@@ -1,0 +1,184 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
+)
+
+// DefaultFile is the configuration file that is read where none is named and it exists.
+const DefaultFile = "sexton.yaml"
+
+// Options are what the command line and the process give to the configuration.
+type Options struct {
+	// Path is --config; empty means SEXTON_CONFIG, then DefaultFile if it exists, then no file.
+	Path string
+	// DatabaseURL is --database-url.
+	DatabaseURL string
+	// Environ is the environment in os.Environ's form.
+	Environ []string
+	// Dir is the folder that relative paths start from; empty means the working directory. Paths in the
+	// file start from the file's own folder.
+	Dir string
+}
+
+// Load reads, merges and checks the configuration without connecting anywhere. The error is a problem.List
+// with everything that is wrong.
+func Load(o Options) (*Config, error) {
+	l := loader{options: o, environ: variables(o.Environ)}
+	c := l.load()
+	if err := l.problems.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func variables(environ []string) map[string]string {
+	out := make(map[string]string, len(environ))
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+type loader struct {
+	options  Options
+	environ  map[string]string
+	problems problem.List
+}
+
+func (l *loader) load() *Config {
+	path, root := l.readFile()
+	if root == nil {
+		return nil
+	}
+	l.override(root)
+	l.problems.Add(root.Expand(func(name string) (string, bool) {
+		value, ok := l.environ[name]
+		return value, ok
+	})...)
+
+	c := defaults()
+	var found problem.List
+	c.places, found = yamlfile.Decode(root, "", &c)
+	l.problems.Add(found...)
+	c.resolvePaths(l.options.Dir, filepath.Dir(path))
+	v := validator{config: &c, broken: broken(l.problems)}
+	v.validate()
+	l.problems.Add(v.problems...)
+	if len(c.Databases) == 0 && !l.aboutDatabases() {
+		l.problems.Add(noDatabase(path))
+	}
+	return &c
+}
+
+// aboutDatabases tells whether something has been said already that explains why there is no database.
+func (l *loader) aboutDatabases() bool {
+	return slices.ContainsFunc(l.problems, func(p problem.Problem) bool {
+		return strings.HasPrefix(p.Key, "databases") || strings.HasPrefix(p.Key, prefix+"DATABASES")
+	})
+}
+
+func noDatabase(path string) problem.Problem {
+	p := problem.Problem{
+		Position: problem.Position{File: path},
+		Message:  "no database is configured",
+		Fix: `give its URL as DATABASE_URL or --database-url, or write into ` + DefaultFile +
+			`: databases: {main: {url: "postgres://user:password@host:5432/database"}}`,
+	}
+	if path != "" {
+		p.Key = "databases"
+	}
+	return p
+}
+
+// readFile returns the path of the file, empty where there is none, and its content, nil where that cannot
+// be read.
+func (l *loader) readFile() (string, *yamlfile.Node) {
+	path, source := l.options.Path, "--config"
+	if path == "" {
+		path, source = l.environ["SEXTON_CONFIG"], "SEXTON_CONFIG"
+	}
+	explicit := path != ""
+	if !explicit {
+		path = DefaultFile
+	}
+	path = resolve(l.options.Dir, path)
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+	case !explicit && errors.Is(err, fs.ErrNotExist):
+		return "", &yamlfile.Node{Kind: yamlfile.Mapping}
+	default:
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		named := ""
+		if explicit {
+			named = ", which " + source + " names,"
+		}
+		l.problems.Add(problem.Problem{
+			Position: problem.Position{File: path},
+			Message:  fmt.Sprintf("the configuration file%s cannot be read: %v", named, err),
+		})
+		return path, nil
+	}
+	root, found := yamlfile.Parse(path, data)
+	l.problems.Add(found...)
+	return path, root
+}
+
+// resolve makes path relative to dir unless it is absolute or dir is the working directory.
+func resolve(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// resolvePaths makes the paths in c start from dir if a variable named them and from the file's own folder
+// otherwise. That folder is dir itself where there is no file.
+func (c *Config) resolvePaths(dir, fileDir string) {
+	base := func(key string) string {
+		if fileDir == "." || c.places[key].Source != "" {
+			return dir
+		}
+		return fileDir
+	}
+	c.LooseForeignKeys.Definitions = slices.Clone(c.LooseForeignKeys.Definitions)
+	for i, path := range c.LooseForeignKeys.Definitions {
+		if path != "" {
+			c.LooseForeignKeys.Definitions[i] = resolve(base("loose_foreign_keys.definitions"), path)
+		}
+	}
+	if path, ok := strings.CutPrefix(string(c.ExternalDiffs.Bucket), "file://"); ok && path != "" && path[0] != '/' {
+		if absolute, err := filepath.Abs(resolve(base("external_diffs.bucket"), path)); err == nil {
+			c.ExternalDiffs.Bucket = URL("file://" + filepath.ToSlash(absolute))
+		}
+	}
+}
+
+// finding identifies the value that a problem is about.
+type finding struct {
+	position problem.Position
+	key      string
+}
+
+// broken are the values about which something has been said already.
+func broken(problems problem.List) map[finding]bool {
+	out := map[finding]bool{}
+	for _, p := range problems {
+		out[finding{p.Position, p.Key}] = true
+	}
+	return out
+}

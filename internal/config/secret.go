@@ -1,0 +1,151 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// mask stands for what is hidden.
+const mask = "***"
+
+// Secret is a text that is never shown; string(s) reveals it.
+type Secret string
+
+// Hidden returns *** for every secret that is set.
+func (s Secret) Hidden() string {
+	if s == "" {
+		return ""
+	}
+	return mask
+}
+
+// String hides the secret from format verbs and logs.
+func (s Secret) String() string { return s.Hidden() }
+
+// GoString hides the secret from %#v.
+func (s Secret) GoString() string { return s.Hidden() }
+
+// URL is a connection string, as a URL or, for Postgres, in its keyword=value form; string(u) reveals it.
+type URL string
+
+// Hidden returns the connection string with *** for its passwords.
+func (u URL) Hidden() string {
+	text := string(u)
+	if scheme, rest, ok := strings.Cut(text, "://"); ok && !strings.ContainsAny(scheme, " ='") {
+		return scheme + "://" + hideInURL(rest)
+	}
+	return hideInKeywords(text)
+}
+
+// String hides the passwords from format verbs and logs.
+func (u URL) String() string { return u.Hidden() }
+
+// GoString hides the passwords from %#v.
+func (u URL) GoString() string { return u.Hidden() }
+
+// hideInURL works on what follows the scheme. It edits the text instead of rendering a parsed URL, so that
+// everything but the secret stays as it was written.
+func hideInURL(rest string) string {
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	if !strings.Contains(rest[:end], "@") && strings.Contains(rest[:end], ":") {
+		// An @ further on may end a password that has one of /?# in it and so looks like host and port.
+		end = max(end, strings.LastIndex(rest, "@")+1)
+	}
+	authority, rest := rest[:end], rest[end:]
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		user, password, _ := strings.Cut(authority[:at], ":")
+		if password != "" {
+			authority = user + ":" + mask + authority[at:]
+		}
+	}
+	path, query, ok := strings.Cut(rest, "?")
+	if !ok {
+		return authority + rest
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(key); value != "" && (err != nil || isSecretKey(name)) {
+			pairs[i] = key + "=" + mask
+		}
+	}
+	return authority + path + "?" + strings.Join(pairs, "&")
+}
+
+// hideInKeywords follows libpq's rules: spaces around =, values in single quotes, backslash escapes.
+func hideInKeywords(text string) string {
+	var out strings.Builder
+	for text != "" {
+		equals := strings.Index(text, "=")
+		if equals < 0 {
+			break
+		}
+		key := strings.TrimSpace(text[:equals])
+		start := equals + 1
+		for start < len(text) && isSpace(text[start]) {
+			start++
+		}
+		end := valueEnd(text, start)
+		if isSecretKey(key) && end > start {
+			out.WriteString(text[:start] + mask)
+		} else {
+			out.WriteString(text[:end])
+		}
+		text = text[end:]
+	}
+	return out.String() + text
+}
+
+func valueEnd(text string, start int) int {
+	quoted := start < len(text) && text[start] == '\''
+	i := start
+	if quoted {
+		i++
+	}
+	for ; i < len(text); i++ {
+		switch {
+		case text[i] == '\\':
+			i++
+		case quoted && text[i] == '\'':
+			return i + 1
+		case !quoted && isSpace(text[i]):
+			return i
+		}
+	}
+	return len(text)
+}
+
+func isSpace(c byte) bool { return strings.IndexByte(" \t\n\r\f\v", c) >= 0 }
+
+func isSecretKey(key string) bool {
+	key = strings.ToLower(key)
+	return slices.ContainsFunc([]string{"password", "secret", "token", "access_key"}, func(part string) bool {
+		return strings.Contains(key, part)
+	})
+}
+
+// checkURL says what is wrong with a connection string. The parser's own messages are not used: they repeat
+// parts of the text, and where that is malformed they cannot tell the password from the rest.
+func checkURL(u URL) (message, fix string) {
+	if strings.TrimSpace(string(u)) == "" {
+		return "is empty", "write postgres://user:password@host:5432/database"
+	}
+	_, err := pgconn.ParseConfig(string(u))
+	if err == nil {
+		return "", ""
+	}
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		return "names a file that cannot be read: " + file.Err.Error(), ""
+	}
+	return "is not a Postgres connection string",
+		"write postgres://user:password@host:5432/database, with % codes for special characters in the password"
+}

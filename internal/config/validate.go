@@ -1,0 +1,199 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
+)
+
+const (
+	// maxRuntime leaves a run 10 s of its 60 s lease to end in.
+	maxRuntime = 50 * time.Second
+	// maxStatement is how long a statement may go on after its worker has been stopped.
+	maxStatement = 5 * time.Second
+	// maxWorkers is River's bound.
+	maxWorkers = 10_000
+	// maxIdentifier is the number of bytes after which Postgres cuts names.
+	maxIdentifier = 63
+)
+
+func databaseName() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*$`) }
+
+// jobsSchema is what River accepts as a schema; the length leaves room for the suffixes of its notifications.
+func jobsSchema() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) }
+
+// validator checks values that have the right shape. Those in broken have been reported and are left alone.
+type validator struct {
+	config   *Config
+	broken   map[finding]bool
+	problems problem.List
+}
+
+func (v *validator) fail(key, message, fix string) {
+	p := v.config.Problem(key, message, fix)
+	if !v.broken[finding{p.Position, p.Key}] {
+		v.problems.Add(p)
+	}
+}
+
+func (v *validator) given(key string) bool {
+	_, ok := v.config.places[key]
+	return ok
+}
+
+func (v *validator) positive(key string, value int) {
+	if value < 1 {
+		v.fail(key, "must be greater than 0", "")
+	}
+}
+
+func (v *validator) longerThanZero(key string, value time.Duration) {
+	if value <= 0 {
+		v.fail(key, "must be longer than 0s", "")
+	}
+}
+
+func (v *validator) validate() {
+	for _, d := range v.config.Databases {
+		v.database(d)
+	}
+	v.jobs()
+	v.looseForeignKeys()
+	v.components()
+	v.http()
+}
+
+func (v *validator) database(d Database) {
+	key := yamlfile.Join("databases", d.Name)
+	if !databaseName().MatchString(d.Name) {
+		v.fail(key, "a database's name must be lower-case letters, digits and underscores, beginning with a letter", "")
+	}
+	if v.given(key + ".url") {
+		if message, fix := checkURL(d.URL); message != "" {
+			v.fail(key+".url", message, fix)
+		}
+	}
+	if d.ListenURL != "" {
+		if message, fix := checkURL(d.ListenURL); message != "" {
+			v.fail(key+".listen_url", message, fix)
+		}
+	}
+	switch {
+	case d.Schema == "":
+		v.fail(key+".schema", "is empty", "")
+	case len(d.Schema) > maxIdentifier:
+		v.fail(key+".schema", fmt.Sprintf("has %d bytes; Postgres allows %d", len(d.Schema), maxIdentifier), "")
+	}
+	for i, pattern := range d.Tables {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			v.fail(fmt.Sprintf("%s.tables[%d]", key, i), "is not a pattern such as ci_* or p_ci_*", "")
+		}
+	}
+	if v.given(key + ".limits.deletes") {
+		v.positive(key+".limits.deletes", d.Limits.Deletes)
+	}
+	if v.given(key + ".limits.updates") {
+		v.positive(key+".limits.updates", d.Limits.Updates)
+	}
+	if v.given(key+".limits.runtime") && (d.Limits.Runtime < time.Second || d.Limits.Runtime > maxRuntime) {
+		v.fail(key+".limits.runtime", "must be between 1s and 50s", "")
+	}
+}
+
+func (v *validator) jobs() {
+	jobs := &v.config.Jobs
+	names := make([]string, 0, len(v.config.Databases))
+	for _, d := range v.config.Databases {
+		names = append(names, d.Name)
+	}
+	if !v.given("jobs.database") && len(names) > 0 {
+		jobs.Database = names[0]
+	}
+	if v.given("jobs.database") && len(names) > 0 && !slices.Contains(names, jobs.Database) {
+		v.fail("jobs.database", "is not a configured database", "the databases are "+strings.Join(names, ", "))
+	}
+	switch {
+	case !jobsSchema().MatchString(jobs.Schema):
+		v.fail("jobs.schema", "must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit", "")
+	case strings.HasPrefix(jobs.Schema, "pg_"):
+		v.fail("jobs.schema", "begins with pg_, which Postgres keeps for itself", "")
+	}
+	if jobs.MaxWorkers < 1 || jobs.MaxWorkers > maxWorkers {
+		v.fail("jobs.max_workers", fmt.Sprintf("must be between 1 and %d", maxWorkers), "")
+	}
+}
+
+func (v *validator) schedule(key string, schedule Schedule) {
+	if _, err := schedule.Parse(); err != nil {
+		v.fail(key, err.Error(), "")
+	}
+}
+
+func (v *validator) looseForeignKeys() {
+	keys := v.config.LooseForeignKeys
+	v.schedule("loose_foreign_keys.schedule", keys.Schedule)
+	if len(keys.Definitions) == 0 {
+		v.fail("loose_foreign_keys.definitions", "is empty", "name a file, or set enabled: false")
+	}
+	seen := map[string]bool{}
+	for i, file := range keys.Definitions {
+		key := fmt.Sprintf("loose_foreign_keys.definitions[%d]", i)
+		switch {
+		case file == "":
+			v.fail(key, "is empty", "")
+		case seen[filepath.Clean(file)]:
+			v.fail(key, "is listed twice", "")
+		}
+		seen[filepath.Clean(file)] = true
+	}
+	v.longerThanZero("loose_foreign_keys.lock_timeout", keys.LockTimeout)
+	v.longerThanZero("loose_foreign_keys.statement_timeout", keys.StatementTimeout)
+	if keys.StatementTimeout > maxStatement {
+		v.fail("loose_foreign_keys.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
+	}
+	if keys.StatementTimeout > 0 && keys.LockTimeout > keys.StatementTimeout {
+		v.fail("loose_foreign_keys.lock_timeout",
+			fmt.Sprintf("is %s, longer than statement_timeout, which is %s", keys.LockTimeout, keys.StatementTimeout), "")
+	}
+}
+
+func (v *validator) http() {
+	h := v.config.HTTP
+	if (h.User == "") != (h.Password == "") {
+		given, missing := "user", "password"
+		if h.User == "" {
+			given, missing = missing, given
+		}
+		v.fail("http."+given, "is set without http."+missing, "")
+	}
+	if h.Listen == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(h.Listen)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		v.fail("http.listen", "must be host:port, such as 127.0.0.1:8686", `write "" to disable the server`)
+		return
+	}
+	if !isLoopback(host) && h.Token == "" && (h.User == "" || h.Password == "") {
+		v.fail("http.listen", "is reachable from other machines and needs user and password, or a token",
+			"set http.user and http.password, or http.token, or listen on 127.0.0.1")
+	}
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}

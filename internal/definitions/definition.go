@@ -1,0 +1,72 @@
+// Package definitions reads loose foreign key definitions in GitLab's format: a YAML document whose
+// keys are child tables and whose values list the parents they depend on.
+//
+// It knows nothing of a database: what only a catalogue can tell (missing tables, types, partitions)
+// is checked by package loosefk.
+package definitions
+
+import "sexton/internal/problem"
+
+// Action says what happens to the children of a deleted parent.
+type Action string
+
+// The actions, named as in the definitions file.
+const (
+	Delete       Action = "async_delete"
+	Nullify      Action = "async_nullify"
+	UpdateColumn Action = "update_column_to"
+)
+
+// The cleaner class that is built in: the generic delete plus one event with the keys of the rows whose
+// files somebody else has to remove.
+const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
+
+// Name is a table name as the file has it. An empty Schema means the schema configured for the database.
+type Name struct {
+	Schema string
+	Table  string
+}
+
+// String renders schema.table, or the table alone where the file named no schema.
+func (n Name) String() string {
+	if n.Schema == "" {
+		return n.Table
+	}
+	return n.Schema + "." + n.Table
+}
+
+// Condition restricts a definition to children whose column has the value, for polymorphic references.
+type Condition struct {
+	Column string
+	// Value is the text form, cast to the column's type in SQL.
+	Value string
+}
+
+// Definition is one entry: children in Child whose Column names a deleted row of Parent.
+type Definition struct {
+	// Position is where the entry begins; Key is its path, such as "issues[2]".
+	Position problem.Position
+	Key      string
+
+	Child  Name
+	Column string
+	Parent Name
+	// ParentColumn is the referenced column; empty means the parent's primary key.
+	ParentColumn string
+	OnDelete     Action
+
+	// TargetColumn and TargetValue belong to UpdateColumn alone. TargetValue is the text form.
+	TargetColumn string
+	TargetValue  string
+	Conditions   []Condition
+
+	// DeleteLimit bounds the rows of one DELETE statement; 0 means the pace's own limit. It has no
+	// effect on updates, as in GitLab.
+	DeleteLimit int
+	// WorkerClass is kept as a label; one lane per database serves all definitions.
+	WorkerClass string
+	// CleanerClass is empty or ArtifactsCleaner.
+	CleanerClass string
+	// Database names the database that the child lives in; empty means the parent's.
+	Database string
+}

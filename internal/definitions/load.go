@@ -1,0 +1,227 @@
+package definitions
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
+)
+
+// Example is a smallest definitions file, shown where there is none.
+const Example = `issues:                        # a table whose rows depend on others
+  - table: projects            # the table whose deleted rows they depended on
+    column: project_id         # the column of issues that names them
+    on_delete: async_delete    # or async_nullify, or update_column_to
+`
+
+// File is the content of one definitions file; Name is used in messages only.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Load reads definitions from the files at paths, in their order and the order of writing. The error is a
+// problem.List with everything that is wrong in all of them; then there are no definitions.
+func Load(paths []string) ([]Definition, error) {
+	var problems problem.List
+	var files []File
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			problems.Errorf(problem.Position{File: path}, "", "%s", unreadable(err))
+			continue
+		}
+		files = append(files, File{Name: path, Data: data})
+	}
+	definitions, found := parse(files)
+	problems.Add(found...)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return definitions, nil
+}
+
+func unreadable(err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "the definitions file does not exist; a smallest one is\n\n" + Example
+	}
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return fmt.Sprintf("the definitions file cannot be read: %v", err)
+}
+
+// Parse is Load for files that have been read already.
+func Parse(files ...File) ([]Definition, error) {
+	definitions, problems := parse(files)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return definitions, nil
+}
+
+func parse(files []File) ([]Definition, problem.List) {
+	r := reader{}
+	for _, file := range files {
+		r.file(file)
+	}
+	r.conflicts()
+	return r.definitions, r.problems
+}
+
+// entry is one definition as it stands in a file.
+type entry struct {
+	Table        string           `yaml:"table,required"`
+	Column       string           `yaml:"column,required"`
+	OnDelete     Action           `yaml:"on_delete,required"`
+	TargetColumn string           `yaml:"target_column"`
+	TargetValue  yamlfile.Literal `yaml:"target_value"`
+	Conditions   []condition      `yaml:"conditions"`
+	DeleteLimit  int              `yaml:"delete_limit"`
+	WorkerClass  workerClass      `yaml:"worker_class"`
+	CleanerClass cleanerClass     `yaml:"cleaner_class"`
+	Database     string           `yaml:"database"`
+	ParentColumn string           `yaml:"parent_column"`
+}
+
+type condition struct {
+	Column string           `yaml:"column,required"`
+	Value  yamlfile.Literal `yaml:"value,required"`
+}
+
+// Choices lists the actions.
+func (Action) Choices() []string {
+	return []string{string(Delete), string(Nullify), string(UpdateColumn)}
+}
+
+// workerClass is one of the workers among which GitLab shares out its definitions.
+type workerClass string
+
+func (workerClass) Choices() []string {
+	return []string{
+		"LooseForeignKeys::CleanupWorker",
+		"LooseForeignKeys::CiPipelinesBuildsCleanupCronWorker",
+		"LooseForeignKeys::MergeRequestDiffCommitCleanupWorker",
+	}
+}
+
+type cleanerClass string
+
+func (cleanerClass) Choices() []string { return []string{ArtifactsCleaner} }
+
+// reader collects the definitions of all files and what is wrong with them.
+type reader struct {
+	definitions []Definition
+	problems    problem.List
+}
+
+func (r *reader) file(file File) {
+	root, problems := yamlfile.Parse(file.Name, file.Data)
+	r.problems.Add(problems...)
+	if root == nil {
+		return
+	}
+	if len(root.Fields) == 0 && len(problems) == 0 {
+		r.problems.Errorf(root.Place.Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
+	}
+	for _, field := range root.Fields {
+		r.child(field)
+	}
+}
+
+// child reads the list under one child table.
+func (r *reader) child(field yamlfile.Field) {
+	key := yamlfile.Join("", field.Key)
+	child, err := ParseName(field.Key)
+	if err != nil {
+		r.problems.Errorf(field.Place.Position, key, "the child table's name %v", err)
+	}
+	switch {
+	case field.Value.Kind == yamlfile.Sequence && len(field.Value.Items) > 0:
+	case field.Value.Kind == yamlfile.Sequence || field.Value.Kind == yamlfile.Null:
+		r.problems.Errorf(field.Place.Position, key, "has no entries")
+		return
+	default:
+		r.problems.Add(field.Value.Place.Problem(key, "must be a list of entries", "begin every entry with a dash"))
+		return
+	}
+	for i, item := range field.Value.Items {
+		r.entry(child, fmt.Sprintf("%s[%d]", key, i), item)
+	}
+}
+
+// entry adds one definition if nothing is wrong with it.
+func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
+	var e entry
+	places, problems := yamlfile.Decode(item, key, &e)
+	c := checker{entry: e, key: key, places: places, problems: problems}
+	parent := c.check()
+	r.problems.Add(c.problems...)
+	if len(c.problems) > 0 || child == (Name{}) {
+		return
+	}
+	definition := Definition{
+		Position:     item.Place.Position,
+		Key:          key,
+		Child:        child,
+		Column:       e.Column,
+		Parent:       parent,
+		ParentColumn: e.ParentColumn,
+		OnDelete:     e.OnDelete,
+		TargetColumn: e.TargetColumn,
+		TargetValue:  e.TargetValue.Text,
+		DeleteLimit:  e.DeleteLimit,
+		WorkerClass:  string(e.WorkerClass),
+		CleanerClass: string(e.CleanerClass),
+		Database:     e.Database,
+	}
+	for _, c := range e.Conditions {
+		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})
+	}
+	r.definitions = append(r.definitions, definition)
+}
+
+// conflicts reports definitions that contradict or repeat each other, wherever they stand.
+func (r *reader) conflicts() {
+	first := map[string]Definition{}
+	keys := map[Name]Definition{}
+	for _, d := range r.definitions {
+		id := identity(d)
+		if earlier, twice := first[id]; twice {
+			r.problems.Errorf(d.Position, d.Key, "repeats %s at %s: child %s, column %s, parent %s",
+				earlier.Key, earlier.Position, d.Child, d.Column, d.Parent)
+			continue
+		}
+		first[id] = d
+		if d.ParentColumn == "" {
+			continue
+		}
+		// A tombstone carries one key, so all definitions of a parent have to refer to the same column. One
+		// that leaves it out means the primary key, whose name only the catalogue knows.
+		earlier, named := keys[d.Parent]
+		if !named {
+			keys[d.Parent] = d
+			continue
+		}
+		if earlier.ParentColumn != d.ParentColumn {
+			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
+				d.ParentColumn, earlier.Key, earlier.Position, earlier.ParentColumn, d.Parent)
+		}
+	}
+}
+
+// identity is what no two definitions may share. The order of conditions does not matter.
+func identity(d Definition) string {
+	conditions := make([]string, 0, len(d.Conditions))
+	for _, c := range d.Conditions {
+		conditions = append(conditions, fmt.Sprintf("%q=%q", c.Column, c.Value))
+	}
+	slices.Sort(conditions)
+	return fmt.Sprintf("%q %q %q %q %s", d.Database, d.Child, d.Column, d.Parent, strings.Join(conditions, " "))
+}

@@ -1,0 +1,238 @@
+package devpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104 with the closing zero, Linux 108.
+const maxSocketPath = 103
+
+// cluster is what is known about the data folder before the start.
+type cluster struct {
+	dir   string   // absolute path, empty for a temporary cluster
+	major string   // major version of an existing cluster, empty if there is none yet
+	owner *account // the user to run as
+}
+
+// inspectCluster looks at a data folder that the caller wants to keep. A folder with other things in it is refused.
+func inspectCluster(dataDir string, owner *account) (cluster, error) {
+	c := cluster{owner: owner}
+	if dataDir == "" {
+		return c, nil
+	}
+	dir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return c, fmt.Errorf("resolve data folder: %w", err)
+	}
+	c.dir = dir
+	version, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
+	switch {
+	case err == nil:
+		info, err := os.Stat(dir)
+		if err != nil {
+			return c, fmt.Errorf("read data folder: %w", err)
+		}
+		if owner != nil {
+			if existing := ownerOf(info); existing != nil {
+				c.owner = existing
+			}
+		}
+		c.major = strings.TrimSpace(string(version))
+		return c, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return c, fmt.Errorf("read data folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("read data folder: %w", err)
+	}
+	if len(entries) > 0 {
+		return c, fmt.Errorf("data folder %q holds other files and no Postgres cluster: choose an empty or a new folder", dir)
+	}
+	return c, nil
+}
+
+// makeDataDir creates the folder that initdb fills. Folders above it stay enterable for the server's user.
+func makeDataDir(dir string, owner *account) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("create data folder: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create data folder: %w", err)
+	}
+	return owner.own(dir)
+}
+
+// makeRunDir creates the folder of the socket and, for a temporary cluster, of the data.
+func makeRunDir(tempDir string) (string, error) {
+	tempDir, err := filepath.Abs(tempDir)
+	if err != nil {
+		return "", fmt.Errorf("resolve temporary folder: %w", err)
+	}
+	// Connection URLs take a comma for the separator of several hosts.
+	if strings.Contains(tempDir, ",") {
+		return "", fmt.Errorf("temporary folder %q has a comma in its name: set TMPDIR to a folder without one", tempDir)
+	}
+	runDir, err := os.MkdirTemp(tempDir, "sexton-pg-")
+	if err != nil {
+		return "", fmt.Errorf("create folder for private postgres: %w", err)
+	}
+	if socket := filepath.Join(runDir, ".s.PGSQL."+port); len(socket) > maxSocketPath {
+		return "", errors.Join(
+			fmt.Errorf("socket path %q has %d bytes and the limit is %d: set TMPDIR to a shorter folder",
+				socket, len(socket), maxSocketPath),
+			os.Remove(runDir))
+	}
+	return runDir, nil
+}
+
+// initdb creates the cluster. A temporary one need not survive a power cut, so it is not synced to disk.
+func (s *Server) initdb(ctx context.Context, kept bool) error {
+	locale := "C"
+	if runtime.GOOS == "linux" {
+		locale = "C.UTF-8"
+	}
+	args := []string{"-D", s.dataDir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=" + locale, "--no-instructions"}
+	if !kept {
+		args = append(args, "--no-sync")
+	}
+	cmd := s.command("initdb", args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = hardStopTimeout
+	p, err := startProcess(cmd)
+	if err != nil {
+		return fmt.Errorf("start initdb as user %s: %w", s.userName(), err)
+	}
+	if err := s.janitor.watch(p.pid); err != nil {
+		return errors.Join(err, p.end(syscall.SIGKILL))
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		// To the whole group: initdb feeds a server process of its own.
+		_ = syscall.Kill(-p.pid, syscall.SIGINT)
+		return errors.Join(fmt.Errorf("create cluster: %w", ctx.Err()), p.end(syscall.SIGINT))
+	}
+	if p.err != nil {
+		return fmt.Errorf("create cluster: initdb: %w: %s", p.err, lastLines(out.String()))
+	}
+	return nil
+}
+
+func (s *Server) launch(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.launchLocked(ctx)
+}
+
+// launchLocked starts the server process and waits until it accepts connections.
+func (s *Server) launchLocked(ctx context.Context) error {
+	// A file and not a pipe: the server must be able to log its shutdown when this process is gone.
+	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("create log of postgres: %w", err)
+	}
+	defer log.Close()
+	cmd := s.command("postgres", s.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := startProcess(cmd)
+	if err != nil {
+		return fmt.Errorf("start postgres as user %s: %w", s.userName(), err)
+	}
+	s.proc = p
+	if err := s.janitor.watch(p.pid); err != nil {
+		return err
+	}
+	return s.awaitReady(ctx, p)
+}
+
+func (s *Server) awaitReady(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
+	defer cancel()
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for !s.ready(p.pid) {
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return fmt.Errorf("start postgres: %s: %s", p.cmd.ProcessState, s.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("start postgres: %w: %s", context.Cause(ctx), s.logTail())
+		}
+	}
+	return nil
+}
+
+// ready reads postmaster.pid: line 1 is the process id (a crashed server leaves an old file), line 8 the state.
+func (s *Server) ready(pid int) bool {
+	content, err := os.ReadFile(filepath.Join(s.dataDir, "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(content), "\n")
+	return len(lines) >= 8 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.HasPrefix(lines[7], "ready")
+}
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.binDir, name), args...)
+	cmd.Dir = s.runDir
+	cmd.Env = serverEnv()
+	cmd.SysProcAttr = s.owner.attributes()
+	return cmd
+}
+
+func (s *Server) userName() string {
+	if s.owner == nil {
+		return strconv.Itoa(os.Geteuid())
+	}
+	return s.owner.name
+}
+
+func (s *Server) logTail() string {
+	content, err := os.ReadFile(filepath.Join(s.dataDir, "server.log"))
+	if err != nil {
+		return "its log cannot be read"
+	}
+	return lastLines(string(content))
+}
+
+// lastLines joins the end of a program's output into one line for an error message.
+func lastLines(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	return strings.Join(lines[max(0, len(lines)-4):], "; ")
+}
+
+// serverArgs builds the server's command line. The last value of a setting counts, so what keeps the server private comes last.
+func serverArgs(dataDir, runDir string, opts Options) []string {
+	args := []string{"-D", dataDir}
+	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
+	if opts.DataDir == "" {
+		set("fsync", "off")
+		// Shared memory in files of the data folder, so that even a server killed hard leaves nothing in /dev/shm.
+		set("dynamic_shared_memory_type", "mmap")
+	}
+	for _, name := range slices.Sorted(maps.Keys(opts.Settings)) {
+		set(name, opts.Settings[name])
+	}
+	set("listen_addresses", "")
+	set("port", port)
+	set("unix_socket_directories", `"`+strings.ReplaceAll(runDir, `"`, `""`)+`"`)
+	set("unix_socket_permissions", "0700")
+	set("logging_collector", "off")
+	return args
+}

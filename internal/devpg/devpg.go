@@ -1,0 +1,244 @@
+// Package devpg runs a private Postgres server for the demo and the tests.
+//
+// The server listens on a Unix socket only, in a folder that nobody else can enter, and runs as an unprivileged user when the
+// caller is root, because Postgres refuses to run as root. It is tied to the life of its parent in three ways, so that nothing
+// stays behind however the parent ends: Stop ends it in order; on Linux the kernel sends it SIGINT when the parent dies; and a
+// small watching shell ends it and removes the temporary folder when the parent's end of a pipe closes.
+//
+// The package needs a Unix: Linux, macOS or a BSD.
+package devpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// superuser is the role that initdb creates. Authentication is "trust": the socket folder's mode is the lock.
+	superuser = "postgres"
+	// port only names the socket file, nothing listens on TCP.
+	port = "5432"
+
+	readyTimeout    = 60 * time.Second
+	readyPoll       = 5 * time.Millisecond
+	fastStopTimeout = 20 * time.Second
+	hardStopTimeout = 5 * time.Second
+)
+
+// Options say which server to run. The zero value runs a temporary one from the first binaries found.
+type Options struct {
+	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config and the distributions' folders, newest
+	// first, and as a last resort download a server.
+	BinDir string
+	// DataDir is the cluster's folder. Empty: a temporary one, removed by Stop. Otherwise it is created if missing, used again if
+	// it already holds a cluster of the same major version, and kept by Stop.
+	DataDir string
+	// Settings are extra server settings (name to value), as in postgresql.conf. Those that keep the server private win over them.
+	Settings map[string]string
+	// Logger receives start and stop at debug level. Nil discards.
+	Logger *slog.Logger
+}
+
+// Mode says how Restart ends the running server.
+type Mode int
+
+const (
+	// Fast rolls open transactions back, disconnects everybody and writes a checkpoint.
+	Fast Mode = iota
+	// Immediate ends all server processes at once, as a crash would: the next start recovers from the write-ahead log.
+	Immediate
+)
+
+// Server is a running private Postgres. Its methods are safe for concurrent use.
+type Server struct {
+	binDir  string
+	dataDir string
+	runDir  string
+	owner   *account
+	args    []string
+	logger  *slog.Logger
+	janitor *janitor
+	stop    func() error
+
+	mu      sync.Mutex
+	proc    *process
+	stopped bool
+}
+
+// Start finds the server's binaries, creates the cluster where needed and returns once the server accepts connections (about half
+// a second for a new cluster). The context bounds the start only; the server then runs until Stop or until this process ends.
+//
+// Each foreseeable obstacle has an error of one sentence that names the fix: no binaries, a socket path that is too long, a
+// folder that the server's user cannot enter, a cluster of another major version.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	return start(ctx, opts, hostEnvironment())
+}
+
+// environment is what the start takes from the machine. Tests replace single fields.
+type environment struct {
+	// owner is the user to run the server as, nil for the caller itself.
+	owner *account
+	// tempDir holds the run folder.
+	tempDir string
+	// folders lists the places that may hold server binaries, best first.
+	folders func(ctx context.Context) []string
+	// fetch downloads binaries and returns their folder.
+	fetch func(ctx context.Context, owner *account) (string, error)
+}
+
+func hostEnvironment() environment {
+	return environment{
+		owner:   unprivileged(),
+		tempDir: os.TempDir(),
+		folders: binaryFolders,
+		fetch:   fetchBinaries,
+	}
+}
+
+func start(ctx context.Context, opts Options, env environment) (_ *Server, err error) {
+	logger := opts.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	began := time.Now()
+	cluster, err := inspectCluster(opts.DataDir, env.owner)
+	if err != nil {
+		return nil, err
+	}
+	binDir, err := findBinaries(ctx, opts.BinDir, cluster.major, env)
+	if err != nil {
+		return nil, err
+	}
+	runDir, err := makeRunDir(env.tempDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{binDir: binDir, runDir: runDir, dataDir: cluster.dir, owner: cluster.owner, logger: logger}
+	s.stop = sync.OnceValue(s.shutdown)
+	if s.dataDir == "" {
+		s.dataDir = filepath.Join(runDir, "data")
+	}
+	s.args = serverArgs(s.dataDir, runDir, opts)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+
+	if s.janitor, err = startJanitor(runDir, s.dataDir); err != nil {
+		return nil, err
+	}
+	if err := s.prepare(ctx, cluster); err != nil {
+		return nil, err
+	}
+	if err := s.launch(ctx); err != nil {
+		return nil, err
+	}
+	logger.DebugContext(ctx, "private postgres started",
+		"pid", s.PID(), "data_dir", s.dataDir, "bin_dir", binDir, "duration_ms", time.Since(began).Milliseconds())
+	return s, nil
+}
+
+// prepare hands the folders over to the server's user and creates the cluster if there is none yet.
+func (s *Server) prepare(ctx context.Context, c cluster) error {
+	if err := s.owner.own(s.runDir); err != nil {
+		return err
+	}
+	if err := s.owner.mustEnter(ctx, s.binDir, s.runDir); err != nil {
+		return err
+	}
+	if c.major == "" {
+		if err := makeDataDir(s.dataDir, s.owner); err != nil {
+			return err
+		}
+	}
+	if err := s.owner.mustEnter(ctx, s.dataDir); err != nil {
+		return err
+	}
+	if c.major != "" {
+		return nil
+	}
+	return s.initdb(ctx, c.dir != "")
+}
+
+// URL returns a connection URL for the named database as the superuser "postgres". Both pgx and psql accept it.
+func (s *Server) URL(database string) string {
+	query := url.Values{"host": {s.runDir}, "port": {port}}.Encode()
+	u := url.URL{
+		Scheme: "postgres",
+		User:   url.User(superuser),
+		Path:   "/" + database,
+		// Unlike a web form, a connection URL takes a plus sign for itself.
+		RawQuery: strings.ReplaceAll(query, "+", "%20"),
+	}
+	return u.String()
+}
+
+// SocketDir is the folder of the Unix socket. Only the server's user and root can enter it.
+func (s *Server) SocketDir() string { return s.runDir }
+
+// BinDir is the folder of the server binaries in use, symbolic links resolved.
+func (s *Server) BinDir() string { return s.binDir }
+
+// DataDir is the cluster's folder.
+func (s *Server) DataDir() string { return s.dataDir }
+
+// PID is the process id of the server, or of the last one after Stop.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid
+}
+
+// Restart ends the server in the given mode and starts it again on the same data, with the same URL and another PID. It returns
+// once the new server accepts connections. After Stop it returns an error.
+func (s *Server) Restart(ctx context.Context, mode Mode) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errors.New("restart postgres: the server has been stopped")
+	}
+	signal := syscall.SIGINT
+	if mode == Immediate {
+		signal = syscall.SIGQUIT
+	}
+	if err := s.proc.end(signal); err != nil {
+		return err
+	}
+	return s.launchLocked(ctx)
+}
+
+// Stop ends the server, waits until it is gone and removes the temporary folder. It may be called more than once and from several
+// goroutines: all calls wait for the end and return the same error.
+func (s *Server) Stop() error { return s.stop() }
+
+func (s *Server) shutdown() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	var errs []error
+	if s.proc != nil {
+		errs = append(errs, s.proc.end(syscall.SIGINT))
+	}
+	if err := os.RemoveAll(s.runDir); err != nil {
+		errs = append(errs, fmt.Errorf("remove folder of private postgres: %w", err))
+	}
+	// Last, so that a kill between the two steps above still finds somebody to finish them.
+	if s.janitor != nil {
+		errs = append(errs, s.janitor.dismiss())
+	}
+	s.logger.Debug("private postgres stopped", "data_dir", s.dataDir)
+	return errors.Join(errs...)
+}

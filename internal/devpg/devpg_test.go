@@ -1,0 +1,154 @@
+package devpg
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStartAndStop(t *testing.T) {
+	t.Parallel()
+	server, err := Start(t.Context(), Options{Settings: map[string]string{
+		"work_mem": "7MB", "cluster_name": `a "b" 'c'`, "listen_addresses": "*",
+	}})
+	require.NoError(t, err)
+	defer server.Stop()
+
+	url := server.URL("postgres")
+	require.Equal(t, "postgres", scalar[string](t, url, "SELECT current_user::text"))
+	for setting, want := range map[string]string{
+		"work_mem": "7MB", "cluster_name": `a "b" 'c'`, "fsync": "off", "synchronous_commit": "on", "listen_addresses": "", "server_encoding": "UTF8",
+	} {
+		require.Equal(t, want, scalar[string](t, url, "SHOW "+setting), setting)
+	}
+	info, err := os.Stat(server.SocketDir())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "nobody else may enter the socket's folder")
+	if os.Geteuid() == 0 {
+		require.NotZero(t, info.Sys().(*syscall.Stat_t).Uid, "the server must not belong to root")
+	}
+
+	pid, janitor := server.PID(), server.janitor.cmd.Process.Pid
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := server.Stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, server.Stop(), "stop must be repeatable")
+	require.True(t, dead(pid), "server process %d is still there", pid)
+	require.True(t, dead(janitor), "janitor process %d is still there", janitor)
+	require.True(t, gone(server.SocketDir()), "folder %s is still there", server.SocketDir())
+	require.ErrorContains(t, server.Restart(t.Context(), Fast), "has been stopped")
+}
+
+func TestURLSuitsPsql(t *testing.T) {
+	t.Parallel()
+	server := begin(t, Options{}, hostEnvironment())
+	database := `odd "name'/ü?x=1`
+	execute(t, server.URL("postgres"), `CREATE DATABASE "odd ""name'/ü?x=1"`)
+	require.Equal(t, database, scalar[string](t, server.URL(database), "SELECT current_database()::text"))
+	psql := filepath.Join(server.BinDir(), "psql")
+	if gone(psql) {
+		var err error
+		psql, err = exec.LookPath("psql")
+		require.NoError(t, err, "this test needs psql, which comes with the server: install postgresql-client")
+	}
+	out, err := exec.CommandContext(t.Context(), psql, "-XAtc", "SELECT current_database()", server.URL(database)).CombinedOutput()
+	require.NoError(t, err, "psql says %s", out)
+	require.Equal(t, database, strings.TrimSpace(string(out)))
+}
+
+func TestUnusualTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	env := hostEnvironment()
+	env.tempDir = filepath.Join(openTemp(t), `a "b' é%20`)
+	require.NoError(t, os.Mkdir(env.tempDir, 0o755))
+	server := begin(t, Options{}, env)
+	require.Equal(t, 1, scalar[int](t, server.URL("postgres"), "SELECT 1"))
+}
+
+func TestKeptCluster(t *testing.T) {
+	t.Parallel()
+	opts := Options{DataDir: filepath.Join(openTemp(t), "new", "cluster")}
+	first, err := Start(t.Context(), opts)
+	require.NoError(t, err)
+	defer first.Stop()
+	require.Equal(t, "on", scalar[string](t, first.URL("postgres"), "SHOW fsync"), "a kept cluster must be safe")
+	execute(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 42 AS answer")
+
+	_, err = Start(t.Context(), opts)
+	require.ErrorContains(t, err, "postmaster.pid", "two servers on one cluster")
+	require.Equal(t, 1, scalar[int](t, first.URL("postgres"), "SELECT 1"), "the first server must survive a second start")
+	require.NoError(t, first.Stop())
+	require.True(t, gone(first.SocketDir()))
+
+	second := begin(t, opts, hostEnvironment())
+	require.Equal(t, 42, scalar[int](t, second.URL("postgres"), "SELECT answer FROM kept"))
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	server := begin(t, Options{}, hostEnvironment())
+	url := server.URL("postgres")
+	execute(t, url, "CREATE TABLE t AS SELECT 1 AS id")
+	for _, mode := range []Mode{Fast, Immediate} {
+		before := server.PID()
+		require.NoError(t, server.Restart(t.Context(), mode))
+		require.NotEqual(t, before, server.PID())
+		require.True(t, dead(before))
+		require.Equal(t, 1, scalar[int](t, url, "SELECT id FROM t"), "mode %d", mode)
+	}
+}
+
+func TestStopAfterServerEndedByItself(t *testing.T) {
+	t.Parallel()
+	server, err := Start(t.Context(), Options{})
+	require.NoError(t, err)
+	defer server.Stop()
+	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGQUIT))
+	<-server.proc.done
+	require.NoError(t, server.Stop())
+	require.True(t, gone(server.SocketDir()))
+}
+
+func TestStartCancelled(t *testing.T) {
+	t.Parallel()
+	env := hostEnvironment()
+	env.tempDir = openTemp(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// Cancelled once initdb has begun to write: the search for binaries is over by then.
+	go func() {
+		defer cancel()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			found, err := filepath.Glob(filepath.Join(env.tempDir, "*", "data", "PG_VERSION"))
+			if len(found) > 0 || err != nil || ctx.Err() != nil {
+				return
+			}
+		}
+	}()
+	_, err := start(ctx, Options{}, env)
+	require.ErrorIs(t, err, context.Canceled)
+	requireEmpty(t, env.tempDir)
+}
+
+func requireEmpty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries, "folder %s must be empty", dir)
+}

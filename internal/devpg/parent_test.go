@@ -1,0 +1,117 @@
+package devpg
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// parent is a copy of the test binary that has started a server.
+type parent struct {
+	report
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// startParent runs the test binary as a child that starts a server, as another user if owner is set.
+func startParent(t *testing.T, owner *account, env ...string) parent {
+	t.Helper()
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	if owner != nil {
+		// The go tool builds into a folder that others cannot enter.
+		content, err := os.ReadFile(binary)
+		require.NoError(t, err)
+		binary = filepath.Join(openTemp(t), "devpg.test")
+		require.NoError(t, os.WriteFile(binary, content, 0o755))
+	}
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), childMode+"=1", "TMPDIR=/tmp")
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = owner.attributes()
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	p := parent{cmd: cmd, stdin: stdin}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	require.NoError(t, err, "the child reported no server")
+	require.NoError(t, json.Unmarshal(line, &p.report))
+	return p
+}
+
+func (p parent) requireNothingLeft(t *testing.T) {
+	t.Helper()
+	eventually(t, "the end of the server process", func() bool { return dead(p.PID) })
+	eventually(t, "the end of the janitor", func() bool { return dead(p.Janitor) })
+	eventually(t, "the removal of folder "+p.RunDir, func() bool { return gone(p.RunDir) })
+}
+
+func TestNothingOutlivesTheParent(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			p := startParent(t, nil)
+			require.False(t, gone(filepath.Join(p.RunDir, ".s.PGSQL.5432")), "the socket must exist before the kill")
+			require.NoError(t, p.cmd.Process.Signal(signal))
+			require.Error(t, p.cmd.Wait(), "the child must end by the signal")
+			p.requireNothingLeft(t)
+		})
+	}
+}
+
+// Ctrl-C in a terminal reaches the whole process group of the parent at once.
+func TestServerIsOutOfReachOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	p := startParent(t, nil)
+	group, err := syscall.Getpgid(p.cmd.Process.Pid)
+	require.NoError(t, err)
+	for _, pid := range []int{p.PID, p.Janitor} {
+		got, err := syscall.Getpgid(pid)
+		require.NoError(t, err)
+		require.NotEqual(t, group, got, "process %d is in the group of its parent", pid)
+	}
+	require.NoError(t, p.stdin.Close())
+	require.NoError(t, p.cmd.Wait())
+	p.requireNothingLeft(t)
+}
+
+func TestKeptClusterOutlivesTheParent(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(openTemp(t), "cluster")
+	p := startParent(t, nil, "DEVPG_TEST_DATA="+data)
+	execute(t, p.URL, "CREATE TABLE kept AS SELECT 42 AS answer")
+	require.NoError(t, p.cmd.Process.Kill())
+	require.Error(t, p.cmd.Wait())
+	p.requireNothingLeft(t)
+	server := begin(t, Options{DataDir: data}, hostEnvironment())
+	require.Equal(t, 42, scalar[int](t, server.URL("postgres"), "SELECT answer FROM kept"))
+}
+
+// As root this runs the whole start and stop as an ordinary user, too.
+func TestOrdinaryUser(t *testing.T) {
+	t.Parallel()
+	var owner *account
+	if os.Geteuid() == 0 {
+		owner = &account{name: "65534", uid: 65534, gid: 65534}
+	}
+	p := startParent(t, owner)
+	require.NoError(t, p.stdin.Close())
+	require.NoError(t, p.cmd.Wait())
+	p.requireNothingLeft(t)
+}

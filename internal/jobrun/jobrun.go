@@ -1,0 +1,166 @@
+// Package jobrun surrounds one pass of any job: it takes the lease, keeps the history in sexton.runs, writes
+// the log lines and says how it ended. A lease that is taken is an ordinary end, not a failure.
+package jobrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/lease"
+)
+
+// Outcome is how a pass ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Done      Outcome = "done"
+	OverLimit Outcome = "over_limit"
+	Skipped   Outcome = "skipped"
+	Failed    Outcome = "failed"
+)
+
+// Spec says what is run.
+type Spec struct {
+	Kind string
+	// Database is the configured name of the database that the pass serves.
+	Database string
+	LeaseKey string
+	LeaseTTL time.Duration
+	// Fences are all databases that the pass may write to.
+	Fences []database.Database
+}
+
+// Result is what a pass has to tell. Stats becomes a JSON object.
+type Result struct {
+	Outcome   Outcome
+	Stats     any
+	Changed   bool
+	Processed int64
+	Failed    int64
+}
+
+// Report is the outcome of a pass, as printed by `sexton job run --json`.
+type Report struct {
+	Kind     string  `json:"kind"`
+	RunID    int64   `json:"run_id"`
+	Database string  `json:"database"`
+	Outcome  Outcome `json:"outcome"`
+	// Holder is set when the lease is taken, Reason when the pass was skipped.
+	Holder string          `json:"holder,omitempty"`
+	Reason string          `json:"reason,omitempty"`
+	Error  string          `json:"error,omitempty"`
+	Stats  json.RawMessage `json:"stats"`
+}
+
+// Runner runs passes for one process.
+type Runner struct {
+	Leases *lease.Manager
+	Logger *slog.Logger
+}
+
+// Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
+// callers that need its type; a skipped pass has none. ctx ending asks work to stop soon; history and lease
+// are settled all the same.
+func (r *Runner) Do(ctx context.Context, spec Spec, work func(context.Context, *lease.Lease) (Result, error)) (Report, error) {
+	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
+	settle := context.WithoutCancel(ctx)
+	queries := r.Leases.Jobs.Queries()
+	report := Report{Kind: spec.Kind, Database: spec.Database, Stats: json.RawMessage("{}")}
+
+	started, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
+	if err != nil {
+		report.Outcome, report.Error = Failed, err.Error()
+		return report, fmt.Errorf("record run of %s: %w", spec.Kind, err)
+	}
+	report.RunID = started.ID
+	log = log.With("run_id", started.ID)
+	clock := time.Now()
+
+	result, err := r.underLease(ctx, log, queries, spec, &report, work)
+	if err != nil {
+		report.Outcome, report.Error = Failed, err.Error()
+		logFailure(ctx, log, err)
+	}
+	if result.Stats != nil {
+		stats, marshalErr := json.Marshal(result.Stats)
+		if marshalErr != nil {
+			return report, fmt.Errorf("encode statistics of %s: %w", spec.Kind, marshalErr)
+		}
+		report.Stats = stats
+	}
+	if err == nil && report.Outcome != Skipped {
+		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome, "processed", result.Processed, "failed", result.Failed,
+			"duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
+	}
+	return report, errors.Join(err, record(settle, queries, report, result.Changed), prune(settle, queries, spec))
+}
+
+func (r *Runner) underLease(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work func(context.Context, *lease.Lease) (Result, error)) (result Result, err error) {
+	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	var held *lease.HeldError
+	if errors.As(err, &held) {
+		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
+		log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
+		return Result{}, nil
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
+	if _, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: report.RunID}); err != nil {
+		return Result{}, fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
+	}
+	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
+	result, err = work(ctx, granted)
+	report.Outcome = result.Outcome
+	return result, err
+}
+
+// record ends the run's row. Runs that changed nothing are folded.
+func record(ctx context.Context, queries *dbsqlc.Queries, report Report, changed bool) error {
+	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
+	if report.Error != "" {
+		ended.Error = &report.Error
+	}
+	if err := queries.RunFinish(ctx, ended); err != nil {
+		return fmt.Errorf("record end of run %d: %w", report.RunID, err)
+	}
+	if !changed && report.Error == "" {
+		if _, err := queries.RunFold(ctx, report.RunID); err != nil {
+			return fmt.Errorf("fold run %d: %w", report.RunID, err)
+		}
+	}
+	return nil
+}
+
+// prune removes history and events past their time, a bounded number of each.
+func prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
+	if _, err := queries.RunsPrune(ctx); err != nil {
+		return fmt.Errorf("prune runs: %w", err)
+	}
+	for _, db := range spec.Fences {
+		if _, err := db.Queries().EventsPrune(ctx); err != nil {
+			return fmt.Errorf("prune events in database %s: %w", db.Name, err)
+		}
+	}
+	return nil
+}
+
+func logFailure(ctx context.Context, log *slog.Logger, err error) {
+	attributes := []any{"error", err, "stack", string(debug.Stack())}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		attributes = append(attributes, "sqlstate", pgErr.Code)
+	}
+	log.ErrorContext(ctx, "run_failed", attributes...)
+}

@@ -1,0 +1,209 @@
+// Package lease grants exclusive, time-limited and fenced permission to do one kind of work.
+//
+// A lease is a row in the jobs database. Each acquisition raises its token by one, and before its first
+// batch a new holder raises the same token in the fences of every database that it is going to write to.
+// Each batch transaction holds its fence row FOR SHARE and compares the token (see begin_batch), so a
+// holder whose lease has passed to another can commit nothing, in no database, however long it slept.
+//
+// All times come from the server. A holder watches its own deadline on the monotonic clock and stops
+// before the lease ends.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+)
+
+// Margin is how long before the end of its lease a holder stops working.
+const Margin = 5 * time.Second
+
+// ErrLost says that the lease has passed to somebody else or has run out.
+var ErrLost = errors.New("lease lost")
+
+// HeldError says that somebody else holds the lease. It is an ordinary outcome, not a failure.
+type HeldError struct {
+	Key       string
+	Holder    string
+	ExpiresAt time.Time
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lease %s is held by %s until %s", e.Key, e.Holder, e.ExpiresAt.UTC().Format(time.RFC3339))
+}
+
+// Manager acquires leases in one jobs database on behalf of one holder.
+type Manager struct {
+	// Jobs is the database with the leases.
+	Jobs database.Database
+	// Holder names this process to operators, such as "host:pid:random".
+	Holder string
+}
+
+// Lease is a granted lease.
+type Lease struct {
+	manager  *Manager
+	key      string
+	token    int64
+	ttl      time.Duration
+	deadline time.Time // monotonic; Margin before the lease ends at the earliest
+}
+
+// Key returns the lease's key.
+func (l *Lease) Key() string { return l.key }
+
+// Token returns the fencing token.
+func (l *Lease) Token() int64 { return l.token }
+
+// Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
+// It returns a *HeldError where somebody else holds the lease. On any later error the lease is given back.
+func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
+	queries := m.Jobs.Queries()
+	look, err := queries.LeaseLook(ctx, key)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return nil, fmt.Errorf("look at lease %s: %w", key, err)
+	case look.Held:
+		return nil, &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
+	}
+
+	// Taken before the statement is sent, so the local deadline can only be early.
+	asked := time.Now()
+	row, err := queries.LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds()})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, m.held(ctx, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("acquire lease %s: %w", key, err)
+	}
+	l := &Lease{manager: m, key: key, token: row.Token, ttl: ttl, deadline: asked.Add(ttl - margin(ttl))}
+	for _, db := range fences {
+		if err := l.raise(ctx, db); err != nil {
+			// The caller's context may be what ended; a lease left behind would block everybody for ttl.
+			return nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
+		}
+	}
+	return l, nil
+}
+
+// held explains a lost race for a lease that looked free.
+func (m *Manager) held(ctx context.Context, key string) error {
+	look, err := m.Jobs.Queries().LeaseLook(ctx, key)
+	if err != nil {
+		return fmt.Errorf("look at lease %s: %w", key, err)
+	}
+	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
+}
+
+// margin shortens Margin for leases that are too short for it.
+func margin(ttl time.Duration) time.Duration { return min(Margin, ttl/2) }
+
+// Context returns a context that ends when the holder has to stop, with ErrLost as its cause.
+func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, l.deadline, ErrLost)
+}
+
+// Renew extends the lease by its ttl from now. Contexts made earlier keep their old end. It returns
+// ErrLost where the lease has ended or passed on.
+func (l *Lease) Renew(ctx context.Context) error {
+	asked := time.Now()
+	renewed, err := l.manager.Jobs.Queries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{Key: l.key, Token: l.token, TtlSeconds: l.ttl.Seconds()})
+	if err != nil {
+		return fmt.Errorf("renew lease %s: %w", l.key, err)
+	}
+	if renewed == 0 {
+		return fmt.Errorf("renew lease %s: %w", l.key, ErrLost)
+	}
+	l.deadline = asked.Add(l.ttl - margin(l.ttl))
+	return nil
+}
+
+// Release gives the lease back, if it is still held. A lease that is already gone is no error.
+func (l *Lease) Release(ctx context.Context) error {
+	if _, err := l.manager.Jobs.Queries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: l.key, Token: l.token}); err != nil {
+		return fmt.Errorf("release lease %s: %w", l.key, err)
+	}
+	return nil
+}
+
+const lockNotAvailable = "55P03"
+
+// raise lifts the fence of one database to the lease's token.
+//
+// A former holder may still have a transaction open that holds the fence row FOR SHARE: a process that was
+// stopped between DELETE and COMMIT, say. Its lease is over, so after a short wait its session is ended.
+func (l *Lease) raise(ctx context.Context, db database.Database) error {
+	const attempts = 20
+	for range attempts {
+		token, err := l.tryRaise(ctx, db)
+		var pgErr *pgconn.PgError
+		switch {
+		case errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable:
+			if err := l.evict(ctx, db); err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("raise fence %s in database %s: %w", l.key, db.Name, err)
+		case token == l.token:
+			return nil
+		default:
+			// The fence stands above the lease: either a newer holder raised it, and then this token no longer
+			// owns the lease's row, or the lease's row came back from an older backup, and then it is lifted.
+			if err := l.advance(ctx, token+1); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("raise fence %s in database %s: still locked by an earlier holder's transaction after %d attempts", l.key, db.Name, attempts)
+}
+
+func (l *Lease) tryRaise(ctx context.Context, db database.Database) (int64, error) {
+	var token int64
+	err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
+			return err
+		}
+		var err error
+		token, err = db.Names.Queries(tx).FenceRaise(ctx, dbsqlc.FenceRaiseParams{Key: l.key, Token: l.token})
+		return err
+	})
+	return token, err
+}
+
+func (l *Lease) advance(ctx context.Context, token int64) error {
+	advanced, err := l.manager.Jobs.Queries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{NewToken: token, Key: l.key, Token: l.token})
+	if err != nil {
+		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
+	}
+	if advanced == 0 {
+		return fmt.Errorf("raise fence %s: %w", l.key, ErrLost)
+	}
+	l.token = token
+	return nil
+}
+
+// evictSQL finds the sessions that begin_batch named after this lease and an earlier token. The catalogue
+// is no part of the generated queries' schema, hence the text here.
+const evictSQL = `
+SELECT pg_terminate_backend(activity.pid)
+FROM pg_catalog.pg_stat_activity AS activity
+WHERE activity.datname = current_database()
+  AND activity.usename = current_user
+  AND activity.pid <> pg_backend_pid()
+  AND starts_with(activity.application_name, "sexton".session_name($1) || '#')
+  AND substring(activity.application_name FROM '#([0-9]+)$')::bigint < $2`
+
+func (l *Lease) evict(ctx context.Context, db database.Database) error {
+	if _, err := db.Pool.Exec(ctx, db.Names.Render(evictSQL), l.key, l.token); err != nil {
+		return fmt.Errorf("end earlier holder's transaction of lease %s in database %s: %w", l.key, db.Name, err)
+	}
+	return nil
+}

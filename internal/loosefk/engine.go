@@ -1,0 +1,274 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+)
+
+// Sizes of one turn, as in GitLab: tombstones per load, rows per statement.
+const (
+	loadSize    = 500
+	deleteLimit = 1000
+	updateLimit = 500
+)
+
+// Engine cleans up after the deleted parents of one database.
+type Engine struct {
+	// Database and Pace label the statistics.
+	Database string
+	Pace     string
+	Limits   Limits
+	Parents  []*Parent
+	Session  *batch.Session
+}
+
+// Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when
+// ctx ends is finished first. The statistics are valid beside an error, too. The error wraps
+// lease.ErrLost where the lease has passed on; then nothing of the last batch remains.
+func (e *Engine) Run(ctx context.Context) (*Stats, error) {
+	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
+	defer cancel()
+	stats := newStats(e.Database, e.Pace)
+	r := &run{
+		engine: e, stop: ctx, stats: stats,
+		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
+		breaker: newBreaker(),
+	}
+	for _, parent := range e.Parents {
+		r.lanes = append(r.lanes, &lane{parent: parent, after: start})
+	}
+	err := r.drain(hard)
+	if cause := context.Cause(hard); err != nil && cause != nil {
+		err = errors.Join(cause, err)
+	}
+	return stats, err
+}
+
+// run is the state of one Run.
+type run struct {
+	engine  *Engine
+	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
+	stats   *Stats
+	budget  budget
+	breaker breaker
+	lanes   []*lane
+}
+
+// lane is the queue of one parent table within a run.
+type lane struct {
+	parent *Parent
+	// after is the position of the last tombstone loaded. A run loads each tombstone once, so those that
+	// failed in it wait for the next run.
+	after position
+	// carried are the chunks that are not finished yet. They take turns with fresh ones, so a parent with
+	// a million children holds nobody up for longer than one statement per child table.
+	carried []*chunk
+}
+
+// position is a place in the order in which tombstones are worked off.
+type position struct {
+	consumeAfter pgtype.Timestamptz
+	id           int64
+}
+
+var start = position{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+
+type tombstone struct {
+	id      int64
+	integer *int64
+	text    *string
+}
+
+// ended tells whether no further batch may begin.
+func (r *run) ended() bool { return r.budget.over() || r.stop.Err() != nil }
+
+// drain serves the lanes in turn. Deleting children can leave tombstones of their own in lanes that were
+// already empty, so it asks again until no lane has anything.
+func (r *run) drain(ctx context.Context) error {
+	for !r.ended() {
+		active, err := r.due(ctx)
+		if err != nil {
+			return err
+		}
+		if len(active) == 0 {
+			return nil
+		}
+		rand.Shuffle(len(active), func(i, j int) { active[i], active[j] = active[j], active[i] })
+		for len(active) > 0 && !r.ended() {
+			next := active[0]
+			active = active[1:]
+			more, err := r.turn(ctx, next)
+			if err != nil {
+				return err
+			}
+			if more {
+				active = append(active, next)
+			}
+		}
+	}
+	if r.stop.Err() != nil {
+		return nil
+	}
+	return r.overLimit(ctx)
+}
+
+// overLimit counts an attempt for what this run began and could not finish.
+func (r *run) overLimit(ctx context.Context) error {
+	active, err := r.due(ctx)
+	if err != nil {
+		return err
+	}
+	r.stats.OverLimit = len(active) > 0
+	for _, l := range r.lanes {
+		for _, c := range l.carried {
+			r.stats.OverLimit = true
+			if err := r.blame(ctx, c.tombstones, failure{message: r.budget.reason()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// due returns the lanes with due tombstones behind their position.
+func (r *run) due(ctx context.Context) ([]*lane, error) {
+	names := make([]string, len(r.lanes))
+	times := make([]pgtype.Timestamptz, len(r.lanes))
+	ids := make([]int64, len(r.lanes))
+	for i, l := range r.lanes {
+		names[i], times[i], ids[i] = l.parent.Recorded, l.after.consumeAfter, l.after.id
+	}
+	var due []string
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL: r.engine.Session.Names.Render(dueSQL), Args: []any{names, times, ids},
+		Scan: func(rows pgx.Rows) (err error) {
+			due, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for due tombstones: %w", err)
+	}
+	var active []*lane
+	for _, l := range r.lanes {
+		if slices.Contains(due, l.parent.Recorded) {
+			active = append(active, l)
+		}
+	}
+	return active, nil
+}
+
+// turn loads one batch of tombstones and gives every chunk of the lane one slice. It reports whether the
+// lane may have more.
+func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
+	fresh, err := r.load(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	more := len(fresh) == loadSize
+	queue := l.carried
+	l.carried = nil
+	var live []bool
+	if len(fresh) > 0 {
+		live = r.probe(ctx, l.parent, keysOf(l.parent, fresh))
+		l.parent.sort(fresh)
+	}
+	for len(queue) > 0 || len(fresh) > 0 && !r.ended() {
+		if len(queue) == 0 {
+			// One chunk at a time: its size follows what the ones before it have taught.
+			size := min(l.parent.chunkSize(live), len(fresh))
+			queue = []*chunk{newChunk(l.parent, fresh[:size], live)}
+			fresh = fresh[size:]
+		}
+		c := queue[0]
+		queue = queue[1:]
+		if r.ended() {
+			if c.begun {
+				l.carried = append(l.carried, c)
+			}
+			continue
+		}
+		parts, err := r.slice(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case len(parts) == 1 && parts[0] == c:
+			l.carried = append(l.carried, c)
+		default:
+			queue = append(parts, queue...)
+		}
+	}
+	return more || len(l.carried) > 0, nil
+}
+
+func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
+	var fresh, foreign []tombstone
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL:  r.engine.Session.Names.Render(loadSQL),
+		Args: []any{l.parent.Recorded, l.after.consumeAfter, l.after.id, loadSize},
+		Scan: func(rows pgx.Rows) error {
+			var t tombstone
+			_, err := pgx.ForEachRow(rows, []any{&t.id, &l.after.consumeAfter, &t.integer, &t.text}, func() error {
+				l.after.id = t.id
+				if (t.integer != nil) == l.parent.Integer {
+					fresh = append(fresh, t)
+				} else {
+					foreign = append(foreign, t)
+				}
+				return nil
+			})
+			return err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
+	}
+	if len(foreign) > 0 {
+		return fresh, r.blame(ctx, foreign, failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn})
+	}
+	return fresh, nil
+}
+
+// probe tells which references have children of these keys. Where it cannot be told at once, all of them
+// count as live, so that the error comes up where it can be blamed on one of them.
+func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
+	sql, args := parent.probeStatement(keys)
+	var live []bool
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
+		return err
+	}})
+	if err != nil || len(live) != len(parent.References) {
+		live = make([]bool, len(parent.References))
+		for i := range live {
+			live[i] = true
+		}
+	}
+	return live
+}
+
+// keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.
+func keysOf(parent *Parent, tombstones []tombstone) any {
+	if parent.Integer {
+		keys := make([]int64, len(tombstones))
+		for i, t := range tombstones {
+			keys[i] = *t.integer
+		}
+		return keys
+	}
+	keys := make([]string, len(tombstones))
+	for i, t := range tombstones {
+		keys[i] = *t.text
+	}
+	return keys
+}

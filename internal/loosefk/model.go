@@ -1,0 +1,75 @@
+// Package loosefk cleans up the children of deleted parents: the asynchronous counterpart of ON DELETE
+// CASCADE and ON DELETE SET NULL.
+//
+// A trigger on each parent leaves one tombstone per deleted row. Resolve checks the definitions against a
+// database and binds them to its tables; Engine.Run then loads tombstones, works the children off in small
+// transactions and removes each tombstone in the transaction of its last batch.
+package loosefk
+
+import (
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+)
+
+// Table is a relation of the database.
+type Table struct {
+	OID    uint32
+	Schema string
+	Name   string
+}
+
+// SQL returns the quoted, qualified name.
+func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+// Label returns schema.table for people, logs and statistics; "public." is left out as in definitions.
+func (t Table) Label() string {
+	if t.Schema == "public" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
+}
+
+// Parent is a tracked table together with everything that refers to it.
+type Parent struct {
+	Table
+	// Recorded is the name that the tracking trigger writes into tombstones.
+	Recorded string
+	// KeyColumn is the referenced column, KeyType its type as Postgres prints it.
+	KeyColumn string
+	KeyType   string
+	// Integer tells that keys are stored as bigint; all others are stored as text.
+	Integer    bool
+	References []*Reference
+}
+
+// Reference is one definition bound to the database.
+type Reference struct {
+	Definition definitions.Definition
+	Child      Table
+	// Leaves are the tables that statements address: the child itself, or the leaf partitions below it.
+	// Row pointers (ctid) mean nothing across partitions.
+	Leaves []Table
+	// Conditions and Target carry the types that their text values are cast to.
+	Conditions []typedColumn
+	Target     typedColumn
+	// PrimaryKey lists the child's key columns in order; empty where it has none.
+	PrimaryKey []string
+	// Index is false where no index leads with the column, so that each statement reads the whole table.
+	Index bool
+
+	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
+	// parents one statement names.
+	rowsPerParent float64
+}
+
+type typedColumn struct {
+	Column string
+	Type   string
+	Value  string
+}
+
+// Updates tells whether the reference changes children instead of deleting them.
+func (r *Reference) Updates() bool { return r.Definition.OnDelete != definitions.Delete }
+
+func (r *Reference) partitioned() bool { return len(r.Leaves) != 1 || r.Leaves[0].OID != r.Child.OID }

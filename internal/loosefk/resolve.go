@@ -1,0 +1,279 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
+
+// Resolve binds definitions to the tables of one database. Names without a schema belong to schema.
+//
+// Its findings are all that only a database can tell: errors (a missing table or column, types that do not
+// compare, NOT NULL under async_nullify, a partition named as parent, missing privileges) and warnings
+// (a foreign-key column without an index). The parents are complete only where the findings hold no error.
+// The error is for the database itself.
+func Resolve(ctx context.Context, db dbsqlc.DBTX, schema string, defs []definitions.Definition) ([]*Parent, problem.List, error) {
+	names := make([]definitions.Name, 0, 2*len(defs))
+	for _, d := range defs {
+		names = append(names, d.Child, d.Parent)
+	}
+	c, err := readCatalog(ctx, db, schema, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := resolver{catalog: c, parents: map[string]*Parent{}}
+	for _, d := range defs {
+		r.bind(d)
+	}
+	if err := r.checkValues(ctx, db); err != nil {
+		return nil, nil, err
+	}
+	r.reportCycles()
+	parents := slices.Collect(maps.Values(r.parents))
+	slices.SortFunc(parents, func(a, b *Parent) int { return strings.Compare(a.Recorded, b.Recorded) })
+	return parents, r.problems, nil
+}
+
+type resolver struct {
+	catalog  *catalog
+	parents  map[string]*Parent
+	problems problem.List
+}
+
+func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
+	r.problems.Add(problem.Problem{Severity: severity, Position: d.Position, Key: d.Key + key, Message: message, Fix: fix})
+}
+
+func (r *resolver) bind(d definitions.Definition) {
+	parent, child := r.parent(d), r.child(d)
+	if parent == nil || child == nil {
+		return
+	}
+	reference := &Reference{
+		Definition: d, Child: child.Table, Leaves: child.Leaves, PrimaryKey: child.PrimaryKey, Index: child.Leading[d.Column],
+	}
+	ok := r.checkColumn(d, parent, child)
+	ok = r.bindValues(d, child, reference) && ok
+	ok = r.checkPrivileges(d, child) && ok
+	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
+		r.report(d, problem.Error, ".cleaner_class", fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
+		ok = false
+	}
+	if !ok {
+		return
+	}
+	if !reference.Index {
+		r.report(d, problem.Warning, ".column",
+			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.Column),
+			fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column)))
+	}
+	parent.References = append(parent.References, reference)
+}
+
+// parent returns the parent's entry, or nil where it is unusable.
+func (r *resolver) parent(d definitions.Definition) *Parent {
+	table := r.catalog.lookup(d.Parent)
+	switch {
+	case !table.exists():
+		r.missingTable(d, ".table", "parent", d.Parent)
+		return nil
+	case table.Partition:
+		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is a partition", d.Parent), "name the partitioned table it belongs to")
+		return nil
+	case table.Kind != "r" && table.Kind != "p":
+		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is not a table", d.Parent), "name the table behind it")
+		return nil
+	}
+	keyColumn := d.ParentColumn
+	if keyColumn == "" {
+		if keyColumn = table.defaultKey(); keyColumn == "" {
+			r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key of one column", d.Parent), "name a unique column with parent_column")
+			return nil
+		}
+	}
+	key, found := table.Columns[keyColumn]
+	if !found {
+		r.missingColumn(d, ".parent_column", d.Parent, table, keyColumn)
+		return nil
+	}
+	if !table.identifies(keyColumn) {
+		r.report(d, problem.Error, ".parent_column", fmt.Sprintf("column %s of parent %s is not unique", keyColumn, d.Parent), "name a column with a unique index: a key that two rows share would lose the children of both")
+		return nil
+	}
+	parent, known := r.parents[table.recorded]
+	if !known {
+		parent = &Parent{Table: table.Table, Recorded: table.recorded, KeyColumn: keyColumn, KeyType: key.Type, Integer: integer(key.Type)}
+		r.parents[table.recorded] = parent
+	}
+	if parent.KeyColumn != keyColumn {
+		r.report(d, problem.Error, ".parent_column", fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.KeyColumn), "all definitions of one parent have to use one column, as a tombstone carries one key")
+		return nil
+	}
+	return parent
+}
+
+func (r *resolver) child(d definitions.Definition) *relation {
+	table := r.catalog.lookup(d.Child)
+	switch {
+	case !table.exists():
+		r.missingTable(d, "", "child", d.Child)
+		return nil
+	case table.Kind != "r" && table.Kind != "p":
+		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
+		return nil
+	}
+	return table
+}
+
+func (r *resolver) checkColumn(d definitions.Definition, parent *Parent, child *relation) bool {
+	foreign, found := child.Columns[d.Column]
+	switch {
+	case !found:
+		r.missingColumn(d, ".column", d.Child, child, d.Column)
+		return false
+	case !comparable(foreign.Type, parent.KeyType):
+		r.report(d, problem.Error, ".column",
+			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s", d.Child, d.Column, short(foreign.Type), d.Parent, parent.KeyColumn, short(parent.KeyType)),
+			"the two columns need one type, or integers of any width")
+		return false
+	case d.OnDelete == definitions.Nullify && foreign.NotNull:
+		r.report(d, problem.Error, ".on_delete", fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, d.Column), "drop the constraint, or use async_delete")
+		return false
+	case d.OnDelete == definitions.Nullify && foreign.Generated:
+		r.report(d, problem.Error, ".column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.Column), "")
+		return false
+	}
+	return true
+}
+
+// bindValues gives conditions and target the types of their columns.
+func (r *resolver) bindValues(d definitions.Definition, child *relation, reference *Reference) bool {
+	ok := true
+	for i, condition := range d.Conditions {
+		found, exists := child.Columns[condition.Column]
+		if !exists {
+			r.missingColumn(d, fmt.Sprintf(".conditions[%d].column", i), d.Child, child, condition.Column)
+			ok = false
+			continue
+		}
+		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Type, Value: condition.Value})
+	}
+	if d.OnDelete != definitions.UpdateColumn {
+		return ok
+	}
+	target, exists := child.Columns[d.TargetColumn]
+	switch {
+	case !exists:
+		r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
+		return false
+	case target.Generated:
+		r.report(d, problem.Error, ".target_column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "")
+		return false
+	}
+	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Type, Value: d.TargetValue}
+	return ok
+}
+
+func (r *resolver) checkPrivileges(d definitions.Definition, child *relation) bool {
+	privilege, granted := "DELETE", child.CanDelete
+	if d.OnDelete != definitions.Delete {
+		privilege, granted = "UPDATE", child.CanUpdate
+	}
+	if granted && child.CanSelect {
+		return true
+	}
+	r.report(d, problem.Error, "", fmt.Sprintf("the database role may not SELECT and %s on %s", privilege, d.Child),
+		fmt.Sprintf("GRANT SELECT, %s ON %s TO the role in the database's url", privilege, child.SQL()))
+	return false
+}
+
+// checkValues casts every condition and target value once, so that a value which does not fit its column is
+// found here and not in the middle of a batch.
+func (r *resolver) checkValues(ctx context.Context, db dbsqlc.DBTX) error {
+	for _, parent := range r.parents {
+		for _, reference := range parent.References {
+			values := reference.Conditions
+			if reference.Target.Column != "" {
+				values = append(slices.Clone(values), reference.Target)
+			}
+			for _, value := range values {
+				var fits bool
+				err := db.QueryRow(ctx, fmt.Sprintf("SELECT $1::text::%s IS NOT NULL", value.Type), value.Value).Scan(&fits)
+				var pgErr *pgconn.PgError
+				switch {
+				case errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "22"):
+					r.report(reference.Definition, problem.Error, "", fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type)), "")
+				case err != nil:
+					return fmt.Errorf("check value of column %s: %w", value.Column, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) missingTable(d definitions.Definition, key, role string, name definitions.Name) {
+	r.report(d, problem.Error, key, fmt.Sprintf("%s table %s does not exist", role, r.catalog.qualified(name)), "create it, correct the name, or remove the definition")
+}
+
+func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *relation, column string) {
+	fix := "correct the name, or remove the definition"
+	if near := problem.Nearest(column, slices.Sorted(maps.Keys(table.Columns))); near != "" {
+		fix = fmt.Sprintf("did you mean %s?", near)
+	}
+	r.report(d, problem.Error, key, fmt.Sprintf("table %s has no column %s", name, column), fix)
+}
+
+// reportCycles tells of deletes that can come back to their own table. They end, as each row can go only
+// once, but whoever wrote them should know.
+func (r *resolver) reportCycles() {
+	next := map[string][]*Reference{}
+	for _, parent := range r.parents {
+		for _, reference := range parent.References {
+			if reference.Definition.OnDelete == definitions.Delete {
+				next[parent.SQL()] = append(next[parent.SQL()], reference)
+			}
+		}
+	}
+	for _, start := range slices.Sorted(maps.Keys(next)) {
+		reached := map[string]bool{}
+		var walk func(from string)
+		walk = func(from string) {
+			for _, reference := range next[from] {
+				to := reference.Child.SQL()
+				if to == start {
+					r.report(reference.Definition, problem.Info, "", fmt.Sprintf("async_delete comes back to %s in a cycle", start), "")
+				}
+				if !reached[to] {
+					reached[to] = true
+					walk(to)
+				}
+			}
+		}
+		walk(start)
+	}
+}
+
+var (
+	integers = []string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}
+	texts    = []string{"pg_catalog.text", "pg_catalog.\"varchar\"", "pg_catalog.varchar"}
+)
+
+func integer(typeName string) bool { return slices.Contains(integers, typeName) }
+
+// comparable tells whether the two types compare by one operator family, so that an index serves.
+func comparable(a, b string) bool {
+	return a == b || integer(a) && integer(b) || slices.Contains(texts, a) && slices.Contains(texts, b)
+}
+
+// short is a type name for people.
+func short(typeName string) string { return strings.TrimPrefix(typeName, "pg_catalog.") }

@@ -1,0 +1,202 @@
+package loosefk
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
+)
+
+// Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table
+// may itself live in a schema called public.
+
+// pass tells how a statement treats rows that another transaction has locked.
+type pass int
+
+const (
+	// skipping leaves locked rows for later, so that nobody waits for anybody.
+	skipping pass = iota
+	// waiting waits for them under the lock timeout and looks again at what it got.
+	waiting
+)
+
+// keysParameter is the array of parent keys, typed like the parent's column. Integers of different width
+// share an operator family, so an index on an integer column serves a bigint array as well.
+func (p *Parent) keysParameter(n int) string {
+	if p.Integer {
+		return fmt.Sprintf("$%d::bigint[]", n)
+	}
+	return fmt.Sprintf("$%d::text[]::%s[]", n, p.KeyType)
+}
+
+// tombstoneKey is the key of a tombstone row, typed like keysParameter.
+func (p *Parent) tombstoneKey(tombstone string) string {
+	if p.Integer {
+		return tombstone + ".primary_key_value"
+	}
+	return fmt.Sprintf("%s.primary_key_text::%s", tombstone, p.KeyType)
+}
+
+// arguments numbers the parameters of one statement.
+type arguments struct{ values []any }
+
+func (a *arguments) add(value any) int {
+	a.values = append(a.values, value)
+	return len(a.values)
+}
+
+// restrictions are the terms beyond the foreign key that a child row has to meet, each beginning with AND.
+func (r *Reference) restrictions(alias string, args *arguments) string {
+	var sql strings.Builder
+	for _, condition := range r.Conditions {
+		fmt.Fprintf(&sql, " AND %s.%s = $%d::text::%s", alias, identifier(condition.Column), args.add(condition.Value), condition.Type)
+	}
+	if r.Definition.OnDelete == definitions.UpdateColumn {
+		// NULL counts as different, or such rows would keep their old state for ever.
+		fmt.Fprintf(&sql, " AND %s.%s IS DISTINCT FROM $%d::text::%s", alias, identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type)
+	}
+	return sql.String()
+}
+
+// cleanStatement builds the bounded statement for one leaf: at most limit children of keys are deleted or
+// changed. It is built around row pointers, as a LIMIT needs a subquery, and repeats the foreign-key
+// condition on the outer row: a child that was moved to another parent while the waiting pass waited for
+// its lock stays. IS TRUE keeps the planner from serving the outer condition by the index, which would
+// compare every child with every pointer.
+func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, how pass, keys any, limit int) (string, []any) {
+	args := &arguments{}
+	keysAt, limitAt := args.add(keys), args.add(limit)
+	column := identifier(r.Definition.Column)
+	matches := func(alias string) string {
+		return fmt.Sprintf("%s.%s = ANY (%s)", alias, column, p.keysParameter(keysAt))
+	}
+	lock := "FOR UPDATE"
+	if r.Updates() {
+		lock = "FOR NO KEY UPDATE"
+	}
+	if how == skipping {
+		lock += " SKIP LOCKED"
+	}
+	picked := fmt.Sprintf(
+		"SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d %s",
+		leaf.SQL(), matches("picked"), r.restrictions("picked", args), limitAt, lock)
+	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
+		picked, matches("child"), r.restrictions("child", args))
+
+	var sql string
+	switch {
+	case r.Definition.OnDelete == definitions.Nullify:
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = NULL WHERE %s", leaf.SQL(), column, where)
+	case r.Definition.OnDelete == definitions.UpdateColumn:
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::text::%s WHERE %s",
+			leaf.SQL(), identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
+	case r.Definition.CleanerClass == definitions.ArtifactsCleaner:
+		sql = withOrphanedFiles(names, r, fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where), args)
+	default:
+		sql = fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where)
+	}
+	return sql, args.values
+}
+
+// withOrphanedFiles makes a DELETE also write one event that names table and keys, for whoever owns the
+// files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
+func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string, args *arguments) string {
+	pairs := make([]string, len(r.PrimaryKey))
+	for i, column := range r.PrimaryKey {
+		pairs[i] = fmt.Sprintf("$%d::text, child.%s", args.add(column), identifier(column))
+	}
+	return fmt.Sprintf(`WITH gone AS (%s RETURNING jsonb_build_object(%s) AS key),
+event AS (
+	INSERT INTO %s (kind, payload)
+	SELECT 'files_orphaned', jsonb_build_object('table', $%d::text, 'keys', jsonb_agg(gone.key))
+	FROM gone HAVING count(*) > 0
+)
+SELECT count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
+}
+
+// exists is true where the reference has a child that matches condition. OFFSET 0 keeps it a subquery of
+// its own: with it pulled up into a join, a hundred definitions would be a join of a hundred tables.
+func (r *Reference) exists(matches string, args *arguments) string {
+	from := r.Child.SQL()
+	if !r.partitioned() {
+		// As with real foreign keys, tables that inherit from the child are not its rows.
+		from = "ONLY " + from
+	}
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE child.%s = %s%s OFFSET 0)",
+		from, identifier(r.Definition.Column), matches, r.restrictions("child", args))
+}
+
+// probeStatement tells in one row, one boolean per reference, which references have children of keys: one
+// round trip however many definitions there are.
+func (p *Parent) probeStatement(keys any) (string, []any) {
+	args := &arguments{}
+	keysAt := args.add(keys)
+	terms := make([]string, len(p.References))
+	for i, reference := range p.References {
+		terms[i] = reference.exists(fmt.Sprintf("ANY (%s)", p.keysParameter(keysAt)), args)
+	}
+	return "SELECT ARRAY[" + strings.Join(terms, ", ") + "]", args.values
+}
+
+// removeStatement removes those of the tombstones that have no child left in the references marked in
+// verify, and returns their ids. It decides by rows that are not there and never by a count of rows that
+// were cleaned: locked rows are skipped, and rows that move during a statement are missed.
+func (p *Parent) removeStatement(names pgschema.Names, ids []int64, verify []bool) (string, []any) {
+	args := &arguments{}
+	idsAt, verifyAt := args.add(ids), args.add(verify)
+	var sql strings.Builder
+	fmt.Fprintf(&sql, `DELETE FROM %s AS tombstone WHERE tombstone.id = ANY ($%d::bigint[]) AND tombstone.status = 1`,
+		names.Render(`"public".loose_foreign_keys_deleted_records`), idsAt)
+	for i, reference := range p.References {
+		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
+	}
+	sql.WriteString("\nRETURNING tombstone.id")
+	return sql.String(), args.values
+}
+
+// loadSQL loads due tombstones of one parent behind a keyset position, oldest first.
+const loadSQL = `
+SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text
+FROM "public".loose_foreign_keys_deleted_records AS tombstone
+WHERE tombstone.fully_qualified_table_name = $1
+  AND tombstone.status = 1
+  AND tombstone.consume_after <= clock_timestamp()
+  AND (tombstone.consume_after, tombstone.id) > ($2, $3)
+ORDER BY tombstone.consume_after, tombstone.id
+LIMIT $4`
+
+// dueSQL tells which parents have due tombstones behind their position.
+const dueSQL = `
+SELECT parent.name
+FROM unnest($1::text[], $2::timestamptz[], $3::bigint[]) AS parent (name, consume_after, id)
+WHERE EXISTS (
+    SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name = parent.name
+      AND tombstone.status = 1
+      AND tombstone.consume_after <= clock_timestamp()
+      AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
+    OFFSET 0
+)`
+
+// blameSQL counts an attempt for unfinished tombstones and records why. From the third on the tombstone is
+// put off: 5 minutes, doubling up to an hour. It returns how many were put off.
+const blameSQL = `
+WITH blamed AS (
+    UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
+    SET cleanup_attempts = least(tombstone.cleanup_attempts + 1, 32767)::smallint,
+        last_error = reason.text,
+        consume_after = CASE
+            WHEN tombstone.cleanup_attempts + 1 >= 3 THEN
+                clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
+            ELSE tombstone.consume_after
+        END
+    FROM unnest($1::bigint[], $2::text[]) AS reason (id, text)
+    WHERE tombstone.id = reason.id AND tombstone.status = 1
+    RETURNING tombstone.cleanup_attempts
+)
+SELECT count(*) FILTER (WHERE blamed.cleanup_attempts >= 3) FROM blamed`
+
+func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -1,0 +1,126 @@
+package loosefk
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits end a run. Rows are those of children, over all tables.
+type Limits struct {
+	Deletes int
+	Updates int
+	Runtime time.Duration
+}
+
+// Stats are the statistics of one run.
+type Stats struct {
+	// Connection is the database.
+	Connection         string           `json:"connection"`
+	TurboMode          bool             `json:"turbo_mode"`
+	Pace               string           `json:"pace"`
+	OverLimit          bool             `json:"over_limit"`
+	DeleteCount        int64            `json:"delete_count"`
+	UpdateCount        int64            `json:"update_count"`
+	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
+	UpdateCountByTable map[string]int64 `json:"update_count_by_table"`
+	// Processed counts tombstones removed, Rescheduled those put off to a later time.
+	Processed   int64         `json:"processed"`
+	Rescheduled int64         `json:"rescheduled"`
+	Errors      []ErrorCounts `json:"errors"`
+}
+
+// ErrorCounts says how often one error of one child table came up in a run.
+type ErrorCounts struct {
+	Table    string `json:"table"`
+	SQLState string `json:"sqlstate"`
+	Message  string `json:"message"`
+	Count    int64  `json:"count"`
+}
+
+// Changed tells whether the run did anything worth a line of its own in the history.
+func (s *Stats) Changed() bool {
+	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled > 0 || len(s.Errors) > 0 || s.OverLimit
+}
+
+func newStats(database, pace string) *Stats {
+	return &Stats{
+		Connection: database, Pace: pace, TurboMode: pace == "turbo",
+		DeleteCountByTable: map[string]int64{}, UpdateCountByTable: map[string]int64{},
+		Errors: []ErrorCounts{},
+	}
+}
+
+func (s *Stats) clean(r *Reference, rows int64) {
+	if rows == 0 {
+		return
+	}
+	if r.Updates() {
+		s.UpdateCount += rows
+		s.UpdateCountByTable[r.Child.Label()] += rows
+		return
+	}
+	s.DeleteCount += rows
+	s.DeleteCountByTable[r.Child.Label()] += rows
+}
+
+func (s *Stats) fail(f failure) {
+	at := slices.IndexFunc(s.Errors, func(e ErrorCounts) bool {
+		return e.Table == f.table && e.SQLState == f.sqlState && e.Message == f.message
+	})
+	if at < 0 {
+		// Messages can name single rows; a run over thousands of them must not list them all.
+		const most = 20
+		if len(s.Errors) >= most {
+			s.Errors[most-1].Count++
+			return
+		}
+		s.Errors = append(s.Errors, ErrorCounts{Table: f.table, SQLState: f.sqlState, Message: f.message})
+		at = len(s.Errors) - 1
+	}
+	s.Errors[at].Count++
+}
+
+// failure is why a tombstone could not be finished.
+type failure struct {
+	table    string
+	sqlState string
+	message  string
+}
+
+// text is what the tombstone records.
+func (f failure) text() string {
+	parts := make([]string, 0, 3)
+	if f.table != "" {
+		parts = append(parts, f.table)
+	}
+	if f.sqlState != "" {
+		parts = append(parts, "SQLSTATE "+f.sqlState)
+	}
+	return strings.Join(append(parts, f.message), ": ")
+}
+
+// budget is what a run may still do.
+type budget struct {
+	limits Limits
+	stats  *Stats
+	until  time.Time // monotonic
+}
+
+func (b *budget) over() bool {
+	return b.stats.DeleteCount >= int64(b.limits.Deletes) || b.stats.UpdateCount >= int64(b.limits.Updates) || !time.Now().Before(b.until)
+}
+
+// rows bounds one statement: by its own limit and by what is left.
+func (b *budget) rows(r *Reference, limit int) int {
+	left := int64(b.limits.Deletes) - b.stats.DeleteCount
+	if r.Updates() {
+		left = int64(b.limits.Updates) - b.stats.UpdateCount
+	}
+	return int(min(int64(limit), max(left, 1)))
+}
+
+func (b *budget) reason() string {
+	return fmt.Sprintf("not finished within the limits of one run (%d deletes, %d updates, %s)", b.limits.Deletes, b.limits.Updates, b.limits.Runtime)
+}

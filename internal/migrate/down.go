@@ -1,0 +1,176 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/triggers"
+)
+
+// Down removes every object that the registry lists, of all components and enabled or not: triggers and
+// their functions first, then the components backwards, at last the registry and, where Sexton created
+// it and nobody else uses it, the schema. It is idempotent; a crash leaves a state from which Down and
+// Up both go on.
+//
+// While deleted parents wait for their children to be cleaned up it returns *PendingError, unless force
+// is set. It refuses a schema newer than this program with *SchemaError.
+func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
+	// What once was installed is removed, whatever the configuration says now.
+	db.Jobs, db.LooseForeignKeys = true, true
+	report := Report{Database: db.Name, Components: []ComponentReport{}}
+	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
+	if err != nil {
+		return report, fmt.Errorf("migrate database %s down: %w", db.Name, err)
+	}
+	return report, nil
+}
+
+func (s *session) down(ctx context.Context, force bool, report *Report) error {
+	look, err := s.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if !look.registry {
+		return nil
+	}
+	if err := s.db.fits(look); err != nil {
+		return err
+	}
+	if err := s.refusePending(ctx, look, force, false); err != nil {
+		return err
+	}
+	if report.Triggers, err = s.uninstallTriggers(ctx); err != nil {
+		return err
+	}
+	// Until the triggers were gone the application went on deleting.
+	if err := s.refusePending(ctx, look, force, true); err != nil {
+		return err
+	}
+	components := allComponents()
+	slices.Reverse(components)
+	for _, c := range components {
+		if !look.installed(s.db, c) {
+			continue
+		}
+		applied, err := c.down(ctx, s)
+		from := look.versions[c.name()]
+		report.Components = append(report.Components, ComponentReport{Component: c.name(), From: from, To: from - int64(len(applied)), Applied: applied})
+		if err != nil {
+			return s.db.explainOwner(look, fmt.Errorf("remove %s: %w", c.name(), err))
+		}
+		s.logApplied(ctx, "migration_reverted", c, applied)
+	}
+	if err := s.refuseLeftovers(ctx, look); err != nil {
+		return err
+	}
+	report.SchemaKept, err = s.dropRegistry(ctx, look)
+	return s.db.explainOwner(look, err)
+}
+
+// refuseLeftovers keeps the registry while tables that it lists are there: without their version table,
+// which somebody must have dropped, no migration feels responsible for them.
+func (s *session) refuseLeftovers(ctx context.Context, before inspection) error {
+	look, err := s.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	var left []string
+	for _, c := range allComponents() {
+		for _, name := range c.creates() {
+			if before.installed(s.db, c) && name != versionTable(c.name()) && slices.Contains(look.relations, name) {
+				left = append(left, identity(s.db.JobsSchema, name))
+			}
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("remove tables %q: their versions have been removed by hand; drop these tables and run the command again", left)
+	}
+	return nil
+}
+
+// refusePending counts the work that Down would throw away.
+func (s *session) refusePending(ctx context.Context, look inspection, force, triggersRemoved bool) error {
+	if force || !look.hasTombstones || !look.owns("table", identity(s.db.TrackedSchema, tombstones)) {
+		return nil
+	}
+	var count int64
+	query := fmt.Sprintf("SELECT count(*) FROM %s WHERE status = 1", pgx.Identifier{s.db.TrackedSchema, tombstones}.Sanitize())
+	if err := s.pool.QueryRow(ctx, query).Scan(&count); err != nil {
+		return fmt.Errorf("count pending deletions: %w", err)
+	}
+	if count > 0 {
+		return &PendingError{Database: s.db.Name, Count: count, TriggersRemoved: triggersRemoved}
+	}
+	return nil
+}
+
+func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Release()
+	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema})
+	return &report, err
+}
+
+// dropRegistry drops the version tables, the registry and the schema, in one transaction, so that what
+// is left is either registered or gone.
+func (s *session) dropRegistry(ctx context.Context, look inspection) (schemaKept bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, c := range allComponents() {
+			if c.name() == River || !look.installed(s.db, c) {
+				continue
+			}
+			if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+pgx.Identifier{s.db.JobsSchema, versionTable(c.name())}.Sanitize()); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()); err != nil {
+			return err
+		}
+		if !look.owns("schema", s.db.JobsSchema) {
+			return nil
+		}
+		schemaKept, err = dropSchema(ctx, tx, s.db.JobsSchema)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("remove list of objects: %w", err)
+	}
+	if schemaKept {
+		s.log.WarnContext(ctx, "schema_kept", slog.String("database", s.db.Name), slog.String("schema", s.db.JobsSchema),
+			slog.String("reason", "it holds objects that Sexton did not create"))
+	}
+	return schemaKept, nil
+}
+
+// dropSchema drops the schema if it is empty.
+func dropSchema(ctx context.Context, tx pgx.Tx, schema string) (kept bool, err error) {
+	err = pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+		_, err := nested.Exec(ctx, "DROP SCHEMA "+quote(schema)+" RESTRICT")
+		return err
+	})
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "2BP01" {
+		return true, nil
+	}
+	return false, err
+}
+
+// explainOwner turns "must be owner" into what to do about it.
+func (db Database) explainOwner(look inspection, err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pgErr.Code != "42501" {
+		return err
+	}
+	return &PrivilegeError{
+		Database: db.Name, Role: look.role, Missing: pgErr.Message,
+		Grant: "the command again as the role that ran `sexton migrate up`",
+	}
+}

@@ -1,0 +1,142 @@
+package migrate_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Parent) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.URL)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
+	require.NoError(t, err)
+}
+
+func TestDownLeavesNothing(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE tags (id uuid PRIMARY KEY)")
+	before := catalogueWithoutWriters(d)
+	db := everything(t, d)
+	up(t, db)
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"}, triggers.Parent{Schema: "public", Table: "tags", KeyColumn: "id"})
+
+	// The components are remembered, whatever the configuration says by now.
+	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	require.Equal(t, before, catalogueWithoutWriters(d))
+	require.Len(t, report.Components, 4)
+	require.Equal(t, migrate.LooseForeignKeys, report.Components[0].Component)
+	for _, c := range report.Components {
+		require.Zero(t, c.To, c.Component)
+	}
+	require.Len(t, report.Triggers.Triggers, 4)
+	require.False(t, report.SchemaKept)
+
+	report = down(t, db)
+	require.Empty(t, report.Components, "the second run finds nothing")
+	up(t, db)
+}
+
+// catalogueWithoutWriters is catalogue for comparisons across changes that were undone: CREATE TRIGGER
+// writes to the table's row in pg_class.
+func catalogueWithoutWriters(d *pgtest.Database) []string {
+	lines := catalogue(d)
+	for i, line := range lines {
+		for line[len(line)-1] != ' ' {
+			line = line[:len(line)-1]
+		}
+		lines[i] = line
+	}
+	return lines
+}
+
+func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 9)")
+	db := everything(t, d)
+	up(t, db)
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"})
+	d.Exec("DELETE FROM parents WHERE id <= 3")
+	before := catalogue(d)
+
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+	var pending *migrate.PendingError
+	require.ErrorAs(t, err, &pending)
+	require.Equal(t, migrate.PendingError{Database: "main", Count: 3}, *pending)
+	require.ErrorContains(t, err, "--force")
+	require.Equal(t, before, catalogue(d), "triggers included")
+
+	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+	require.NoError(t, err)
+	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))
+}
+
+func TestDownKeepsWhatOthersCreated(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a schema that was there before", func(t *testing.T) {
+		t.Parallel()
+		d := pgtest.New(t)
+		d.Exec("CREATE SCHEMA sexton")
+		before := catalogue(d)
+		db := everything(t, d)
+		up(t, db)
+		require.False(t, down(t, db).SchemaKept, "it was never ours to drop")
+		require.Equal(t, before, catalogue(d))
+	})
+
+	t.Run("a table that was put into our schema", func(t *testing.T) {
+		t.Parallel()
+		d := pgtest.New(t)
+		db := everything(t, d)
+		up(t, db)
+		d.Exec("CREATE TABLE sexton.mine (id int)")
+		require.True(t, down(t, db).SchemaKept)
+		require.Equal(t, [][]string{{"mine"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
+		up(t, db)
+	})
+}
+
+func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]string{
+		"objects dropped by hand": "DROP TABLE sexton.leases, sexton.events, loose_foreign_keys_deleted_records; DROP FUNCTION sexton.begin_batch, sexton.session_name",
+		"crash before the registry went": `DROP TABLE sexton.runs, sexton.leases; DELETE FROM sexton.migrations_jobs WHERE version = 1;
+			DELETE FROM sexton.objects WHERE identity IN ('"sexton".runs', '"sexton".leases')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			before := catalogue(d)
+			db := everything(t, d)
+			up(t, db)
+			d.Exec(damage)
+			down(t, db)
+			require.Equal(t, before, catalogue(d))
+		})
+	}
+}
+
+func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	before := catalogue(d)
+	db := everything(t, d)
+	up(t, db)
+	d.Exec("DROP TABLE sexton.migrations_jobs")
+
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+	require.ErrorContains(t, err, `remove tables ["\"sexton\".leases" "\"sexton\".runs"]`)
+	d.Exec("DROP TABLE sexton.leases, sexton.runs")
+	down(t, db)
+	require.Equal(t, before, catalogue(d))
+}

@@ -1,0 +1,93 @@
+package migrate
+
+import (
+	"fmt"
+)
+
+// SchemaError says that a component's version in the database is not the one that this program works
+// with.
+type SchemaError struct {
+	Database  string
+	Component string
+	// Current is the version in the database, 0 where the component is not installed; Want is the one
+	// that this program brings.
+	Current, Want int64
+	// Object is the table that is missing although the version says it is there; usually empty.
+	Object string
+}
+
+// Error says what differs and what to run.
+func (e *SchemaError) Error() string {
+	switch {
+	case e.Object != "":
+		return fmt.Sprintf("schema of database %s: table %s of component %s has been removed; restore it, or run `sexton migrate down --force` and `sexton migrate up`",
+			e.Database, e.Object, e.Component)
+	case e.Current > e.Want:
+		return fmt.Sprintf("schema of database %s: component %s is at version %d, this binary knows version %d; this binary is older than the schema, use a newer one",
+			e.Database, e.Component, e.Current, e.Want)
+	case e.Current == 0:
+		return fmt.Sprintf("schema of database %s: component %s is not installed; run `sexton migrate up`", e.Database, e.Component)
+	default:
+		return fmt.Sprintf("schema of database %s: component %s is at version %d, this binary needs version %d; run `sexton migrate up`",
+			e.Database, e.Component, e.Current, e.Want)
+	}
+}
+
+// ConflictError says that names which Sexton needs are taken by objects that it did not create.
+type ConflictError struct {
+	Database string
+	// Objects are the names, schema-qualified.
+	Objects []string
+	Fix     string
+}
+
+// Error names the objects and the way out.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("database %s holds %q, not created by Sexton; nothing was changed: %s", e.Database, e.Objects, e.Fix)
+}
+
+// PlacementError says that the tombstones live in another schema than the configured one.
+type PlacementError struct {
+	Database   string
+	Installed  string
+	Configured string
+}
+
+// Error names both places and the two ways out.
+func (e *PlacementError) Error() string {
+	return fmt.Sprintf("database %s has its tombstones in %s, but the configuration puts them into %s; set the schema back, or run `sexton migrate down` with the old configuration first",
+		e.Database, e.Installed, e.Configured)
+}
+
+// PrivilegeError says that the role in use lacks a privilege.
+type PrivilegeError struct {
+	Database string
+	Role     string
+	// Missing is what the role may not do, Grant what changes it.
+	Missing string
+	Grant   string
+}
+
+// Error names the role, what it lacks and the statement that grants it.
+func (e *PrivilegeError) Error() string {
+	return fmt.Sprintf("role %s in database %s: %s; run: %s", e.Role, e.Database, e.Missing, e.Grant)
+}
+
+// PendingError says that Down would throw away work.
+type PendingError struct {
+	Database string
+	// Count is the number of tombstones whose children are still to be cleaned up.
+	Count int64
+	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
+	TriggersRemoved bool
+}
+
+// Error tells how much is pending and what to do.
+func (e *PendingError) Error() string {
+	text := fmt.Sprintf("database %s has %d deleted parents whose children are not cleaned up yet; let `sexton run` finish, or pass --force to leave those children as orphans",
+		e.Database, e.Count)
+	if e.TriggersRemoved {
+		text += "; the triggers are already removed, so deletions are no longer recorded"
+	}
+	return text
+}

@@ -1,0 +1,161 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// tombstones is the name of the tombstone table in the tracked schema.
+const tombstones = "loose_foreign_keys_deleted_records"
+
+// object is an entry of the registry.
+type object struct {
+	kind, identity string
+}
+
+// identity is the name of an object in the registry, as the SQL files write it.
+func identity(schema, name string) string { return pgx.Identifier{schema}.Sanitize() + "." + name }
+
+// inspection is what a database holds, in one consistent look that changes nothing.
+type inspection struct {
+	role     string
+	database string
+
+	hasSchema, mayCreateSchema, mayCreateInSchema bool
+	hasTracked, mayCreateInTracked                bool
+
+	// relations are the names taken in Sexton's schema; hasTombstones tells about the tracked schema.
+	relations     []string
+	hasTombstones bool
+	// registry tells that Sexton's registry is there; objects maps its entries to their component.
+	registry bool
+	objects  map[object]string
+	// versions has the installed version per component; absent is 0.
+	versions map[string]int64
+}
+
+func (s *session) inspect(ctx context.Context) (inspection, error) {
+	var look inspection
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		var err error
+		look, err = s.db.inspect(ctx, tx)
+		return err
+	})
+	return look, err
+}
+
+func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
+	look := inspection{objects: map[object]string{}, versions: map[string]int64{}}
+	err := tx.QueryRow(ctx, `
+		SELECT
+			current_user::text,
+			current_database()::text,
+			jobs.oid IS NOT NULL,
+			has_database_privilege(current_database(), 'CREATE'),
+			coalesce(has_schema_privilege(jobs.oid, 'CREATE') AND has_schema_privilege(jobs.oid, 'USAGE'), false),
+			tracked.oid IS NOT NULL,
+			coalesce(has_schema_privilege(tracked.oid, 'CREATE') AND has_schema_privilege(tracked.oid, 'USAGE'), false),
+			EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = tracked.oid AND c.relname = $3),
+			ARRAY(SELECT c.relname::text FROM pg_class AS c WHERE c.relnamespace = jobs.oid ORDER BY c.relname)
+		FROM (VALUES (1)) AS one
+		LEFT JOIN pg_namespace AS jobs ON jobs.nspname = $1
+		LEFT JOIN pg_namespace AS tracked ON tracked.nspname = $2`,
+		db.JobsSchema, db.TrackedSchema, tombstones,
+	).Scan(&look.role, &look.database, &look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema,
+		&look.hasTracked, &look.mayCreateInTracked, &look.hasTombstones, &look.relations)
+	if err != nil {
+		return look, fmt.Errorf("look up schemas: %w", err)
+	}
+	if err := db.readRegistry(ctx, tx, &look); err != nil {
+		return look, db.explain(look, err)
+	}
+	if err := db.readVersions(ctx, tx, &look); err != nil {
+		return look, db.explain(look, err)
+	}
+	return look, nil
+}
+
+// readRegistry reads the list of Sexton's objects. A table of that name that does not list itself is
+// somebody else's.
+func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection) error {
+	if !slices.Contains(look.relations, "objects") {
+		return nil
+	}
+	var columns int
+	err := tx.QueryRow(ctx, `
+		SELECT count(*)
+		FROM pg_attribute AS a
+		JOIN pg_class AS c ON c.oid = a.attrelid AND c.relname = 'objects' AND c.relkind = 'r'
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
+		WHERE a.attname IN ('kind', 'identity', 'component') AND a.atttypid = 'text'::regtype`, db.JobsSchema).Scan(&columns)
+	if err != nil || columns != 3 {
+		return err
+	}
+	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT kind, identity, component FROM %s", pgx.Identifier{db.JobsSchema, "objects"}.Sanitize()))
+	if err != nil {
+		return fmt.Errorf("read list of objects: %w", err)
+	}
+	objects := map[object]string{}
+	var o object
+	var component string
+	_, err = pgx.ForEachRow(rows, []any{&o.kind, &o.identity, &component}, func() error {
+		objects[o] = component
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read list of objects: %w", err)
+	}
+	if _, listsItself := objects[object{"table", identity(db.JobsSchema, "objects")}]; listsItself {
+		look.registry, look.objects = true, objects
+	}
+	return nil
+}
+
+func (db Database) readVersions(ctx context.Context, tx pgx.Tx, look *inspection) error {
+	for _, c := range allComponents() {
+		table, query := versionTable(c.name()), "SELECT coalesce(max(version), 0) FROM %s"
+		if c.name() == River {
+			// Before its version 5 River's table has no column line.
+			table, query = "river_migration", "SELECT coalesce(max(version), 0) FROM %s AS m WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"
+		}
+		if !slices.Contains(look.relations, table) || !look.installed(db, c) {
+			continue
+		}
+		var version int64
+		if err := tx.QueryRow(ctx, fmt.Sprintf(query, pgx.Identifier{db.JobsSchema, table}.Sanitize())).Scan(&version); err != nil {
+			return fmt.Errorf("read version of %s: %w", c.name(), err)
+		}
+		look.versions[c.name()] = version
+	}
+	return nil
+}
+
+func (i inspection) owns(kind, identity string) bool {
+	_, ours := i.objects[object{kind, identity}]
+	return ours
+}
+
+// installed tells whether Sexton began to install the component here.
+func (i inspection) installed(db Database, c component) bool {
+	if c.name() == River {
+		return i.owns("river", db.JobsSchema)
+	}
+	return i.owns("table", identity(db.JobsSchema, versionTable(c.name())))
+}
+
+// explain turns a missing privilege into the statement that grants it.
+func (db Database) explain(look inspection, err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pgErr.Code != "42501" {
+		return err
+	}
+	return &PrivilegeError{
+		Database: db.Name, Role: look.role, Missing: pgErr.Message,
+		Grant: "the statements that `sexton migrate up --print-grants` prints",
+	}
+}

@@ -1,0 +1,73 @@
+package migrate_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// everything is a jobs database with all components, under the usual names.
+func everything(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	return migrate.Database{
+		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true,
+	}
+}
+
+func connConfig(t *testing.T, url string) *pgx.ConnConfig {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	return config
+}
+
+func up(t *testing.T, db migrate.Database) migrate.Report {
+	t.Helper()
+	report, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	require.NoError(t, err)
+	return report
+}
+
+func down(t *testing.T, db migrate.Database) migrate.Report {
+	t.Helper()
+	report, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+	require.NoError(t, err)
+	return report
+}
+
+// catalogue lists everything that could be left behind, with the transaction that last wrote it.
+func catalogue(d *pgtest.Database) []string {
+	var lines []string
+	for _, row := range d.Rows(`
+		SELECT 'namespace', nspname, xmin::text FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
+		UNION ALL SELECT 'class', relnamespace::regnamespace || '.' || relname, xmin::text FROM pg_class
+			WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+		UNION ALL SELECT 'proc', oid::regprocedure::text, xmin::text FROM pg_proc WHERE pronamespace <> 'pg_catalog'::regnamespace
+		UNION ALL SELECT 'type', typnamespace::regnamespace || '.' || typname, xmin::text FROM pg_type
+			WHERE typnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+		UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, xmin::text FROM pg_trigger
+		UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, xmin::text FROM pg_constraint
+			WHERE connamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+		ORDER BY 1, 2, 3`) {
+		lines = append(lines, strings.Join(row, " "))
+	}
+	return lines
+}
+
+func component(t *testing.T, report migrate.Report, name string) migrate.ComponentReport {
+	t.Helper()
+	for _, c := range report.Components {
+		if c.Component == name {
+			return c
+		}
+	}
+	require.Failf(t, "no such component", "%s in %+v", name, report)
+	return migrate.ComponentReport{}
+}

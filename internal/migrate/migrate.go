@@ -1,0 +1,112 @@
+// Package migrate installs, compares and removes Sexton's own database objects.
+//
+// Objects come in components, each with a version table of its own in Sexton's schema: base and, where
+// enabled, loose_foreign_keys in every database; jobs and River's tables in the jobs database. Each
+// migration commits together with its version and its entries in the registry ("sexton".objects), so a
+// crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
+// keeps two of them apart.
+//
+// Trigger functions and triggers are no migrations: they are code, see package triggers.
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/triggers"
+)
+
+// Database is one configured database and what belongs into it.
+type Database struct {
+	// Name is the name in the configuration.
+	Name string
+	// Conn says how to connect. The connection must be direct: a transaction pooler would lose the
+	// session's advisory lock.
+	Conn *pgx.ConnConfig
+	// JobsSchema is for Sexton's own tables, TrackedSchema for the tombstones.
+	JobsSchema    string
+	TrackedSchema string
+	// Jobs marks the jobs database, which also holds leases, runs and River's tables.
+	Jobs             bool
+	LooseForeignKeys bool
+}
+
+// Migration is one step of a component.
+type Migration struct {
+	Version int64  `json:"version"`
+	Name    string `json:"name"`
+}
+
+// ComponentReport says what was done to one component.
+type ComponentReport struct {
+	Component string `json:"component"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+	// Applied are the migrations that were run, in order: upwards by Up, downwards by Down.
+	Applied []Migration `json:"applied"`
+}
+
+// Report says what Up or Down did in one database.
+type Report struct {
+	Database   string            `json:"database"`
+	Components []ComponentReport `json:"components"`
+	// Triggers says what Down removed; absent in the report of Up.
+	Triggers *triggers.Report `json:"triggers,omitempty"`
+	// SchemaKept tells that Down left Sexton's schema because it holds objects of others.
+	SchemaKept bool `json:"schema_kept,omitempty"`
+}
+
+// Up installs what is missing and brings the enabled components to the newest version that this program
+// knows. It is idempotent and may run on several machines at once; they take turns.
+//
+// Nothing changes where it refuses: *SchemaError for a schema newer than this program, *ConflictError
+// where a name is taken by an object that Sexton did not create, *PrivilegeError where the role lacks a
+// right, *PlacementError where the tombstones live in another schema than the configured one.
+func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
+	report := Report{Database: db.Name, Components: []ComponentReport{}}
+	err := withSession(ctx, log, db, func(s *session) error {
+		look, err := s.inspect(ctx)
+		if err != nil {
+			return err
+		}
+		if err := db.preflight(look); err != nil {
+			return err
+		}
+		if err := s.createRegistry(ctx, look); err != nil {
+			return db.explainOwner(look, err)
+		}
+		for _, c := range db.components() {
+			applied, err := c.up(ctx, s)
+			report.Components = append(report.Components, ComponentReport{
+				Component: c.name(), From: look.versions[c.name()], To: last(applied, look.versions[c.name()]), Applied: applied,
+			})
+			if err != nil {
+				return db.explainOwner(look, fmt.Errorf("migrate %s: %w", c.name(), err))
+			}
+			s.logApplied(ctx, "migration_applied", c, applied)
+		}
+		return nil
+	})
+	if err != nil {
+		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)
+	}
+	return report, nil
+}
+
+func last(applied []Migration, otherwise int64) int64 {
+	if len(applied) == 0 {
+		return otherwise
+	}
+	return applied[len(applied)-1].Version
+}
+
+func (s *session) logApplied(ctx context.Context, message string, c component, applied []Migration) {
+	for _, m := range applied {
+		s.log.InfoContext(ctx, message,
+			slog.String("database", s.db.Name), slog.String("component", c.name()),
+			slog.Int64("version", m.Version), slog.String("name", m.Name))
+	}
+}

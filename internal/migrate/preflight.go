@@ -1,0 +1,128 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "sexton/sql"
+)
+
+// preflight returns why Up cannot go through, so that it fails before it begins.
+func (db Database) preflight(look inspection) error {
+	if err := db.fits(look); err != nil {
+		return err
+	}
+	if err := db.conflicts(look); err != nil {
+		return err
+	}
+	return db.privileges(look)
+}
+
+// fits refuses a schema newer than this program, and tombstones in another place than configured.
+func (db Database) fits(look inspection) error {
+	for _, c := range allComponents() {
+		if current := look.versions[c.name()]; current > latest(c) {
+			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
+		}
+	}
+	want := identity(db.TrackedSchema, tombstones)
+	for o := range look.objects {
+		if db.LooseForeignKeys && o.kind == "table" && strings.HasSuffix(o.identity, "."+tombstones) && o.identity != want {
+			return &PlacementError{Database: db.Name, Installed: o.identity, Configured: want}
+		}
+	}
+	return nil
+}
+
+// conflicts refuses to build on objects of others, whatever they look like.
+func (db Database) conflicts(look inspection) error {
+	var taken []string
+	if slices.Contains(look.relations, "objects") && !look.registry {
+		taken = append(taken, identity(db.JobsSchema, "objects"))
+	}
+	for _, c := range db.components() {
+		if look.installed(db, c) {
+			continue
+		}
+		for _, name := range c.creates() {
+			if slices.Contains(look.relations, name) {
+				taken = append(taken, identity(db.JobsSchema, name))
+			}
+		}
+	}
+	if len(taken) > 0 {
+		return &ConflictError{Database: db.Name, Objects: taken, Fix: "choose another jobs.schema, or rename them"}
+	}
+	if db.LooseForeignKeys && look.hasTombstones && !look.owns("table", identity(db.TrackedSchema, tombstones)) {
+		return &ConflictError{
+			Database: db.Name, Objects: []string{identity(db.TrackedSchema, tombstones)},
+			Fix: "rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere",
+		}
+	}
+	return nil
+}
+
+// privileges names everything that the role lacks. A component that is up to date needs nothing.
+func (db Database) privileges(look inspection) error {
+	var problems []error
+	lacks := func(missing, grant string) {
+		problems = append(problems, &PrivilegeError{Database: db.Name, Role: look.role, Missing: missing, Grant: grant})
+	}
+	role, schema, tracked := quote(look.role), quote(db.JobsSchema), quote(db.TrackedSchema)
+	pending := !look.registry || slices.ContainsFunc(db.components(), func(c component) bool { return look.versions[c.name()] < latest(c) })
+	switch {
+	case !pending:
+		return nil
+	case !look.hasSchema && !look.mayCreateSchema:
+		lacks("may not create schema "+schema, fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s", quote(look.database), role))
+	case look.hasSchema && !look.mayCreateInSchema:
+		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
+	}
+	if db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 {
+		switch {
+		case !look.hasTracked:
+			problems = append(problems, fmt.Errorf("schema %s of the tracked tables does not exist; correct databases.%s.schema", tracked, db.Name))
+		case !look.mayCreateInTracked:
+			lacks("may not create tables in schema "+tracked, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", tracked, role))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// createRegistry creates Sexton's schema where it is missing, and the registry in it.
+func (s *session) createRegistry(ctx context.Context, look inspection) error {
+	if look.registry {
+		return nil
+	}
+	registry, err := sqlfiles.Migrations.ReadFile("migrations/registry.sql")
+	if err != nil {
+		return fmt.Errorf("read migration: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if !look.hasSchema {
+			if _, err := tx.Exec(ctx, "CREATE SCHEMA "+quote(s.db.JobsSchema)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, s.replacer.Replace(string(registry))); err != nil {
+			return err
+		}
+		if look.hasSchema {
+			return nil
+		}
+		_, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ('schema', $1, 'registry')",
+			pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()), s.db.JobsSchema)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create list of objects: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package migrate_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+func TestUpRefusesObjectsOfOthers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		given string
+		taken []string
+	}{
+		"tombstone table": {
+			"CREATE TABLE public.loose_foreign_keys_deleted_records (id int)",
+			[]string{`"public".loose_foreign_keys_deleted_records`},
+		},
+		"view of that name": {
+			"CREATE VIEW public.loose_foreign_keys_deleted_records AS SELECT 1 AS id",
+			[]string{`"public".loose_foreign_keys_deleted_records`},
+		},
+		"tables in the schema": {
+			"CREATE SCHEMA sexton; CREATE TABLE sexton.events (id int); CREATE TABLE sexton.leases (id int); CREATE TABLE sexton.river_job (id int)",
+			[]string{`"sexton".events`, `"sexton".leases`, `"sexton".river_job`},
+		},
+		"registry with other columns": {
+			"CREATE SCHEMA sexton; CREATE TABLE sexton.objects (id int)",
+			[]string{`"sexton".objects`},
+		},
+		"registry that does not list itself": {
+			"CREATE SCHEMA sexton; CREATE TABLE sexton.objects (kind text, identity text, component text)",
+			[]string{`"sexton".objects`},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(test.given)
+			before := catalogue(d)
+
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), everything(t, d))
+			var conflict *migrate.ConflictError
+			require.ErrorAs(t, err, &conflict)
+			require.Equal(t, test.taken, conflict.Objects)
+			require.Equal(t, before, catalogue(d), "nothing changed")
+
+			down(t, everything(t, d))
+			require.Equal(t, before, catalogue(d), "down leaves what is not ours")
+		})
+	}
+}
+
+func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	up(t, db)
+	d.Exec("CREATE SCHEMA app")
+	db.TrackedSchema = "app"
+	before := catalogue(d)
+
+	var placement *migrate.PlacementError
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	require.ErrorAs(t, err, &placement)
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &placement)
+	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+	require.ErrorAs(t, err, &placement)
+	require.Equal(t, migrate.PlacementError{
+		Database: "main", Installed: `"public".loose_foreign_keys_deleted_records`, Configured: `"app".loose_foreign_keys_deleted_records`,
+	}, *placement)
+	require.Equal(t, before, catalogue(d))
+}
+
+func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
+	t.Parallel()
+	for component, newer := range map[string]string{
+		migrate.Base:  "INSERT INTO sexton.migrations_base (version) VALUES (99)",
+		migrate.River: "INSERT INTO sexton.river_migration (line, version) VALUES ('main', 99)",
+	} {
+		t.Run(component, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			db := everything(t, d)
+			up(t, db)
+			d.Exec(newer)
+			before := catalogue(d)
+
+			var schema *migrate.SchemaError
+			require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+			require.Equal(t, component, schema.Component)
+			require.Equal(t, int64(99), schema.Current)
+			require.ErrorContains(t, schema, "this binary is older than the schema")
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+			require.ErrorAs(t, err, &schema)
+			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+			require.ErrorAs(t, err, &schema)
+			require.Equal(t, before, catalogue(d))
+		})
+	}
+}
+
+func TestUpNamesMissingPrivileges(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	role := d.CreateRole()
+	quoted := pgx.Identifier{role}.Sanitize()
+	database := pgx.Identifier{pgtest.Scalar[string](t, d, "SELECT current_database()::text")}.Sanitize()
+	d.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	before := catalogue(d)
+	db := everything(t, d)
+	db.Conn = connConfig(t, d.AsRole(role))
+
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	var privilege *migrate.PrivilegeError
+	require.ErrorAs(t, err, &privilege)
+	grants := []string{
+		"GRANT CREATE ON DATABASE " + database + " TO " + quoted,
+		`GRANT USAGE, CREATE ON SCHEMA "public" TO ` + quoted,
+	}
+	for _, grant := range grants {
+		require.ErrorContains(t, err, grant)
+	}
+	require.Equal(t, before, catalogue(d), "nothing changed")
+
+	for _, grant := range grants {
+		d.Exec(grant)
+	}
+	up(t, db)
+
+	// Another role may not remove it, and hears which object stands in the way.
+	stranger := d.CreateRole()
+	db.Conn = connConfig(t, d.AsRole(stranger))
+	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+	require.ErrorAs(t, err, &privilege)
+	require.Equal(t, stranger, privilege.Role)
+
+	db.Conn = connConfig(t, d.AsRole(role))
+	down(t, db)
+}
+
+func TestUpNeedsTheTrackedSchema(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	db.TrackedSchema = "nowhere"
+	before := catalogue(d)
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	require.EqualError(t, err, `migrate database main up: schema "nowhere" of the tracked tables does not exist; correct databases.main.schema`)
+	require.Equal(t, before, catalogue(d))
+}
+
+func TestStatusAndCheckChangeNothing(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	before := catalogue(d)
+
+	status, err := migrate.Status(t.Context(), db)
+	require.NoError(t, err)
+	require.Len(t, status, 4)
+	for _, c := range status {
+		require.True(t, c.Enabled)
+		require.Zero(t, c.Current)
+		require.Len(t, c.Pending, int(c.Latest), c.Component)
+	}
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	require.EqualError(t, schema, "schema of database main: component base is not installed; run `sexton migrate up`")
+	require.Equal(t, before, catalogue(d))
+
+	up(t, db)
+	status, err = migrate.Status(t.Context(), db)
+	require.NoError(t, err)
+	for _, c := range status {
+		require.Equal(t, c.Latest, c.Current, c.Component)
+		require.Empty(t, c.Pending, c.Component)
+	}
+
+	db.LooseForeignKeys = false
+	status, err = migrate.Status(t.Context(), db)
+	require.NoError(t, err)
+	require.Equal(t, migrate.ComponentStatus{Component: migrate.LooseForeignKeys, Current: 1, Latest: 1, Pending: []migrate.Migration{}}, status[3])
+}
+
+func TestCheckFindsOldAndRemoved(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	up(t, db)
+
+	d.Exec("DROP TABLE loose_foreign_keys_deleted_records")
+	require.ErrorContains(t, migrate.Check(t.Context(), db), `table "public".loose_foreign_keys_deleted_records of component loose_foreign_keys has been removed`)
+	d.Exec("DELETE FROM sexton.river_migration WHERE version > 5")
+	require.ErrorContains(t, migrate.Check(t.Context(), db), "component river is at version 5, this binary needs version")
+
+	// Removed by hand or not, down clears up.
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), everything(t, pgtest.New(t)), false)
+	require.NoError(t, err, "where nothing is installed, nothing happens")
+}

@@ -1,0 +1,75 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// riverComponent is River's own tables, migrated by River's own migrations in Sexton's schema. River
+// keeps its versions itself, so the registry only says that they are ours to remove.
+type riverComponent struct{}
+
+func (riverComponent) name() string { return River }
+
+func (riverComponent) creates() []string {
+	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue"}
+}
+
+// newRiverMigrator needs no connection to tell what versions there are.
+func newRiverMigrator(pool *pgxpool.Pool, log *slog.Logger, schema string) (*rivermigrate.Migrator[pgx.Tx], error) {
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: log, Schema: schema})
+	if err != nil {
+		return nil, fmt.Errorf("prepare River's migrations: %w", err)
+	}
+	return migrator, nil
+}
+
+func (riverComponent) migrations() []Migration {
+	migrator, err := newRiverMigrator(nil, slog.New(slog.DiscardHandler), "")
+	if err != nil {
+		return nil
+	}
+	var migrations []Migration
+	for _, m := range migrator.AllVersions() {
+		migrations = append(migrations, Migration{Version: int64(m.Version), Name: m.Name})
+	}
+	return migrations
+}
+
+func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
+	// River commits each version by itself. The entry comes first, so that a crash in between leaves
+	// nothing that Down does not know of.
+	register := fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ('river', $1, 'river') ON CONFLICT (kind, identity) DO NOTHING",
+		pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize())
+	if _, err := s.pool.Exec(ctx, register, s.db.JobsSchema); err != nil {
+		return []Migration{}, fmt.Errorf("register River's tables: %w", err)
+	}
+	return migrateRiver(ctx, s, rivermigrate.DirectionUp, nil)
+}
+
+func (riverComponent) down(ctx context.Context, s *session) ([]Migration, error) {
+	return migrateRiver(ctx, s, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+}
+
+func migrateRiver(ctx context.Context, s *session, direction rivermigrate.Direction, opts *rivermigrate.MigrateOpts) ([]Migration, error) {
+	applied := []Migration{}
+	// River tells each step at level info, and so do we; its own lines would be a second account.
+	migrator, err := newRiverMigrator(s.pool, slog.New(slog.DiscardHandler), s.db.JobsSchema)
+	if err != nil {
+		return applied, err
+	}
+	result, err := migrator.Migrate(ctx, direction, opts)
+	if err != nil {
+		return applied, fmt.Errorf("run River's migrations: %w", err)
+	}
+	for _, v := range result.Versions {
+		applied = append(applied, Migration{Version: int64(v.Version), Name: v.Name})
+	}
+	return applied, nil
+}

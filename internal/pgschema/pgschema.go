@@ -1,0 +1,56 @@
+// Package pgschema turns the SQL of this repository, which is written against fixed schema names, into
+// SQL for the schemas that an operator configured.
+//
+// In every .sql file the quoted qualifiers "sexton". and "public". stand for the schema of Sexton's own
+// objects and for the schema of the tracked tables. Names inside string literals and the setting names
+// (sexton.truncate, sexton.notify) are not quoted that way and stay as they are.
+package pgschema
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/dbsqlc"
+)
+
+// Names are the schemas of one database.
+type Names struct {
+	// Jobs holds Sexton's own objects (jobs.schema).
+	Jobs string
+	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
+	Tracked string
+}
+
+// Render replaces the two placeholders by the quoted names.
+func (n Names) Render(sql string) string {
+	return strings.NewReplacer(
+		`"sexton".`, pgx.Identifier{n.Jobs}.Sanitize()+".",
+		`"public".`, pgx.Identifier{n.Tracked}.Sanitize()+".",
+	).Replace(sql)
+}
+
+// Queries returns the generated queries, rendered for these schemas, on a pool, a connection or a
+// transaction.
+func (n Names) Queries(db dbsqlc.DBTX) *dbsqlc.Queries {
+	return dbsqlc.New(renderer{names: n, db: db})
+}
+
+type renderer struct {
+	names Names
+	db    dbsqlc.DBTX
+}
+
+func (r renderer) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return r.db.Exec(ctx, r.names.Render(sql), args...)
+}
+
+func (r renderer) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return r.db.Query(ctx, r.names.Render(sql), args...)
+}
+
+func (r renderer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return r.db.QueryRow(ctx, r.names.Render(sql), args...)
+}

@@ -1,0 +1,120 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// recorder is a test that may fail: it keeps the messages instead of failing the real one.
+type recorder struct {
+	testing.TB
+	messages strings.Builder
+	cleanups []func()
+}
+
+func (r *recorder) Helper()                           {}
+func (r *recorder) Errorf(format string, args ...any) { fmt.Fprintf(&r.messages, format+"\n", args...) }
+func (r *recorder) FailNow()                          { runtime.Goexit() }
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+
+// failure runs a function as a test that is expected to fail and returns its messages.
+func failure(t *testing.T, f func(tb testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(r)
+	}()
+	<-done
+	for _, cleanup := range r.cleanups {
+		cleanup()
+	}
+	require.NotEmpty(t, r.messages.String(), "the test should have failed")
+	return r.messages.String()
+}
+
+func TestExternalServerIsLeftClean(t *testing.T) {
+	t.Parallel()
+	server := Server(t)
+	p := &process{}
+	p.enter(server.URL("postgres"))
+	t.Run("user", func(t *testing.T) {
+		d := p.fromTemplate(t, "key", func(context.Context, string) error { return nil })
+		d.Exec("CREATE TABLE t (id int)")
+	})
+	require.NoError(t, p.close())
+
+	left := &process{}
+	left.enter(server.URL("postgres"))
+	d := left.create(t, "template0")
+	require.Equal(t, [][]string{{d.Name}}, d.Rows(
+		"SELECT datname FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')"))
+}
+
+func TestWrongExternalServer(t *testing.T) {
+	t.Parallel()
+	for external, want := range map[string]string{
+		"host=localhost dbname=x":               "TEST_DATABASE_URL is no URL",
+		"postgres://x@/y?host=/nowhere/to/be/s": "connect to test server",
+	} {
+		p := &process{}
+		p.enter(external)
+		require.Contains(t, failure(t, func(tb testing.TB) { p.create(tb, "template0") }), want)
+	}
+}
+
+func TestMainIsRequired(t *testing.T) {
+	t.Parallel()
+	p := &process{}
+	require.Contains(t, failure(t, func(tb testing.TB) { p.create(tb, "template0") }), "must call pgtest.Main")
+}
+
+func TestFailedTemplateFailsEveryUser(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		got := failure(t, func(tb testing.TB) {
+			FromTemplate(tb, "broken", func(context.Context, string) error { return errors.New("no such migration") })
+		})
+		require.Contains(t, got, "no such migration")
+		require.Contains(t, got, `build template "broken"`)
+	}
+}
+
+func TestWaitForNamesWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	got := failure(t, func(tb testing.TB) {
+		WaitFor(tb, "the cows", func(context.Context) (bool, error) { return false, errors.New("barn is closed") })
+	})
+	require.Contains(t, got, "while waiting for the cows")
+	require.Contains(t, got, "barn is closed")
+}
+
+func TestExecNamesTheStatement(t *testing.T) {
+	t.Parallel()
+	d := New(t)
+	got := failure(t, func(tb testing.TB) {
+		(&Database{Name: d.Name, URL: d.URL, tb: tb}).Exec("SELECT nonsense")
+	})
+	require.Contains(t, got, "exec: SELECT nonsense")
+}
+
+func TestLoggerOutlivesItsTest(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w := &testWriter{out: &out}
+	_, err := io.WriteString(w, "kept\n")
+	require.NoError(t, err)
+	w.close()
+	_, err = io.WriteString(w, "dropped\n")
+	require.NoError(t, err)
+	require.Equal(t, "kept\n", out.String())
+	Logger(t).Debug("shown with -v")
+}

@@ -1,0 +1,262 @@
+package yamlfile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"sexton/internal/yamlfile"
+)
+
+type colour string
+
+func (colour) Choices() []string { return []string{"red", "green"} }
+
+func (colour) Refuse(value string) string {
+	if value == "blue" {
+		return "blue is sold out"
+	}
+	return ""
+}
+
+type secret string
+
+func (secret) Hidden() string { return "***" }
+
+type house struct {
+	Rooms []room `yaml:"rooms,keyed"`
+	Site  site   `yaml:"site"`
+}
+
+type room struct {
+	Name    string           `yaml:"-,key"`
+	Height  int              `yaml:"height,required"`
+	Colour  colour           `yaml:"colour"`
+	Warm    bool             `yaml:"warm"`
+	Rest    time.Duration    `yaml:"rest"`
+	Tags    []string         `yaml:"tags"`
+	Windows []window         `yaml:"windows"`
+	Note    yamlfile.Literal `yaml:"note"`
+}
+
+func (r *room) SetDefaults() { r.Colour = "red" }
+
+type window struct {
+	Width int `yaml:"width,required"`
+}
+
+type site struct {
+	Street string `yaml:"street"`
+	Code   secret `yaml:"code"`
+}
+
+func decode(t *testing.T, text string) (house, yamlfile.Places, error) {
+	t.Helper()
+	root, problems := yamlfile.Parse("f.yml", []byte(text))
+	require.NotNil(t, root, problems)
+	var h house
+	places, found := yamlfile.Decode(root, "", &h)
+	problems.Add(found...)
+	return h, places, problems.Err()
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+
+	h, places, err := decode(t, `
+rooms:
+  hall: {height: 1_000, colour: green, warm: true, rest: 1h30m, tags: [a, "2"], windows: [{width: 3}], note: 0x10}
+  attic:
+    height: -2
+    note: yes
+site:
+`)
+	require.NoError(t, err)
+	require.Equal(t, house{Rooms: []room{
+		{
+			Name: "hall", Height: 1000, Colour: "green", Warm: true, Rest: 90 * time.Minute, Tags: []string{"a", "2"},
+			Windows: []window{{Width: 3}}, Note: yamlfile.Literal{Text: "16", Given: true},
+		},
+		{Name: "attic", Height: -2, Colour: "red", Note: yamlfile.Literal{Text: "yes", Given: true}},
+	}}, h)
+	require.Equal(t, "f.yml:3:3", places["rooms.hall"].Position.String())
+	require.Equal(t, "f.yml:5:13", places["rooms.attic.height"].Position.String())
+	require.Equal(t, "f.yml:4:3", places.Of("rooms.attic.windows[3].width").Position.String(), "the nearest key above")
+	require.NotContains(t, places, "rooms.attic.colour")
+}
+
+func TestDecodeErrors(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct{ text, want string }{
+		"unknown key, close":     {"sites: {}\n", "f.yml:1:1: sites: unknown key (did you mean site?)"},
+		"unknown key, not close": {"balconies: {}\n", "f.yml:1:1: balconies: unknown key (known keys: rooms, site)"},
+		"url as key":             {"postgres://u:geheim@h/d:\n", "f.yml:1:1: …: unknown key (known keys: rooms, site)"},
+		"mapping for text":       {"site: {street: {a: 1}}\n", "f.yml:1:16: site.street: must be a text, not a mapping"},
+		"number for text":        {"site: {street: 5}\n", "f.yml:1:16: site.street: must be a text, not a number (put it in quotes)"},
+		"bool for text":          {"site: {code: true}\n", "f.yml:1:14: site.code: must be a text, not true or false (put it in quotes)"},
+		"nothing for text":       {"site:\n  street:\n", "f.yml:2:3: site.street: has no value (write one, or remove the key)"},
+		"text for mapping":       {"site: x\n", "f.yml:1:7: site: must be a mapping of keys, not a text"},
+		"list for names":         {"rooms: [a]\n", "f.yml:1:8: rooms: must be a mapping of names, not a list"},
+		"missing key":            {"rooms:\n  a:\n  b: {warm: false}\n", "f.yml:2:3: rooms.a.height: is missing\nf.yml:3:6: rooms.b.height: is missing"},
+		"text for number":        {"rooms: {a: {height: tall}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
+		"quoted number":          {"rooms: {a: {height: '3'}}\n", "f.yml:1:21: rooms.a.height: must be a whole number, without quotes"},
+		"fraction":               {"rooms: {a: {height: 1.5}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
+		"octal":                  {"rooms: {a: {height: 010}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
+		"huge number":            {"rooms: {a: {height: 3000000000}}\n", "f.yml:1:21: rooms.a.height: is out of range (the largest number is 2147483647)"},
+		"text for bool":          {"rooms: {a: {height: 1, warm: yes}}\n", "f.yml:1:30: rooms.a.warm: must be true or false"},
+		"quoted bool":            {"rooms: {a: {height: 1, warm: 'true'}}\n", "f.yml:1:30: rooms.a.warm: must be true or false, without quotes"},
+		"duration without unit":  {"rooms: {a: {height: 1, rest: 30}}\n", "f.yml:1:30: rooms.a.rest: must be a duration with units, such as 500ms, 30s or 1h30m"},
+		"choice, close":          {"rooms: {a: {height: 1, colour: gren}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green (did you mean green?)"},
+		"choice, not close":      {"rooms: {a: {height: 1, colour: turquoise}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green"},
+		"choice, refused":        {"rooms: {a: {height: 1, colour: blue}}\n", "f.yml:1:32: rooms.a.colour: blue is sold out"},
+		"text for list":          {"rooms: {a: {height: 1, tags: x}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a text (write it in square brackets)"},
+		"mapping for list":       {"rooms: {a: {height: 1, tags: {x: 1}}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a mapping (begin every entry with a dash)"},
+		"nothing for list":       {"rooms:\n  a:\n    height: 1\n    tags:\n", "f.yml:4:5: rooms.a.tags: has no value (write [] for an empty list, or remove the key)"},
+		"number in list":         {"rooms: {a: {height: 1, tags: [x, 1]}}\n", "f.yml:1:34: rooms.a.tags[1]: must be a text, not a number (put it in quotes)"},
+		"missing key in list":    {"rooms: {a: {height: 1, windows: [{}]}}\n", "f.yml:1:34: rooms.a.windows[0].width: is missing"},
+		"fraction as literal":    {"rooms: {a: {height: 1, note: 1.5}}\n", "f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)"},
+		"one problem per value":  {"rooms: {a: {height: *x}}\n", "f.yml:1:21: rooms.a.height: the alias *x has no anchor before it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := decode(t, test.text)
+			require.EqualError(t, err, test.want)
+		})
+	}
+}
+
+func TestFromVariable(t *testing.T) {
+	t.Parallel()
+
+	root, _ := yamlfile.Parse("f.yml", []byte("rooms: {a: {height: x, windows: 5}}\n"))
+	set := func(name, text string, list bool, path ...string) {
+		node, problems := yamlfile.FromVariable(name, text, list)
+		require.NoError(t, problems.Err())
+		root.Set(path, node)
+	}
+	set("HEIGHT", "12", false, "rooms", "a", "height")
+	set("WARM", "TRUE", false, "rooms", "a", "warm")
+	set("TAGS", " x, 2 ,", true, "rooms", "a", "tags")
+	set("WINDOWS", "[{width: 1}, {width: 2}]", true, "rooms", "a", "windows")
+	set("CODE", "${12}", false, "site", "code")
+	require.NoError(t, root.Expand(func(string) (string, bool) { return "", false }).Err(), "variables are not expanded again")
+
+	var h house
+	places, problems := yamlfile.Decode(root, "", &h)
+	require.NoError(t, problems.Err())
+	require.Equal(t, house{
+		Rooms: []room{{Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"}, Windows: []window{{1}, {2}}}},
+		Site:  site{Code: "${12}"},
+	}, h)
+	require.Equal(t, "CODE", places["site.code"].Source)
+
+	set("HEIGHT", "tall", false, "rooms", "a", "height")
+	set("WINDOWS", "[{width: x}, {}, {widht: 1, width: 1}]", true, "rooms", "a", "windows")
+	_, problems = yamlfile.Decode(root, "", &h)
+	require.EqualError(t, problems.Err(), "HEIGHT: must be a whole number\n"+
+		"WINDOWS[0].width: must be a whole number\n"+
+		"WINDOWS[1].width: is missing\n"+
+		"WINDOWS[2].widht: unknown key (did you mean width?)")
+
+	_, problems = yamlfile.FromVariable("WINDOWS", "[{width: 'geheim}", true)
+	require.EqualError(t, problems.Err(), "WINDOWS: YAML syntax: could not find end character of single-quoted text")
+}
+
+func TestLeaves(t *testing.T) {
+	t.Parallel()
+
+	var lists, paths []string
+	for _, leaf := range yamlfile.Leaves(house{}) {
+		name := ""
+		for _, part := range leaf.Path {
+			name = yamlfile.Join(name, part)
+		}
+		paths = append(paths, name)
+		if leaf.List {
+			lists = append(lists, name)
+		}
+	}
+	require.Equal(t, []string{
+		"rooms.*.height", "rooms.*.colour", "rooms.*.warm", "rooms.*.rest", "rooms.*.tags", "rooms.*.windows", "rooms.*.note",
+		"site.street", "site.code",
+	}, paths)
+	require.Equal(t, []string{"rooms.*.tags", "rooms.*.windows"}, lists)
+}
+
+// paper is house without what Encode does not lead back from: hidden texts.
+type paper struct {
+	Sheets []sheet `yaml:"sheets,keyed"`
+}
+
+type sheet struct {
+	Name  string        `yaml:"-,key"`
+	Text  string        `yaml:"text"`
+	Count int           `yaml:"count"`
+	Flag  bool          `yaml:"flag"`
+	Rest  time.Duration `yaml:"rest"`
+	Lines []string      `yaml:"lines"`
+	More  []window      `yaml:"more"`
+}
+
+func TestEncodeAndParseAreInverse(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.StringMatching(`[^\x00]{0,12}`), rapid.SampledFrom([]string{
+			"", "true", "Null", "~", "1e3", "0x1f", "- a", "a: b", "#", "${X}", "$${X}", "$$${", "***", " a ", "é\u2028", "\"", "\\", "%", "@", "<<",
+		}))
+		want := paper{Sheets: []sheet{}}
+		for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`[a-z][a-z0-9_]{0,5}|true|null|yes`), rapid.ID[string]).Draw(t, "names") {
+			want.Sheets = append(want.Sheets, sheet{
+				Name: name, Text: text.Draw(t, "text"), Count: rapid.IntRange(-1<<31, 1<<31-1).Draw(t, "count"),
+				Flag: rapid.Bool().Draw(t, "flag"), Rest: time.Duration(rapid.Int64().Draw(t, "rest")),
+				Lines: rapid.SliceOf(text).Draw(t, "lines"),
+				More: rapid.SliceOf(rapid.Custom(func(t *rapid.T) window {
+					return window{Width: rapid.IntRange(0, 9).Draw(t, "width")}
+				})).Draw(t, "more"),
+			})
+		}
+		written := yamlfile.Encode(want).YAML()
+		root, problems := yamlfile.Parse("f.yml", written)
+		require.NoError(t, problems.Err(), string(written))
+		require.NoError(t, root.Expand(func(string) (string, bool) { return "", false }).Err(), string(written))
+		var got paper
+		_, problems = yamlfile.Decode(root, "", &got)
+		require.NoError(t, problems.Err(), string(written))
+		require.Equal(t, want, got, string(written))
+	})
+}
+
+func TestEncodeHidesAndKeepsOrder(t *testing.T) {
+	t.Parallel()
+
+	shown := yamlfile.Encode(house{
+		Rooms: []room{{Name: "z", Rest: 90 * time.Minute, Windows: []window{{1}}}, {Name: "a", Rest: 48 * time.Hour}},
+		Site:  site{Street: "5", Code: "geheim"},
+	})
+	require.Equal(t, `rooms:
+  z:
+    height: 0
+    colour: ""
+    warm: false
+    rest: 1h30m
+    tags: []
+    windows:
+      - width: 1
+    note: ""
+  a:
+    height: 0
+    colour: ""
+    warm: false
+    rest: 48h
+    tags: []
+    windows: []
+    note: ""
+site:
+  street: "5"
+  code: "***"
+`, string(shown.YAML()))
+}

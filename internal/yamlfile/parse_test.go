@@ -1,0 +1,120 @@
+package yamlfile_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/yamlfile"
+)
+
+// asJSON parses text and renders what was understood.
+func asJSON(t *testing.T, text string) string {
+	t.Helper()
+	root, problems := yamlfile.Parse("f.yml", []byte(text))
+	require.Empty(t, problems.Error())
+	out, err := json.Marshal(root)
+	require.NoError(t, err)
+	return string(out)
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":               {"", `{}`},
+		"comment only":        {"# nothing\n", `{}`},
+		"document marks only": {"---\n...\n", `{}`},
+		"directive":           {"%YAML 1.2\n---\na: 1\n", `{"a":1}`},
+		"byte order mark":     {"\ufeffa: 1\n", `{"a":1}`},
+		"carriage returns":    {"a: 1\r\nb:\r\n  - x\r\n", `{"a":1,"b":["x"]}`},
+		"kinds":               {"a: 1\nb: 1.5\nc: true\nd: ~\ne: yes\nf: '1'\n", `{"a":1,"b":1.5,"c":true,"d":null,"e":"yes","f":"1"}`},
+		"block texts":         {"a: |\n  x\n  y\nb: >-\n  x\n  y\n", `{"a":"x\ny\n","b":"x y"}`},
+		"odd keys":            {"1: a\ntrue: b\n? c\n: d\n\"e f\": g\n", `{"1":"a","true":"b","c":"d","e f":"g"}`},
+		"flow":                {"{a: [1, {b: 2}], c: {}}", `{"a":[1,{"b":2}],"c":{}}`},
+		"string tag":          {"a: !!str 12\n", `{"a":"12"}`},
+		"alias":               {"a: &x {b: 1}\nc: *x\n", `{"a":{"b":1},"c":{"b":1}}`},
+		"merge":               {"a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", `{"a":{"b":1,"c":2},"d":{"c":3,"b":1}}`},
+		"merge of several":    {"a: &x {b: 1}\nc: &y {b: 2, d: 3}\ne:\n  <<: [*x, *y]\n", `{"a":{"b":1},"c":{"b":2,"d":3},"e":{"b":1,"d":3}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, asJSON(t, test.text))
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct{ text, want string }{
+		"list on top":       {"- a\n", "f.yml:1:1: the top level must be a mapping of keys"},
+		"text on top":       {"a\n", "f.yml:1:1: the top level must be a mapping of keys"},
+		"two documents":     {"a: 1\n---\nb: 2\n", "f.yml:3:1: a second document begins here (keep one document per file)"},
+		"tab":               {"a:\n\tb: 1\n", "f.yml:2:1: YAML syntax: found character '\t' that cannot start any token"},
+		"open bracket":      {"a: [1,\n", "f.yml:1:4: YAML syntax: sequence end token ']' not found"},
+		"open quote":        {"a: 'geheim\n", "f.yml:1:4: YAML syntax: could not find end character of single-quoted text"},
+		"colon in value":    {"a: b: geheim\n", "f.yml:1:4: YAML syntax: mapping value is not allowed in this context"},
+		"not UTF-8":         {"a: 1\nb: \xff\n", "f.yml:2:4: the file is not valid UTF-8 text"},
+		"NUL":               {"a: \x00\n", "f.yml:1:4: the file is not valid UTF-8 text"},
+		"UTF-16":            {"\xff\xfea\x00", "f.yml:1:1: the file is not valid UTF-8 text"},
+		"duplicate key":     {"a:\n  b: 1\n  c: 2\n  b: 3\n", "f.yml:4:3: a.b: the key is given twice, first in line 2"},
+		"unknown alias":     {"a: *x\n", "f.yml:1:4: a: the alias *x has no anchor before it"},
+		"alias of itself":   {"a: &x [*x]\n", "f.yml:1:8: a[0]: the alias *x has no anchor before it"},
+		"merge of a scalar": {"a:\n  <<: 1\n", "f.yml:2:7: a.<<: a merge key must name a mapping or a list of them"},
+		"tag":               {"a: !!binary x\n", "f.yml:1:4: a: tags are not supported, except !!str before a scalar"},
+		"list as key":       {"? [a]\n: b\n", "f.yml:2:1: YAML syntax: found an invalid key for this map"},
+		"anchored key":      {"&x a: 1\n", "f.yml:1:1: a key must be a plain text"},
+		"deep flow":         {"a: " + strings.Repeat("[", 200_000), "f.yml:1:67: more than 64 levels of nesting"},
+		"deep blocks":       {strings.Repeat("- ", 200_000), "f.yml:1:129: more than 64 levels of nesting"},
+		"deep tags":         {"a: " + strings.Repeat("!a ", 300_000), "f.yml:1:193: more than 64 levels of nesting"},
+		"too large":         {strings.Repeat("#", 2<<20), "f.yml:1:1: the file has 2097152 bytes; the limit is 1048576"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, problems := yamlfile.Parse("f.yml", []byte(test.text))
+			require.EqualError(t, problems.Err(), test.want)
+		})
+	}
+}
+
+func TestParseBoundsWhatAliasesExpandTo(t *testing.T) {
+	t.Parallel()
+
+	var text strings.Builder
+	text.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 9; i++ {
+		fmt.Fprintf(&text, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
+	}
+	_, problems := yamlfile.Parse("f.yml", []byte(text.String()))
+	require.NotEmpty(t, problems)
+	require.Equal(t, "aliases expand to more than 200000 values", problems[0].Message)
+}
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+
+	environ := map[string]string{"A": "1", "B_2": "two", "EMPTY": "", "NESTED": "${A}"}
+	lookup := func(name string) (string, bool) {
+		value, ok := environ[name]
+		return value, ok
+	}
+	for text, want := range map[string]string{
+		`${A}`: "1", `x${A}y${B_2}z`: "x1ytwoz", `${EMPTY}`: "", `$${A}`: "${A}", `$$${A}`: "$${A}", `$$$${A}`: "$$${A}",
+		`$A`: "$A", `a$`: "a$", `$`: "$", `${NESTED}`: "${A}", `é${A}`: "é1",
+	} {
+		root, _ := yamlfile.Parse("f.yml", []byte("k: '"+text+"'\n"))
+		require.NoError(t, root.Expand(lookup).Err(), text)
+		require.Equal(t, want, root.Get("k").Text, text)
+	}
+
+	root, _ := yamlfile.Parse("f.yml", []byte("a: [\"${X}${Y}\"]\nb:\n  c: ${A:-1}\n  d: ${A\n${A}: 1\n"))
+	require.EqualError(t, root.Expand(lookup).Err(),
+		"f.yml:1:5: a[0]: the environment variable X is not set\n"+
+			"f.yml:1:5: a[0]: the environment variable Y is not set\n"+
+			"f.yml:3:6: b.c: ${ does not begin a variable such as ${NAME} (write $${ for a literal ${)\n"+
+			"f.yml:4:6: b.d: ${ does not begin a variable such as ${NAME} (write $${ for a literal ${)")
+}

@@ -1,0 +1,166 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/batch"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/triggers"
+)
+
+const looseForeignKeysKind = "loose_foreign_keys_cleanup"
+
+// LooseForeignKeysCleanupArgs names the database whose deleted parents are cleaned up after.
+type LooseForeignKeysCleanupArgs struct {
+	Database string `json:"database" river:"unique"`
+}
+
+// Kind is frozen: it stands in the rows of running installations.
+func (LooseForeignKeysCleanupArgs) Kind() string { return looseForeignKeysKind }
+
+// InsertOpts make the job unique per database while one is waiting or running. It is tried once: the next
+// tick or wake-up is the retry.
+func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{
+		Queue:       looseForeignKeysKind,
+		MaxAttempts: 1,
+		UniqueOpts: river.UniqueOpts{
+			ByArgs: true,
+			ByState: []rivertype.JobState{
+				rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning,
+				rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+			},
+		},
+	}
+}
+
+// LooseForeignKeysCleanupWorker runs one pass per job.
+type LooseForeignKeysCleanupWorker struct {
+	river.WorkerDefaults[LooseForeignKeysCleanupArgs]
+
+	deps Deps
+}
+
+// Timeout is the length of the lease, which no pass may outlive.
+func (w *LooseForeignKeysCleanupWorker) Timeout(job *river.Job[LooseForeignKeysCleanupArgs]) time.Duration {
+	settings, _ := w.deps.Config.Database(job.Args.Database)
+	return looseForeignKeysTTL(settings)
+}
+
+// Work runs one pass. A lease that is taken is no error.
+func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job[LooseForeignKeysCleanupArgs]) error {
+	_, err := runLooseForeignKeys(ctx, w.deps, job.Args.Database)
+	return err
+}
+
+func looseForeignKeysJob(c *config.Config) Job {
+	return Job{
+		Kind: looseForeignKeysKind, Queue: looseForeignKeysKind, Schedule: string(c.LooseForeignKeys.Schedule),
+		Summary:  "deletes or changes the children of deleted parents",
+		LeaseKey: looseForeignKeysLease,
+		Run:      runLooseForeignKeys,
+	}
+}
+
+func looseForeignKeysLease(database string) string {
+	return "loose_foreign_keys/cleanup_worker:" + database
+}
+
+func looseForeignKeysTTL(settings config.Database) time.Duration {
+	return settings.EffectiveLimits().Runtime + 10*time.Second
+}
+
+// runLooseForeignKeys runs one pass for one database under its lease.
+func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Report, error) {
+	settings, configured := deps.Config.Database(name)
+	db, connected := deps.database(name)
+	if !configured || !connected {
+		return jobrun.Report{}, fmt.Errorf("run %s: no database is configured under the name %q", looseForeignKeysKind, name)
+	}
+	spec := jobrun.Spec{
+		Kind: looseForeignKeysKind, Database: name,
+		LeaseKey: looseForeignKeysLease(name),
+		LeaseTTL: looseForeignKeysTTL(settings),
+		Fences:   []database.Database{db},
+	}
+	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease) (jobrun.Result, error) {
+		stats, err := passLooseForeignKeys(ctx, deps, settings, db, granted)
+		if stats == nil {
+			return jobrun.Result{}, err
+		}
+		result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed}
+		for _, counts := range stats.Errors {
+			result.Failed += counts.Count
+		}
+		if stats.OverLimit {
+			result.Outcome = jobrun.OverLimit
+		}
+		return result, err
+	})
+}
+
+// passLooseForeignKeys binds the definitions anew for each pass, so that tables and partitions made since
+// the last one are served.
+func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease) (*loosefk.Stats, error) {
+	conn, err := db.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	parents, problems, err := loosefk.Resolve(ctx, conn, db.Names.Tracked, deps.Definitions)
+	if err != nil {
+		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	trackNewPartitions(ctx, deps, db, conn, parents)
+	limits := settings.EffectiveLimits()
+	engine := loosefk.Engine{
+		Database: db.Name, Pace: string(settings.Pace), Parents: parents,
+		Limits: loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
+		Session: &batch.Session{
+			Conn: conn.Conn(), Names: db.Names, Fence: granted,
+			Limits: batch.Limits{
+				StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
+				LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
+			},
+		},
+	}
+	return engine.Run(ctx)
+}
+
+// trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not
+// possible the pass goes on: the rest of the work does not depend on it, and triggers status tells.
+func trackNewPartitions(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) {
+	cfg, tracked := Tracking(deps.Config, db, parents)
+	installed, err := triggers.EnsurePartitions(ctx, conn.Conn(), cfg, tracked)
+	if err != nil {
+		deps.Logger.WarnContext(ctx, "partitions without triggers: their deletions are not recorded",
+			"kind", looseForeignKeysKind, "database", db.Name, "error", err)
+	}
+	if len(installed) > 0 {
+		deps.Logger.InfoContext(ctx, "triggers installed on new partitions", "kind", looseForeignKeysKind, "database", db.Name, "tables", installed)
+	}
+}
+
+// Tracking says which triggers the parents need.
+func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent) {
+	tracked := make([]triggers.Parent, len(parents))
+	for i, parent := range parents {
+		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumn: parent.KeyColumn}
+	}
+	return triggers.Config{
+		JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate),
+	}, tracked
+}

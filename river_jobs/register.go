@@ -1,0 +1,65 @@
+// Package riverjobs adapts the jobs to River: one file per kind with its arguments, insert options and
+// worker, and in this file the only list of them. What a job does lives in its domain package.
+package riverjobs
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/riverqueue/river"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+)
+
+// Deps is what the jobs need.
+type Deps struct {
+	Config *config.Config
+	// Databases are connected, in the configured order.
+	Databases []database.Database
+	// Definitions are those of the loose foreign keys.
+	Definitions []definitions.Definition
+	Runner      *jobrun.Runner
+	Logger      *slog.Logger
+}
+
+func (d Deps) database(name string) (database.Database, bool) {
+	for _, db := range d.Databases {
+		if db.Name == name {
+			return db, true
+		}
+	}
+	return database.Database{}, false
+}
+
+// Job is one kind as command line and status know it.
+type Job struct {
+	Kind string
+	// Queue is River's; there is one per kind.
+	Queue    string
+	Schedule string
+	// Summary says in one line what the job does.
+	Summary string
+	// LeaseKey names the lease of the kind's passes for one database.
+	LeaseKey func(database string) string
+	// Run runs one pass in the foreground for the named database.
+	Run func(ctx context.Context, deps Deps, database string) (jobrun.Report, error)
+}
+
+// Jobs lists the kinds whose component is enabled.
+func Jobs(c *config.Config) []Job {
+	var jobs []Job
+	if c.LooseForeignKeys.Enabled {
+		jobs = append(jobs, looseForeignKeysJob(c))
+	}
+	return jobs
+}
+
+// Register adds the workers of all enabled kinds.
+func Register(workers *river.Workers, deps Deps) {
+	if deps.Config.LooseForeignKeys.Enabled {
+		river.AddWorker(workers, &LooseForeignKeysCleanupWorker{deps: deps})
+	}
+}

@@ -1,0 +1,13 @@
+GRANT USAGE ON SCHEMA "public" TO :"worker";
+GRANT SELECT ON TABLE "sexton".migrations_loose_foreign_keys TO :"worker";
+GRANT SELECT, UPDATE, DELETE ON TABLE "public".loose_foreign_keys_deleted_records TO :"worker";
+
+-- The worker also needs, on each child table of the definitions:
+--     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
+-- To put triggers on new partitions by itself it must be a member of the role that owns them, and:
+--     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "sexton" TO :"worker";
+
+GRANT USAGE ON SCHEMA "public" TO :"viewer";
+GRANT SELECT
+    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records
+    TO :"viewer";

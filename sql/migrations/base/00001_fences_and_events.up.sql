@@ -1,0 +1,107 @@
+-- The fencing token of each lease, as far as this database knows it. A new holder raises the token here
+-- before its first batch; every batch checks it under a share lock (see begin_batch).
+CREATE TABLE "sexton".fences (
+    key text PRIMARY KEY,
+    token bigint NOT NULL
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked in every batch';
+
+-- The outbox. A reader takes rows WHERE txid < pg_snapshot_xmin(pg_current_snapshot()) in order of
+-- (txid, id): ids are given out before commit, so an id alone would skip what commits late.
+CREATE TABLE "sexton".events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    txid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    kind text NOT NULL,
+    payload jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE INDEX events_txid_id_idx ON "sexton".events (txid, id);
+
+COMMENT ON TABLE "sexton".events IS 'Sexton: outbox of what happened, kept 7 days';
+
+-- What a batch calls its session, before "#" and the token: short enough that both fit into the 63 bytes
+-- that Postgres keeps, with a hash because only the beginning of the key does.
+CREATE FUNCTION "sexton".session_name(fence_key text)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT 'sexton ' || left(fence_key, 24) || ' ' || left(md5(fence_key), 8);
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".session_name(text) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".session_name(text) IS 'Sexton: name of the sessions that work under a lease';
+
+-- Opens a batch: bounds the transaction and checks that the caller still holds its lease.
+--
+-- Raises SX001 where the lease has passed to another holder. The row stays locked until the batch ends,
+-- so a new holder, who has to raise the token first, waits for a batch that is about to commit. One that
+-- hangs is found by the session's name, which carries the token, and ended by the new holder; failing
+-- that, idle_in_transaction_session_timeout ends it after 10 s.
+--
+-- durable = false lets the commit return before its WAL is on disk. That is safe where children and
+-- tombstone are in this one database: a crash undoes both.
+--
+-- The planner settings keep to nested loops over indexes. Batches are small, and a plan that turns to
+-- scanning a big table would hold locks past every bound.
+CREATE FUNCTION "sexton".begin_batch(
+    fence_key text,
+    fence_token bigint,
+    statement_timeout_ms integer,
+    lock_timeout_ms integer,
+    durable boolean
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    found_token bigint;
+BEGIN
+    -- The timeouts come first: the fence may be locked by a new holder.
+    PERFORM
+        set_config('statement_timeout', statement_timeout_ms::text, true),
+        set_config('lock_timeout', lock_timeout_ms::text, true),
+        set_config('idle_in_transaction_session_timeout', '10s', true),
+        set_config('plan_cache_mode', 'force_generic_plan', true),
+        set_config('enable_seqscan', 'off', true),
+        set_config('enable_bitmapscan', 'off', true),
+        set_config('enable_hashjoin', 'off', true),
+        set_config('enable_mergejoin', 'off', true),
+        set_config('jit', 'off', true),
+        set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true);
+
+    IF NOT durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+
+    SELECT fences.token INTO found_token
+    FROM "sexton".fences
+    WHERE fences.key = fence_key
+    FOR SHARE;
+
+    IF found_token IS DISTINCT FROM fence_token THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX001',
+            MESSAGE = format('lease lost: %s', fence_key),
+            DETAIL = format('The batch carries token %s, the fence stands at %s.',
+                coalesce(fence_token::text, 'none'), coalesce(found_token::text, 'none')),
+            HINT = 'Another holder has taken over. Nothing of this batch is kept.';
+    END IF;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
+    'Sexton: bounds a batch and checks its lease';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('table', '"sexton".fences', 'base'),
+    ('table', '"sexton".events', 'base'),
+    ('function', '"sexton".session_name(text)', 'base'),
+    ('function', '"sexton".begin_batch(text, bigint, integer, integer, boolean)', 'base');

@@ -1,0 +1,52 @@
+-- name: LeaseLook :one
+-- A refused attempt to acquire would still lock the row and flush, so the caller looks first.
+SELECT holder, expires_at, (expires_at > clock_timestamp())::boolean AS held
+FROM "sexton".leases
+WHERE key = @key;
+
+-- name: LeaseAcquire :one
+-- The row outlives its holders: the token must never start again.
+INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
+VALUES (@key, 1, @holder, clock_timestamp(), clock_timestamp() + make_interval(secs => @ttl_seconds::float8))
+ON CONFLICT (key) DO UPDATE
+SET token = lease.token + 1,
+    holder = EXCLUDED.holder,
+    acquired_at = EXCLUDED.acquired_at,
+    expires_at = EXCLUDED.expires_at
+WHERE lease.expires_at <= clock_timestamp()
+RETURNING token, expires_at;
+
+-- name: LeaseAdvance :execrows
+-- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.
+UPDATE "sexton".leases
+SET token = @new_token
+WHERE key = @key
+  AND token = @token
+  AND expires_at > clock_timestamp();
+
+-- name: LeaseRenew :execrows
+UPDATE "sexton".leases
+SET expires_at = clock_timestamp() + make_interval(secs => @ttl_seconds::float8)
+WHERE key = @key
+  AND token = @token
+  AND expires_at > clock_timestamp();
+
+-- name: LeaseRelease :execrows
+UPDATE "sexton".leases
+SET expires_at = clock_timestamp()
+WHERE key = @key
+  AND token = @token
+  AND expires_at > clock_timestamp();
+
+-- name: LeasesHeld :many
+SELECT key, token, holder, acquired_at, expires_at
+FROM "sexton".leases
+WHERE expires_at > clock_timestamp()
+ORDER BY key;
+
+-- name: FenceRaise :one
+INSERT INTO "sexton".fences AS fence (key, token)
+VALUES (@key, @token)
+ON CONFLICT (key) DO UPDATE
+SET token = greatest(fence.token, EXCLUDED.token)
+RETURNING token;

@@ -1,0 +1,78 @@
+-- name: RunStart :one
+INSERT INTO "sexton".runs (kind, database, holder, started_at)
+VALUES (@kind, @database, @holder, clock_timestamp())
+RETURNING id, started_at;
+
+-- name: RunsAbandon :execrows
+-- Called by a new holder of the kind's lease: whoever left these rows open is gone.
+UPDATE "sexton".runs
+SET ended_at = clock_timestamp(),
+    outcome = 'failed',
+    error = 'the worker died before this run could end'
+WHERE kind = @kind
+  AND database = @database
+  AND ended_at IS NULL
+  AND id < @before_id;
+
+-- name: RunFinish :exec
+UPDATE "sexton".runs
+SET ended_at = clock_timestamp(),
+    outcome = @outcome::text,
+    changed = @changed,
+    stats = @stats,
+    error = sqlc.narg('error')
+WHERE id = @id;
+
+-- name: RunFold :execrows
+-- Runs that changed nothing share one row per minute.
+WITH own AS (
+    SELECT run.id, run.kind, run.database, run.outcome, run.started_at
+    FROM "sexton".runs AS run
+    WHERE run.id = @id AND NOT run.changed AND run.error IS NULL
+), folded AS (
+    UPDATE "sexton".runs AS earlier
+    SET folded = earlier.folded + 1,
+        ended_at = clock_timestamp()
+    WHERE earlier.id = (
+        SELECT candidate.id
+        FROM "sexton".runs AS candidate
+        JOIN own ON candidate.kind = own.kind AND candidate.database = own.database
+        WHERE candidate.id < own.id
+          AND candidate.outcome = own.outcome
+          AND NOT candidate.changed
+          AND candidate.error IS NULL
+          AND candidate.started_at >= date_trunc('minute', own.started_at)
+        ORDER BY candidate.id DESC
+        LIMIT 1
+    )
+    RETURNING earlier.id
+)
+DELETE FROM "sexton".runs AS gone
+WHERE gone.id = (SELECT own.id FROM own)
+  AND EXISTS (SELECT FROM folded);
+
+-- name: RunsPrune :execrows
+DELETE FROM "sexton".runs
+WHERE id IN (
+    SELECT old.id
+    FROM "sexton".runs AS old
+    WHERE old.started_at < clock_timestamp() - interval '7 days'
+    ORDER BY old.started_at
+    LIMIT 1000
+);
+
+-- name: RunsLast :many
+SELECT DISTINCT ON (run.kind, run.database) run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
+FROM "sexton".runs AS run
+WHERE run.kind = ANY (@kinds::text[])
+ORDER BY run.kind, run.database, run.id DESC;
+
+-- name: EventsPrune :execrows
+DELETE FROM "sexton".events
+WHERE id IN (
+    SELECT old.id
+    FROM "sexton".events AS old
+    WHERE old.created_at < clock_timestamp() - interval '7 days'
+    ORDER BY old.id
+    LIMIT 1000
+);

@@ -1,0 +1,307 @@
+package triggers
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed queries/preflight.sql
+var preflightSQL string
+
+//go:embed queries/parents.sql
+var parentsSQL string
+
+//go:embed queries/tables.sql
+var tablesSQL string
+
+//go:embed queries/functions.sql
+var functionsSQL string
+
+//go:embed queries/registered.sql
+var registeredSQL string
+
+//go:embed queries/installed.sql
+var installedSQL string
+
+// resolved is a parent as the catalogue knows it.
+type resolved struct {
+	Parent
+	oid      uint32
+	recorded string
+	class    keyClass
+}
+
+// function returns the name of the function that a trigger of this parent runs.
+func (r *resolved) function(trigger string) string {
+	if trigger == TruncateTrigger {
+		return truncateFunction
+	}
+	return trackName(r.KeyColumn, r.class)
+}
+
+// target is one trigger on one table: what is there, beside what belongs there.
+type target struct {
+	relation
+	parent  *resolved
+	Trigger string
+
+	relkind    string
+	owned      bool
+	owner      string
+	mayTrigger bool
+
+	present        bool
+	enabled        string
+	functionSchema string
+	functionName   string
+	eventMatches   bool
+	argsMatch      bool
+}
+
+// preflight checks what has to be there before functions are written and returns the current role.
+func (c Config) preflight(ctx context.Context, tx pgx.Tx) (string, error) {
+	var role string
+	var mayCreate, registry, tombstones, mayInsert bool
+	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).
+		Scan(&role, &mayCreate, &registry, &tombstones, &mayInsert)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look up schemas: %w", err)
+	case !registry:
+		return "", &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+	case !tombstones:
+		return "", &NotMigratedError{Table: c.tombstones()}
+	case !mayCreate:
+		return "", &PrivilegeError{
+			Role: role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
+			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(role)),
+		}
+	case !mayInsert:
+		// The functions run as their owner, so without it every DELETE on a parent would fail.
+		return "", &PrivilegeError{
+			Role: role, Missing: "INSERT on table " + c.tombstones(),
+			Grant: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT INSERT ON TABLE %s TO %[2]s",
+				quoteIdent(c.TrackedSchema), quoteIdent(role), c.tombstones()),
+		}
+	}
+	return role, nil
+}
+
+func (c Config) tombstones() string {
+	return pgx.Identifier{c.TrackedSchema, "loose_foreign_keys_deleted_records"}.Sanitize()
+}
+
+// resolve looks the parents up. It returns those that can be tracked, without repetitions, and one
+// problem for each that cannot.
+func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
+	unique := unrepeated(parents)
+	schemas, tables, columns := columnsOf(unique)
+	rows, err := tx.Query(ctx, parentsSQL, schemas, tables, columns)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up parents: %w", err)
+	}
+	keys := map[uint32]string{}
+	var relkind, partitionOf string
+	var temporary bool
+	next := resolved{}
+	_, err = pgx.ForEachRow(rows,
+		[]any{&next.oid, &relkind, &temporary, &partitionOf, &next.recorded, &next.class},
+		func() error {
+			parent := next
+			parent.Parent = unique[len(found)+len(problems)]
+			if problem := parent.problem(relkind, partitionOf, temporary); problem != nil {
+				problems = append(problems, problem)
+				return nil
+			}
+			if other, taken := keys[parent.oid]; taken {
+				problems = append(problems, fmt.Errorf("track table %s: it has the two key columns %q and %q; a tombstone carries one key",
+					parent.recorded, other, parent.KeyColumn))
+				return nil
+			}
+			keys[parent.oid] = parent.KeyColumn
+			found = append(found, &parent)
+			return nil
+		})
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up parents: %w", err)
+	}
+	return found, problems, nil
+}
+
+func unrepeated(parents []Parent) []Parent {
+	var unique []Parent
+	for _, p := range parents {
+		if !slices.Contains(unique, p) {
+			unique = append(unique, p)
+		}
+	}
+	return unique
+}
+
+func columnsOf(parents []Parent) (schemas, tables, columns []string) {
+	schemas, tables, columns = []string{}, []string{}, []string{}
+	for _, p := range parents {
+		schemas, tables, columns = append(schemas, p.Schema), append(tables, p.Table), append(columns, p.KeyColumn)
+	}
+	return schemas, tables, columns
+}
+
+// problem says why triggers cannot be installed on a parent, or returns nil.
+func (r *resolved) problem(relkind, partitionOf string, temporary bool) error {
+	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
+	switch {
+	case r.oid == 0:
+		return fmt.Errorf("track table %s: it does not exist", name)
+	case relkind == "v" || relkind == "m":
+		return fmt.Errorf("track table %s: it is a view; name the table behind it", name)
+	case relkind == "f":
+		return fmt.Errorf("track table %s: it is a foreign table; track it in the database that owns it", name)
+	case partitionOf != "":
+		return fmt.Errorf("track table %s: it is a partition of %s; name that table instead", name, partitionOf)
+	case temporary:
+		return fmt.Errorf("track table %s: it is a temporary table", name)
+	case r.class == "":
+		return fmt.Errorf("track table %s: it has no column %q", name, r.KeyColumn)
+	}
+	return nil
+}
+
+// targets returns both triggers of every table that needs them, partitions included.
+func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]target, error) {
+	roots, recorded, columns, classes := []uint32{}, []string{}, []string{}, []string{}
+	for _, p := range parents {
+		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
+		columns, classes = append(columns, p.KeyColumn), append(classes, string(p.class))
+	}
+	rows, err := tx.Query(ctx, tablesSQL, roots, recorded, columns, classes, string(c.Truncate))
+	if err != nil {
+		return nil, fmt.Errorf("look up triggers: %w", err)
+	}
+	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
+		var t target
+		var parent int
+		err := row.Scan(&parent, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
+			&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.eventMatches, &t.argsMatch)
+		if err == nil {
+			t.parent = parents[parent]
+		}
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up triggers: %w", err)
+	}
+	return targets, nil
+}
+
+func (t target) foreignTable() error {
+	return fmt.Errorf("track table %s: its partition %s is a foreign table, from which Postgres collects no deleted rows",
+		t.parent.recorded, t.Display)
+}
+
+// wantedFunctions returns the functions that the parents need, each once.
+func (c Config) wantedFunctions(parents []*resolved) []function {
+	var wanted []function
+	if len(parents) > 0 {
+		wanted = append(wanted, c.truncateFunction())
+	}
+	for _, p := range parents {
+		f := c.trackFunction(p.KeyColumn, p.class)
+		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
+			wanted = append(wanted, f)
+		}
+	}
+	return wanted
+}
+
+// compareFunctions returns one finding per function that is missing or not as wanted.
+func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []function) ([]Finding, error) {
+	names := make([]string, len(wanted))
+	for i, f := range wanted {
+		names[i] = f.name
+	}
+	rows, err := tx.Query(ctx, functionsSQL, c.JobsSchema, names, c.TrackedSchema)
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	details := map[string]string{}
+	var name, body, owner string
+	var settings []string
+	var shape, public, mayInsert bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayInsert, &owner}, func() error {
+		want := wanted[slices.Index(names, name)]
+		switch {
+		case body != want.body:
+			details[name] = "its body differs"
+		case !slices.EqualFunc(settings, want.settings, strings.EqualFold):
+			details[name] = fmt.Sprintf("its settings are %q", settings)
+		case !shape:
+			details[name] = "it is not a SECURITY DEFINER trigger function in plpgsql"
+		case public:
+			details[name] = "PUBLIC may execute it"
+		case !mayInsert:
+			details[name] = fmt.Sprintf("its owner %s may not insert into %s, so deletes on the parents fail", owner, c.tombstones())
+		default:
+			details[name] = ""
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	var findings []Finding
+	for _, f := range wanted {
+		switch detail, there := details[f.name]; {
+		case !there:
+			findings = append(findings, Finding{Trigger: f.name, Kind: Missing, Detail: "the function does not exist", Fix: fixInstall})
+		case detail != "":
+			findings = append(findings, Finding{Trigger: f.name, Kind: Altered, Detail: "the function is not as installed: " + detail, Fix: fixInstall})
+		}
+	}
+	return findings, nil
+}
+
+// registered returns the functions that Sexton created here, by oid.
+func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
+	query := strings.ReplaceAll(registeredSQL, `"sexton"`, quoteIdent(c.JobsSchema))
+	rows, err := tx.Query(ctx, query, c.JobsSchema)
+	if err != nil {
+		return nil, fmt.Errorf("look up registered functions: %w", err)
+	}
+	functions := map[uint32]string{}
+	var oid uint32
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
+		functions[oid] = name
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up registered functions: %w", err)
+	}
+	return functions, nil
+}
+
+// installed returns every trigger that runs one of the functions, wherever it is.
+func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]target, error) {
+	oids := make([]uint32, 0, len(functions))
+	for oid := range functions {
+		oids = append(oids, oid)
+	}
+	rows, err := tx.Query(ctx, installedSQL, oids)
+	if err != nil {
+		return nil, fmt.Errorf("look up installed triggers: %w", err)
+	}
+	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
+		var t target
+		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger)
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up installed triggers: %w", err)
+	}
+	return triggers, nil
+}

@@ -1,0 +1,24 @@
+// Package triggers installs what records deletions: trigger functions in Sexton's schema and, on every
+// tracked parent, two statement triggers that run them.
+//
+//   - sexton_track (AFTER DELETE) writes one tombstone per deleted row, in the deleting transaction.
+//   - sexton_truncate (BEFORE TRUNCATE) refuses, records or lets pass, because TRUNCATE fires no DELETE
+//     trigger.
+//
+// The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
+// whoever may delete a parent needs no right on the tombstones. There is one tracking function per key
+// column and key class: integers are recorded as bigint, everything else as text.
+//
+// A statement trigger fires for the table that the statement names. A partitioned parent therefore
+// carries the triggers itself and so does each of its partitions, all recording the name of the root.
+// [EnsurePartitions] adds them to partitions created later.
+//
+// Triggers fire ALWAYS, also under session_replication_role = replica, where the installing role owns
+// the table; elsewhere Postgres allows a plain trigger only, which [Status] reports.
+//
+// Not recorded, because Postgres fires no trigger for it: DROP TABLE, DROP or DETACH of a partition, and
+// a change of the key column.
+//
+// The functions are code, not data: Install may run at any time, compares with the catalogue first, and
+// locks no table whose triggers are as they should be.
+package triggers

@@ -1,0 +1,223 @@
+package triggers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Install creates or corrects the functions and triggers that the parents need, partitions included.
+// Triggers on tables that are no parents are reported and left: they may hold work back, they lose none.
+//
+// It is idempotent, and safe when several installers run at once. Every table has a transaction of its
+// own; one that cannot be locked is reported as *LockError after the others are done. A parent that
+// cannot be tracked, or a trigger of another installation in the way, stops it before anything changes.
+//
+// The connection must be direct, since a transaction pooler would lose the session's advisory lock.
+func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (Report, error) {
+	report := newReport()
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return report, err
+	}
+	err = locked(ctx, conn, func() error {
+		look, err := cfg.prepare(ctx, conn, parents)
+		if err != nil {
+			return err
+		}
+		report.Surplus = look.surplus
+		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
+			return err
+		}
+		return cfg.installTriggers(ctx, conn, look.targets, &report)
+	})
+	if err != nil {
+		return report, fmt.Errorf("install triggers: %w", err)
+	}
+	return report, nil
+}
+
+// prepare inspects the catalogue and refuses what could only fail half-way.
+func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
+	var look inspection
+	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
+		role, err := c.preflight(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if look, err = c.inspect(ctx, tx, parents); err != nil {
+			return err
+		}
+		var problems []error
+		for _, t := range look.targets {
+			problems = append(problems, c.refuse(ctx, tx, t, role))
+		}
+		registered, err := c.registered(ctx, tx)
+		if err != nil {
+			return err
+		}
+		problems = append(problems, c.refuseFunctions(look, registered))
+		return errors.Join(problems...)
+	})
+	return look, err
+}
+
+// refuse returns why a trigger cannot be installed, or nil.
+func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) error {
+	if c.foreign(t) {
+		finding, _ := c.compare(t)
+		return fmt.Errorf("create trigger %s on %s: %s; %s", t.Trigger, t.Display, finding.Detail, finding.Fix)
+	}
+	if c.upToDate(t) {
+		return nil
+	}
+	if !t.mayTrigger {
+		return &PrivilegeError{
+			Role: role, Missing: "TRIGGER on table " + t.Display,
+			Grant: fmt.Sprintf("GRANT TRIGGER ON TABLE %s TO %s", t.Display, quoteIdent(role)),
+		}
+	}
+	if c.Truncate != Capture || t.Trigger != TruncateTrigger {
+		return nil
+	}
+	// Capturing reads the table as the owner of the function, which is this role.
+	var mayRead bool
+	if err := tx.QueryRow(ctx, "SELECT has_table_privilege($1::oid, 'SELECT')", t.OID).Scan(&mayRead); err != nil {
+		return fmt.Errorf("look up privileges on %s: %w", t.Display, err)
+	}
+	if !mayRead {
+		return &PrivilegeError{
+			Role: role, Missing: "SELECT on table " + t.Display,
+			Grant: fmt.Sprintf("GRANT SELECT ON TABLE %s TO %s", t.Display, quoteIdent(role)),
+		}
+	}
+	return nil
+}
+
+// refuseFunctions keeps a user's own function of one of our names from being replaced.
+func (c Config) refuseFunctions(look inspection, registered map[uint32]string) error {
+	ours := map[string]bool{}
+	for _, name := range registered {
+		ours[name] = true
+	}
+	for _, finding := range look.functionFindings {
+		if finding.Kind == Altered && !ours[finding.Trigger] {
+			return fmt.Errorf("create function %s: a function of that name exists which Sexton did not create",
+				pgx.Identifier{c.JobsSchema, finding.Trigger}.Sanitize())
+		}
+	}
+	return nil
+}
+
+// upToDate tells whether a table can be left unlocked: nothing differs, or only what a role that does
+// not own the table cannot change.
+func (c Config) upToDate(t target) bool {
+	finding, differs := c.compare(t)
+	return !differs || finding.Kind == Plain && !t.owned
+}
+
+// installFunctions writes the functions that differ, with their entries among Sexton's objects.
+func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
+	differs := map[string]bool{}
+	for _, finding := range look.functionFindings {
+		differs[finding.Trigger] = true
+	}
+	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		for _, f := range look.functions {
+			if !differs[f.name] {
+				continue
+			}
+			name := pgx.Identifier{c.JobsSchema, f.name}.Sanitize()
+			statements := []string{
+				f.create,
+				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
+				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
+				fmt.Sprintf("INSERT INTO %s.objects (kind, identity, component) VALUES ('function', %s, 'triggers') ON CONFLICT (kind, identity) DO NOTHING",
+					quoteIdent(c.JobsSchema), quoteLiteral(c.identity(f.name))),
+			}
+			for _, statement := range statements {
+				if _, err := tx.Exec(ctx, statement); err != nil {
+					return fmt.Errorf("create function %s: %w", name, err)
+				}
+			}
+			report.Functions = append(report.Functions, f.name)
+		}
+		return nil
+	})
+}
+
+// identity is the name of a function in the registry of Sexton's objects.
+func (c Config) identity(function string) string {
+	return quoteIdent(c.JobsSchema) + "." + function + "()"
+}
+
+// installTriggers brings the tables in order one by one and goes on where one of them fails.
+func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []target, report *Report) error {
+	var problems []error
+	for _, group := range byTable(targets) {
+		var outdated []target
+		for _, t := range group {
+			if !c.upToDate(t) {
+				outdated = append(outdated, t)
+			}
+		}
+		report.Unchanged += len(group) - len(outdated)
+		if len(outdated) == 0 {
+			continue
+		}
+		if err := c.onTable(ctx, conn, outdated[0].relation, false, func(tx pgx.Tx) error {
+			return c.create(ctx, tx, outdated)
+		}); err != nil {
+			problems = append(problems, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		for _, t := range outdated {
+			action := Created
+			if t.present {
+				action = Replaced
+			}
+			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: action})
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// create installs triggers of one table. Replacing in place leaves no moment without a trigger.
+func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error {
+	for _, t := range triggers {
+		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
+			return fmt.Errorf("create trigger %s on %s: %w", t.Trigger, t.Display, err)
+		}
+		if !t.owned {
+			continue
+		}
+		// ONLY: Postgres 14 would look for the trigger on partitions too, which get theirs one by one.
+		enable := fmt.Sprintf("ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
+			pgx.Identifier{t.Schema, t.Table}.Sanitize(), quoteIdent(t.Trigger))
+		if _, err := tx.Exec(ctx, enable); err != nil {
+			return fmt.Errorf("enable trigger %s on %s: %w", t.Trigger, t.Display, err)
+		}
+	}
+	return nil
+}
+
+// byTable groups triggers by table, keeping the order.
+func byTable(targets []target) [][]target {
+	var groups [][]target
+	place := map[uint32]int{}
+	for _, t := range targets {
+		i, seen := place[t.OID]
+		if !seen {
+			i = len(groups)
+			place[t.OID] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], t)
+	}
+	return groups
+}

@@ -1,0 +1,18 @@
+-- What an installation needs before the first function is written: $1 is the schema of Sexton's own
+-- tables, $2 the schema of the tombstones.
+SELECT
+    current_user::text,
+    coalesce(has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,
+    objects.oid IS NOT NULL AS has_registry,
+    tombstones.oid IS NOT NULL AS has_tombstones,
+    coalesce(has_schema_privilege(tracked.oid, 'USAGE')
+        AND has_table_privilege(tombstones.oid, 'INSERT'), false) AS may_insert
+FROM (VALUES (1)) AS one
+LEFT JOIN pg_namespace AS jobs ON jobs.nspname = $1::text
+LEFT JOIN pg_namespace AS tracked ON tracked.nspname = $2::text
+LEFT JOIN pg_class AS objects
+    ON objects.relnamespace = jobs.oid AND objects.relname = 'objects' AND objects.relkind = 'r'
+LEFT JOIN pg_class AS tombstones
+    ON tombstones.relnamespace = tracked.oid
+    AND tombstones.relname = 'loose_foreign_keys_deleted_records'
+    AND tombstones.relkind IN ('r', 'p');

@@ -1,0 +1,161 @@
+package triggers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const fixInstall = "run `sexton triggers install`"
+
+// Status compares the database with what the parents need and returns every difference, functions first.
+// It changes nothing, and fails where Install would refuse a parent.
+func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) ([]Finding, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	var look inspection
+	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
+		look, err = cfg.inspect(ctx, tx, parents)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("compare triggers: %w", err)
+	}
+	findings := append([]Finding{}, look.functionFindings...)
+	for _, t := range look.targets {
+		if finding, differs := cfg.compare(t); differs {
+			findings = append(findings, finding)
+		}
+	}
+	return append(findings, look.surplus...), nil
+}
+
+// inspection is one consistent look at the catalogue.
+type inspection struct {
+	functions        []function
+	functionFindings []Finding
+	targets          []target
+	surplus          []Finding
+}
+
+func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspection, error) {
+	var look inspection
+	var registry, tombstones, ignored bool
+	var role string
+	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &tombstones, &ignored)
+	switch {
+	case err != nil:
+		return look, fmt.Errorf("look up schemas: %w", err)
+	case !registry:
+		return look, &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+	case !tombstones:
+		return look, &NotMigratedError{Table: c.tombstones()}
+	}
+	found, problems, err := resolve(ctx, tx, parents)
+	if err := errors.Join(append(problems, err)...); err != nil {
+		return look, err
+	}
+	look.functions = c.wantedFunctions(found)
+	if look.functionFindings, err = c.compareFunctions(ctx, tx, look.functions); err != nil {
+		return look, err
+	}
+	if look.targets, err = c.targets(ctx, tx, found); err != nil {
+		return look, err
+	}
+	for _, t := range look.targets {
+		if t.relkind == "f" {
+			problems = append(problems, t.foreignTable())
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return look, err
+	}
+	look.surplus, err = c.surplus(ctx, tx, look.targets)
+	return look, err
+}
+
+// surplus returns the triggers of ours that no target accounts for.
+func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Finding, error) {
+	functions, err := c.registered(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	triggers, err := installed(ctx, tx, functions)
+	if err != nil {
+		return nil, err
+	}
+	type place struct {
+		oid     uint32
+		trigger string
+	}
+	wanted := map[place]bool{}
+	for _, t := range targets {
+		wanted[place{t.OID, t.Trigger}] = true
+	}
+	surplus := []Finding{}
+	for _, t := range triggers {
+		if wanted[place{t.OID, t.Trigger}] {
+			continue
+		}
+		surplus = append(surplus, Finding{
+			Table: t.Display, Trigger: t.Trigger, Kind: Surplus,
+			Detail: "no definition names this table as parent",
+			Fix:    fmt.Sprintf("restore the definition, or run: DROP TRIGGER %s ON %s", quoteIdent(t.Trigger), t.Display),
+		})
+	}
+	return surplus, nil
+}
+
+// compare returns how a trigger differs from what belongs there.
+func (c Config) compare(t target) (Finding, bool) {
+	finding := Finding{Table: t.Display, Trigger: t.Trigger, Fix: fixInstall}
+	switch {
+	case !t.present:
+		finding.Kind, finding.Detail = Missing, "deletions go unrecorded"
+		if t.Trigger == TruncateTrigger {
+			finding.Detail = "TRUNCATE goes unnoticed"
+		}
+	case c.foreign(t):
+		finding.Kind = Altered
+		finding.Detail = fmt.Sprintf("a trigger of this name runs %s.%s, which is not ours", quoteIdent(t.functionSchema), quoteIdent(t.functionName))
+		finding.Fix = "remove that trigger, or uninstall the other installation first"
+	case t.enabled == "D":
+		finding.Kind, finding.Detail = Disabled, "the trigger is disabled"
+	case t.enabled == "R":
+		finding.Kind, finding.Detail = Disabled, "the trigger fires only under session_replication_role = replica"
+	case c.alteration(t) != "":
+		finding.Kind, finding.Detail = Altered, "the trigger has "+c.alteration(t)
+	case t.enabled == "O":
+		finding.Kind, finding.Detail = Plain, "the trigger does not fire under session_replication_role = replica"
+		if !t.owned {
+			finding.Fix = fmt.Sprintf("as role %s run: ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s", quoteIdent(t.owner), t.Display, t.Trigger)
+		}
+	default:
+		return Finding{}, false
+	}
+	return finding, true
+}
+
+// foreign tells whether a trigger of our name runs somebody else's function.
+func (c Config) foreign(t target) bool {
+	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, "track_"))
+}
+
+func (c Config) alteration(t target) string {
+	var differences []string
+	if t.functionName != t.parent.function(t.Trigger) {
+		differences = append(differences, "another function")
+	}
+	if !t.eventMatches {
+		differences = append(differences, "another event")
+	}
+	if !t.argsMatch {
+		differences = append(differences, "other arguments")
+	}
+	return strings.Join(differences, ", ")
+}

@@ -1,0 +1,117 @@
+package triggers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The names of the triggers, the same on every tracked table.
+const (
+	TrackTrigger    = "sexton_track"
+	TruncateTrigger = "sexton_truncate"
+)
+
+// Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate overrides it.
+type Policy string
+
+// The policies.
+const (
+	Reject  Policy = "reject"  // TRUNCATE fails with SQLSTATE SX002 and a hint.
+	Capture Policy = "capture" // every row is recorded before it goes.
+	Ignore  Policy = "ignore"  // TRUNCATE passes and leaves the children.
+)
+
+// Config is what all triggers of one database have in common.
+type Config struct {
+	// JobsSchema holds the functions, TrackedSchema the tombstones.
+	JobsSchema    string
+	TrackedSchema string
+	// Truncate is empty for Reject.
+	Truncate Policy
+	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
+	LockTimeout time.Duration
+	// LockAttempts bounds how often one table is tried; 0 means 5.
+	LockAttempts int
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.Truncate = cmp.Or(c.Truncate, Reject)
+	c.LockTimeout = cmp.Or(c.LockTimeout, 2*time.Second)
+	c.LockAttempts = cmp.Or(c.LockAttempts, 5)
+	switch {
+	case c.JobsSchema == "" || c.TrackedSchema == "":
+		return c, errors.New("configure triggers: a schema is empty")
+	case c.Truncate != Reject && c.Truncate != Capture && c.Truncate != Ignore:
+		return c, fmt.Errorf("configure triggers: truncate policy %q is none of reject, capture, ignore", c.Truncate)
+	}
+	return c, nil
+}
+
+// Parent is a table whose deletions are recorded, with the column whose values name its rows.
+type Parent struct {
+	Schema    string
+	Table     string
+	KeyColumn string
+}
+
+// Kind says how a trigger or function differs from what it should be.
+type Kind string
+
+// The kinds.
+const (
+	Missing  Kind = "missing"
+	Surplus  Kind = "surplus"
+	Altered  Kind = "altered"
+	Disabled Kind = "disabled"
+	// Plain marks a trigger that works but does not fire under session_replication_role = replica. It
+	// is no drift: a role that does not own the table cannot do better.
+	Plain Kind = "plain"
+)
+
+// Finding is one difference between the database and what the parents need.
+type Finding struct {
+	// Table is schema.table, quoted where needed; empty where the finding concerns a function.
+	Table string `json:"table,omitempty"`
+	// Trigger is the trigger's name, or that of the function.
+	Trigger string `json:"trigger"`
+	Kind    Kind   `json:"kind"`
+	Detail  string `json:"detail"`
+	Fix     string `json:"fix"`
+}
+
+// Drift tells whether the finding needs attention. Plain triggers do their work.
+func (f Finding) Drift() bool { return f.Kind != Plain }
+
+// Action says what was done to a trigger.
+type Action string
+
+// The actions.
+const (
+	Created  Action = "created"
+	Replaced Action = "replaced"
+	Dropped  Action = "dropped"
+)
+
+// Change is one trigger that was created, replaced or dropped.
+type Change struct {
+	Table   string `json:"table"`
+	Trigger string `json:"trigger"`
+	Action  Action `json:"action"`
+}
+
+// Report says what Install or Uninstall did.
+type Report struct {
+	// Functions are the names of the functions written or dropped.
+	Functions []string `json:"functions"`
+	Triggers  []Change `json:"triggers"`
+	// Unchanged counts the triggers that were as they should be; their tables were not locked.
+	Unchanged int `json:"unchanged"`
+	// Surplus are triggers of ours on tables that are no parents (any more). Install leaves them.
+	Surplus []Finding `json:"surplus"`
+}
+
+func newReport() Report {
+	return Report{Functions: []string{}, Triggers: []Change{}, Surplus: []Finding{}}
+}

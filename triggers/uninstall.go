@@ -1,0 +1,97 @@
+package triggers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Uninstall drops every trigger that runs one of our functions, on whatever table, and then the
+// functions. From its return on deletions go unrecorded; tombstones already written stay.
+//
+// A table that cannot be locked is reported as *LockError after the others are done, and keeps the
+// functions alive. Where Sexton is not installed, nothing happens.
+func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
+	report := newReport()
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return report, err
+	}
+	err = locked(ctx, conn, func() error { return cfg.uninstall(ctx, conn, &report) })
+	if err != nil {
+		return report, fmt.Errorf("uninstall triggers: %w", err)
+	}
+	return report, nil
+}
+
+func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {
+	var registry bool
+	var functions map[uint32]string
+	var triggers []target
+	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
+		var role string
+		var ignored bool
+		err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &ignored, &ignored)
+		if err != nil || !registry {
+			return err
+		}
+		if functions, err = c.registered(ctx, tx); err != nil {
+			return err
+		}
+		triggers, err = installed(ctx, tx, functions)
+		return err
+	})
+	if err != nil || !registry {
+		return err
+	}
+	var problems []error
+	for _, group := range byTable(triggers) {
+		err := c.onTable(ctx, conn, group[0].relation, true, func(tx pgx.Tx) error { return drop(ctx, tx, group) })
+		if err != nil {
+			problems = append(problems, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		for _, t := range group {
+			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
+		}
+	}
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	return c.dropFunctions(ctx, conn, functions, report)
+}
+
+func drop(ctx context.Context, tx pgx.Tx, triggers []target) error {
+	for _, t := range triggers {
+		statement := fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quoteIdent(t.Trigger), pgx.Identifier{t.Schema, t.Table}.Sanitize())
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("drop trigger %s on %s: %w", t.Trigger, t.Display, err)
+		}
+	}
+	return nil
+}
+
+// dropFunctions drops the functions together with their entries among Sexton's objects.
+func (c Config) dropFunctions(ctx context.Context, conn *pgx.Conn, functions map[uint32]string, report *Report) error {
+	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		for _, name := range functions {
+			statement := fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{c.JobsSchema, name}.Sanitize())
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("drop function %s: %w", name, err)
+			}
+			report.Functions = append(report.Functions, name)
+		}
+		slices.Sort(report.Functions)
+		statement := fmt.Sprintf("DELETE FROM %s.objects WHERE component = 'triggers'", quoteIdent(c.JobsSchema))
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("remove functions from the list of objects: %w", err)
+		}
+		return nil
+	})
+}
