@@ -33,6 +33,9 @@ const (
 // errFindings ends a check that found something; the findings themselves are its output.
 var errFindings = errors.New("findings")
 
+// usageError is a command line that cannot be meant.
+type usageError struct{ error }
+
 // Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
 // what it is in the middle of; a second one ends the process.
 func Main(args, environ []string, stdout, stderr io.Writer) int {
@@ -46,7 +49,11 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return a.exit(root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.began {
+		err = usageError{err}
+	}
+	return a.exit(cmd, err)
 }
 
 // app is what all commands share.
@@ -73,33 +80,22 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
   sexton job run loose_foreign_keys_cleanup         # one pass`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
-	root.AddCommand(a.jobCommand(), a.migrateCommand(), a.triggersCommand(), a.statusCommand(), a.configCommand(), a.versionCommand())
-	return root
-}
-
-// group is a command that only holds others: without one of them it is wrong usage.
-func group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example,
-		Args: func(cmd *cobra.Command, args []string) error {
-			names := make([]string, len(commands))
-			for i, c := range commands {
-				names[i] = c.Name()
-			}
-			if len(args) == 0 {
-				return fmt.Errorf("%s needs one of %q", cmd.CommandPath(), names)
-			}
-			return fmt.Errorf("%s knows no %q, only %q", cmd.CommandPath(), args[0], names)
-		},
-		RunE: func(*cobra.Command, []string) error { return nil },
+	root.AddCommand(a.jobCommand(), a.migrateCommand(), a.triggersCommand(), a.statusCommand(), a.configCommand(), a.versionCommand(),
+		completionCommand())
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(helpCommand())
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return unknownCommand(cmd, args[0])
 	}
-	cmd.AddCommand(commands...)
-	return cmd
+	return root
 }
 
 // run marks the line between wrong usage and a command that failed.
@@ -116,27 +112,30 @@ func (a *app) reports(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// exit prints what went wrong and picks the exit code.
-func (a *app) exit(err error) int {
-	if err == nil {
-		return exitOK
-	}
-	if errors.Is(err, errFindings) {
-		return exitFindings
-	}
-	var problems problem.List
-	var schema *migrate.SchemaError
-	var placement *migrate.PlacementError
-	var unreachable *database.UnreachableError
+// exit prints what went wrong with cmd and picks the exit code.
+func (a *app) exit(cmd *cobra.Command, err error) int {
+	var (
+		usage       usageError
+		failed      *failedRunError
+		problems    problem.List
+		schema      *migrate.SchemaError
+		placement   *migrate.PlacementError
+		unreachable *database.UnreachableError
+	)
 	code := exitFailure
 	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFindings):
+		return exitFindings
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(a.stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
+		return exitUsage
+	case errors.As(err, &failed):
 	case errors.As(err, &problems):
 		for _, p := range problems {
 			_, _ = fmt.Fprintln(a.stderr, "sexton:", p)
 		}
-		return exitUsage
-	case !a.began:
-		_, _ = fmt.Fprintf(a.stderr, "sexton: %v\nRun \"sexton --help\" or \"sexton COMMAND --help\" for what it takes.\n", err)
 		return exitUsage
 	case errors.As(err, &schema), errors.As(err, &placement):
 		code = exitSchema
@@ -150,7 +149,14 @@ func (a *app) exit(err error) int {
 }
 
 func (a *app) loadConfig() (*config.Config, error) {
-	return config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
+	c, err := config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Databases) > 1 {
+		return nil, problem.List{c.Problem("databases."+c.Databases[1].Name, "several databases are not available in this version of sexton", "configure one")}
+	}
+	return c, nil
 }
 
 func (a *app) logger(c *config.Config) *slog.Logger { return newLogger(a.stderr, c.Log) }

@@ -1,10 +1,6 @@
 package app
 
-import (
-	"fmt"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func (a *app) configCommand() *cobra.Command {
 	return group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
@@ -22,7 +18,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Use:     "check",
 		Short:   "Validate configuration and definitions; exits 2 and lists everything that is wrong",
 		Example: "  sexton config check --config sexton.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(*cobra.Command, []string) error {
 			c, err := a.loadConfig()
 			if err != nil {
@@ -35,7 +31,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)})
 			}
-			a.printf("ok: %d database(s), %d definition(s)\n", len(c.Databases), len(defs))
+			a.printf("ok: %s, %s\n", counted(len(c.Databases), "database"), counted(len(defs), "definition"))
 			return nil
 		}),
 	})
@@ -46,7 +42,7 @@ func (a *app) configShowCommand() *cobra.Command {
 		Use:     "show",
 		Short:   "Print the effective configuration, defaults included, secrets hidden",
 		Example: "  sexton config show",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(*cobra.Command, []string) error {
 			c, err := a.loadConfig()
 			if err != nil {
@@ -55,7 +51,7 @@ func (a *app) configShowCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(c.Show())
 			}
-			_, err = fmt.Fprint(a.stdout, c.Show())
+			_, err = a.stdout.Write(c.Show().YAML())
 			return err
 		}),
 	})

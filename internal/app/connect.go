@@ -2,9 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5/pgxpool"
+	"slices"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -27,20 +27,36 @@ func (a *app) connect(ctx context.Context) (*connections, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Databases) > 1 {
-		return nil, problem.List{c.Problem("databases."+c.Databases[1].Name, "several databases are not available in this version", "configure one")}
-	}
+	return open(ctx, c)
+}
+
+func open(ctx context.Context, c *config.Config) (*connections, error) {
 	all := &connections{config: c}
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, int32(c.Jobs.MaxWorkers)+4) //nolint:gosec // bounded by the configuration
 		if err != nil {
 			all.close()
-			return nil, err
+			return nil, located(c, err)
 		}
 		all.databases = append(all.databases, db)
 	}
 	return all, nil
+}
+
+// located adds where the connection string was written to an error about it.
+func located(c *config.Config, err error) error {
+	var settings *database.SettingsError
+	var unreachable *database.UnreachableError
+	switch {
+	case errors.As(err, &settings):
+		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed", "look at its parameters")}
+	case errors.As(err, &unreachable):
+		// Without a message a problem renders as its place alone, ready for the text to follow.
+		place := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
+		return fmt.Errorf("%s%w", place, err)
+	}
+	return err
 }
 
 func (c *connections) close() {
@@ -87,21 +103,31 @@ func loadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	if !c.LooseForeignKeys.Enabled {
 		return nil, nil
 	}
-	return definitions.Load(c.LooseForeignKeys.Definitions)
+	defs, err := definitions.Load(c.LooseForeignKeys.Definitions)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	var problems problem.List
+	for _, d := range defs {
+		if d.Database != "" && !slices.Contains(names, d.Database) {
+			problems.Add(problem.Problem{
+				Position: d.Position, Key: d.Key + ".database",
+				Message: fmt.Sprintf("no database %q is configured", d.Database), Fix: "there is " + listed(names),
+			})
+		}
+	}
+	return defs, problems.Err()
 }
 
-// parents binds the definitions to the database and logs what is only worth a warning.
-func (a *app) parents(ctx context.Context, c *config.Config, pool *pgxpool.Pool, names pgschema.Names) ([]*loosefk.Parent, error) {
-	defs, err := loadDefinitions(c)
+// resolve binds the definitions to a database. The findings that are no errors come beside the parents.
+func resolve(ctx context.Context, defs []definitions.Definition, db database.Database) ([]*loosefk.Parent, problem.List, error) {
+	parents, problems, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
 	}
-	parents, problems, err := loosefk.Resolve(ctx, pool, names.Tracked, defs)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range problems.Only(problem.Warning) {
-		_, _ = fmt.Fprintln(a.stderr, "warning:", p)
-	}
-	return parents, problems.Err()
+	return parents, problems, problems.Err()
 }

@@ -22,7 +22,7 @@ func (a *app) migrateUpCommand() *cobra.Command {
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
 		Example: "  sexton migrate up\n  sexton migrate up --print-grants > grants.sql",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			if grants {
 				return a.printGrants()
@@ -44,7 +44,7 @@ func (a *app) migrateDownCommand() *cobra.Command {
 		Long: `Removes what Sexton created and nothing else. It refuses while tombstones are pending, because the
 children they stand for would be forgotten.`,
 		Example: "  sexton migrate down",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			return a.migrateEach(cmd, func(all *connections, db migrate.Database) (migrate.Report, error) {
 				return migrate.Down(cmd.Context(), a.logger(all.config), db, force)
@@ -73,14 +73,32 @@ func (a *app) migrateEach(cmd *cobra.Command, step func(*connections, migrate.Da
 	if a.json {
 		return a.printJSON(reports)
 	}
-	return a.table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tFROM\tTO")
-		for _, report := range reports {
+	return a.printMigrated(all, reports)
+}
+
+func (a *app) printMigrated(all *connections, reports []migrate.Report) error {
+	for _, report := range reports {
+		if len(report.Components) == 0 {
+			a.printf("%s: nothing is installed\n", report.Database)
+			continue
+		}
+		err := a.table(func(w io.Writer) {
+			_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tFROM\tTO")
 			for _, c := range report.Components {
 				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", report.Database, c.Component, c.From, c.To)
 			}
+		})
+		if err != nil {
+			return err
 		}
-	})
+		if report.Triggers != nil {
+			a.printf("%s: %s removed\n", report.Database, counted(len(report.Triggers.Triggers), "trigger"))
+		}
+		if report.SchemaKept {
+			a.printf("%s: schema %s is kept, as it holds objects that Sexton did not create\n", report.Database, all.config.Jobs.Schema)
+		}
+	}
+	return nil
 }
 
 // databaseStatus is one entry of `sexton migrate status --json`.
@@ -94,7 +112,7 @@ func (a *app) migrateStatusCommand() *cobra.Command {
 		Use:     "status",
 		Short:   "Compare the schema versions with this binary's; exits 3 where they differ",
 		Example: "  sexton migrate status --json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			all, err := a.connect(cmd.Context())
 			if err != nil {

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -66,7 +69,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:     "status",
 		Short:   "Show backlog, leases, last runs and why something waits",
 		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			all, err := a.connect(cmd.Context())
 			if err != nil {
@@ -147,13 +150,30 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 			}
 			for _, run := range runs {
 				if run.Kind == job.Kind && run.Database == db.Name {
-					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, run.Error
+					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
 				}
 			}
 			states = append(states, state)
 		}
 	}
 	return states, nil
+}
+
+// lastError is why a run failed or, where it went through, the first thing that it met in single tables:
+// whoever looks at a growing backlog wants to see that, too.
+func lastError(run dbsqlc.RunsLastRow) *string {
+	if run.Error != nil {
+		return run.Error
+	}
+	var stats loosefk.Stats
+	if err := json.Unmarshal(run.Stats, &stats); err != nil || len(stats.Errors) == 0 {
+		return nil
+	}
+	text := errorText(stats.Errors[0])
+	if more := len(stats.Errors) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return &text
 }
 
 // explain fills WaitingFor from what else the document knows.
@@ -170,7 +190,7 @@ func (s *jobState) explain(document statusDocument) {
 	}
 	for _, t := range document.DeletionTables {
 		if t.Database == s.Database && t.Deferred > 0 && t.Deferred == t.Pending {
-			reason := fmt.Sprintf("all %d tombstones failed before and are put off", t.Deferred)
+			reason := counted(t.Deferred, "tombstone") + " that failed before and wait for their next try"
 			s.WaitingFor = &reason
 		}
 	}
@@ -198,14 +218,18 @@ func (a *app) printStatus(document statusDocument) error {
 	return a.table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF")
 		for _, t := range document.DeletionTables {
-			more := ""
+			pending, oldest := fmt.Sprint(t.Pending), "-"
 			if t.Capped {
-				more = "+"
+				pending += "+"
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d%s\t%s\t%d\n", t.Table, t.Database, t.Pending, more,
-				time.Duration(t.OldestAgeSeconds*float64(time.Second)).Round(time.Second), t.Deferred)
+			if t.Pending > 0 {
+				oldest = time.Duration(t.OldestAgeSeconds * float64(time.Second)).Round(time.Second).String()
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred)
 		}
-		_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")
+		if len(document.Leases) > 0 {
+			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")
+		}
 		for _, l := range document.Leases {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", l.Key, l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
 		}
@@ -224,9 +248,10 @@ func age(at *time.Time) string {
 	return time.Since(*at).Round(time.Second).String() + " ago"
 }
 
+// text fits a text that may be missing, or have several lines, into one cell of a table.
 func text(s *string) string {
 	if s == nil || *s == "" {
 		return "-"
 	}
-	return *s
+	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(*s)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/database"
+	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -31,7 +32,7 @@ func (a *app) triggersInstallCommand() *cobra.Command {
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
 whose triggers are as they should be is not locked. It may be run again at any time.`,
 		Example: "  sexton triggers install",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			reports := []triggerReport{}
 			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
@@ -56,7 +57,7 @@ func (a *app) triggersUninstallCommand() *cobra.Command {
 		Short:   "Remove all of Sexton's triggers and their functions",
 		Long:    "Removes every trigger that belongs to this installation. Deletions are not recorded from then on; tombstones stay.",
 		Example: "  sexton triggers uninstall",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			all, err := a.connect(cmd.Context())
 			if err != nil {
@@ -93,7 +94,7 @@ func (a *app) triggersStatusCommand() *cobra.Command {
 		Long: `Reports triggers that are missing, surplus, altered or disabled. "plain" is no drift: the trigger works,
 but not under session_replication_role = replica, because the table has another owner.`,
 		Example: "  sexton triggers status",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			all := []databaseFindings{}
 			drift := false
@@ -120,10 +121,19 @@ but not under session_replication_role = replica, because the table has another 
 	})
 }
 
-// withTracked calls do for every database with what its definitions need.
+// withTracked calls do for every database with what its definitions need, after it has shown what in them
+// is only worth a warning.
 func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
 	ctx := cmd.Context()
-	all, err := a.connect(ctx)
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	defs, err := loadDefinitions(c)
+	if err != nil {
+		return err
+	}
+	all, err := open(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -132,7 +142,10 @@ func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Co
 		return err
 	}
 	for _, db := range all.databases {
-		parents, err := a.parents(ctx, all.config, db.Pool, db.Names)
+		parents, problems, err := resolve(ctx, defs, db)
+		for _, p := range problems.Only(problem.Warning) {
+			_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
+		}
 		if err != nil {
 			return err
 		}
@@ -164,7 +177,7 @@ func (a *app) printTriggerReports(reports []triggerReport) error {
 		for _, finding := range report.Surplus {
 			a.printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 		}
-		a.printf("%s: %d triggers changed, %d as they should be\n", report.Database, len(report.Triggers), report.Unchanged)
+		a.printf("%s: %s changed, %d as they should be\n", report.Database, counted(len(report.Triggers), "trigger"), report.Unchanged)
 	}
 	return nil
 }

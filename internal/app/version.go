@@ -23,7 +23,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the versions of Sexton, Go, River and the schema",
 		Example: "  sexton version --json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: a.run(func(*cobra.Command, []string) error {
 			v := readVersions()
 			if a.json {

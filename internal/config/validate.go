@@ -40,10 +40,14 @@ type validator struct {
 }
 
 func (v *validator) fail(key, message, fix string) {
-	p := v.config.Problem(key, message, fix)
-	if !v.broken[finding{p.Position, p.Key}] {
-		v.problems.Add(p)
+	if !v.reported(key) {
+		v.problems.Add(v.config.Problem(key, message, fix))
 	}
+}
+
+func (v *validator) reported(key string) bool {
+	p := v.config.Problem(key, "", "")
+	return v.broken[finding{p.Position, p.Key}]
 }
 
 func (v *validator) given(key string) bool {
@@ -169,7 +173,7 @@ func (v *validator) looseForeignKeys() {
 
 func (v *validator) http() {
 	h := v.config.HTTP
-	if (h.User == "") != (h.Password == "") {
+	if (h.User == "") != (h.Password == "") && !v.reported("http.user") && !v.reported("http.password") {
 		given, missing := "user", "password"
 		if h.User == "" {
 			given, missing = missing, given

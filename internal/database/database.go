@@ -2,14 +2,11 @@
 package database
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/dbsqlc"
@@ -29,87 +26,68 @@ type Database struct {
 // Queries returns the generated queries for the database's schemas, on its pool.
 func (d Database) Queries() *dbsqlc.Queries { return d.Names.Queries(d.Pool) }
 
-// UnreachableError says that a database cannot be reached or lets nobody in.
-type UnreachableError struct {
-	Database string
-	// Reason and Fix are for people; neither holds a password.
-	Reason string
-	Fix    string
-	Err    error
-}
-
-func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("database %s cannot be reached: %s (%s)", e.Database, e.Reason, e.Fix)
-}
-
-func (e *UnreachableError) Unwrap() error { return e.Err }
-
 const connectTimeout = 5 * time.Second
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
-// URL is for Database.Direct; empty means url. An error is an *UnreachableError unless ctx ended.
+// URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
+// *UnreachableError, or that of ctx.
 func Open(ctx context.Context, name, url, direct string, names pgschema.Names, maxConns int32) (Database, error) {
-	settings, err := pgxpool.ParseConfig(url)
+	settings, err := parse(name, keyURL, url)
 	if err != nil {
-		return Database{}, unparsable(name, "url")
-	}
-	directly, err := pgx.ParseConfig(cmp.Or(direct, url))
-	if err != nil {
-		return Database{}, unparsable(name, "listen_url")
+		return Database{}, err
 	}
 	settings.MaxConns = maxConns
-	for _, conn := range []*pgx.ConnConfig{settings.ConnConfig, directly} {
-		if conn.ConnectTimeout == 0 {
-			conn.ConnectTimeout = connectTimeout
-		}
-		if conn.RuntimeParams["application_name"] == "" {
-			conn.RuntimeParams["application_name"] = "sexton"
-		}
-	}
 	// Each child table has statements of its own, and GitLab has more than two hundred of them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
-	pool, err := pgxpool.NewWithConfig(ctx, settings)
-	if err != nil {
+	db := Database{Name: name, Names: names, Direct: settings.ConnConfig.Copy()}
+	if direct != "" {
+		directly, err := parse(name, keyListen, direct)
+		if err != nil {
+			return Database{}, err
+		}
+		db.Direct = directly.ConnConfig
+		if err := db.tryDirect(ctx); err != nil {
+			return Database{}, err
+		}
+	}
+	if db.Pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
 		return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
 	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
+	if err := db.Pool.Ping(ctx); err != nil {
+		db.Pool.Close()
 		if ctx.Err() != nil {
 			return Database{}, ctx.Err()
 		}
-		return Database{}, unreachable(name, settings.ConnConfig.Config, err)
+		return Database{}, unreachable(name, keyURL, settings.ConnConfig.Config, err)
 	}
-	return Database{Name: name, Pool: pool, Names: names, Direct: directly}, nil
+	return db, nil
 }
 
-// unparsable leaves the parser's error out: its text can quote the URL, password included.
-func unparsable(name, key string) error {
-	return &UnreachableError{Database: name, Reason: "its " + key + " cannot be parsed", Fix: "see databases." + name + "." + key}
+// parse reads a connection string, the settings of a pool in it included.
+func parse(name, key, url string) (*pgxpool.Config, error) {
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, &SettingsError{Database: name, Key: key}
+	}
+	if settings.ConnConfig.ConnectTimeout == 0 {
+		settings.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if settings.ConnConfig.RuntimeParams["application_name"] == "" {
+		settings.ConnConfig.RuntimeParams["application_name"] = "sexton"
+	}
+	return settings, nil
 }
 
-func unreachable(name string, settings pgconn.Config, err error) error {
-	e := &UnreachableError{Database: name, Err: err}
-	key := "databases." + name + ".url"
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		e.Reason = fmt.Sprintf("no server answers at %s port %d", settings.Host, settings.Port)
-		e.Fix = "start it, or correct host and port in " + key
-		return e
+// tryDirect connects once past the pooler: whoever needs that later is in the middle of something.
+func (d Database) tryDirect(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, d.Direct)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return unreachable(d.Name, keyListen, d.Direct.Config, err)
 	}
-	e.Reason = pgErr.Message
-	switch pgErr.Code {
-	case "3D000":
-		e.Fix = fmt.Sprintf("create it, or correct the database name in %s", key)
-	case "28P01", "28000":
-		e.Fix = fmt.Sprintf("correct user and password in %s, or the server's pg_hba.conf", key)
-	case "42501":
-		e.Fix = fmt.Sprintf("GRANT CONNECT on the database to user %s", settings.User)
-	case "53300":
-		e.Fix = "raise the server's max_connections, or end other sessions"
-	case "57P03":
-		e.Fix = "wait until the server has started or recovered"
-	default:
-		e.Fix = "see " + key
-	}
-	return e
+	// It has done its duty; how it ends tells nothing.
+	_ = conn.Close(ctx)
+	return nil
 }

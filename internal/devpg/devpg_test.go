@@ -25,7 +25,8 @@ func TestStartAndStop(t *testing.T) {
 	url := server.URL("postgres")
 	require.Equal(t, "postgres", scalar[string](t, url, "SELECT current_user::text"))
 	for setting, want := range map[string]string{
-		"work_mem": "7MB", "cluster_name": `a "b" 'c'`, "fsync": "off", "synchronous_commit": "on", "listen_addresses": "", "server_encoding": "UTF8",
+		"work_mem": "7MB", "cluster_name": `a "b" 'c'`, "listen_addresses": "",
+		"fsync": "off", "synchronous_commit": "on", "server_encoding": "UTF8",
 	} {
 		require.Equal(t, want, scalar[string](t, url, "SHOW "+setting), setting)
 	}

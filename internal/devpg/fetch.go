@@ -35,7 +35,7 @@ func fetchBinaries(ctx context.Context, owner *account) (string, error) {
 
 // fetchInto downloads into a temporary folder and moves the result into place, so that of several processes that start at once
 // none sees half a server.
-func fetchInto(ctx context.Context, cache, repository string) (string, error) {
+func fetchInto(ctx context.Context, cache, repository string) (_ string, err error) {
 	target := filepath.Join(cache, "postgres-"+string(fetchVersion))
 	if dir, err := resolve(filepath.Join(target, "bin")); err == nil {
 		return dir, nil
@@ -47,7 +47,7 @@ func fetchInto(ctx context.Context, cache, repository string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create download folder: %w", err)
 	}
-	defer os.RemoveAll(work)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
 	unpacked := filepath.Join(work, "postgres")
 	if err := download(ctx, work, unpacked, repository); err != nil {
@@ -111,8 +111,13 @@ func freePort(ctx context.Context) (uint32, error) {
 }
 
 // openForAll lets every user read the unpacked files, whatever the umask was: the server may run as another user.
-func openForAll(root string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+func openForAll(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open downloaded server: %w", err)
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
@@ -124,6 +129,6 @@ func openForAll(root string) error {
 		if mode&0o100 != 0 {
 			mode |= 0o111
 		}
-		return os.Chmod(path, mode)
+		return root.Chmod(path, mode)
 	})
 }

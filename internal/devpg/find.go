@@ -14,19 +14,6 @@ import (
 	"strings"
 )
 
-// distributionGlobs are the folders into which the usual packages put the server's binaries.
-var distributionGlobs = [...]string{
-	"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-	"/usr/pgsql-*/bin",          // RHEL, Fedora: the project's own packages
-	"/usr/libexec/postgresql*",  // Alpine
-	"/opt/homebrew/opt/postgresql*/bin",
-	"/usr/local/opt/postgresql*/bin",
-	"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
-	"/Applications/Postgres.app/Contents/Versions/*/bin",
-	"/usr/local/pgsql/bin", // built from source
-	"/usr/bin",             // Fedora's own packages, Arch
-}
-
 // findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise the first folder found
 // wins, or the first of the given major version if an existing cluster asks for one, and at last a download.
 func findBinaries(ctx context.Context, explicit, major string, env environment) (string, error) {
@@ -97,14 +84,30 @@ func binaryFolders(ctx context.Context) []string {
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		folders = append(folders, strings.TrimSpace(string(out)))
 	}
-	var installed []string
-	for _, pattern := range distributionGlobs {
-		// The patterns are constants, and a bad one is the only error.
-		matches, _ := filepath.Glob(pattern)
-		installed = append(installed, matches...)
-	}
+	installed := installedFolders()
 	slices.SortStableFunc(installed, func(a, b string) int { return cmp.Compare(pathVersion(b), pathVersion(a)) })
 	return append(folders, installed...)
+}
+
+// installedFolders lists the existing folders into which the usual packages put the server's binaries.
+func installedFolders() []string {
+	var folders []string
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+		"/usr/pgsql-*/bin",          // RHEL, Fedora: the Postgres project's own packages
+		"/usr/libexec/postgresql*",  // Alpine
+		"/opt/homebrew/opt/postgresql*/bin",
+		"/usr/local/opt/postgresql*/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+		"/usr/local/pgsql/bin", // built from source
+		"/usr/bin",             // Fedora's packages, Arch
+	} {
+		// A malformed pattern would be the only error.
+		matches, _ := filepath.Glob(pattern)
+		folders = append(folders, matches...)
+	}
+	return folders
 }
 
 // pathVersion reads the major version out of a folder's path, such as /usr/lib/postgresql/15/bin. Old two-part versions count as

@@ -22,11 +22,10 @@ func TestMain(m *testing.M) {
 
 // report is what the child tells about its server, as one JSON line.
 type report struct {
-	RunDir  string
-	DataDir string
-	URL     string
-	PID     int
-	Janitor int
+	RunDir  string `json:"run_dir"`
+	URL     string `json:"url"`
+	PID     int    `json:"pid"`
+	Janitor int    `json:"janitor"`
 }
 
 // runChild starts a server, reports it and waits to be killed, or to be told to stop by the end of its standard input.
@@ -37,7 +36,7 @@ func runChild() int {
 		return 1
 	}
 	r := report{
-		RunDir: server.SocketDir(), DataDir: server.DataDir(), URL: server.URL("postgres"),
+		RunDir: server.SocketDir(), URL: server.URL("postgres"),
 		PID: server.PID(), Janitor: server.janitor.cmd.Process.Pid,
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {

@@ -16,6 +16,7 @@ import (
 // parent is a copy of the test binary that has started a server.
 type parent struct {
 	report
+
 	cmd   *exec.Cmd
 	stdin io.Closer
 }

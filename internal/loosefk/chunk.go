@@ -84,7 +84,9 @@ func (r *Reference) limit() int {
 // chunkSize is the number of parents whose children are expected to fit into one statement of every live
 // reference.
 func (p *Parent) chunkSize(live []bool) int {
-	const unknown = 100
+	// Without knowledge, start small. A tenth is left free, as a statement that is full to the last row
+	// cannot tell that it was enough.
+	const unknown, fill = 100, 0.9
 	size := loadSize
 	for i, reference := range p.References {
 		if !live[i] {
@@ -94,7 +96,7 @@ func (p *Parent) chunkSize(live []bool) int {
 		if rows == 0 {
 			rows = unknown
 		}
-		size = min(size, int(float64(reference.limit())/rows))
+		size = min(size, int(fill*float64(reference.limit())/rows))
 	}
 	return max(size, 1)
 }
@@ -145,6 +147,11 @@ func (r *run) slice(ctx context.Context, c *chunk) ([]*chunk, error) {
 		}
 		if again {
 			c.tasks = append(c.tasks, t)
+			if len(c.tombstones) > 1 {
+				// One of them has more children than fit: let the others pass.
+				c.tasks = append(c.tasks, tasks[i+1:]...)
+				return c.halves(), nil
+			}
 		}
 		removed = last
 	}

@@ -76,7 +76,19 @@ func (r *resolver) bind(d definitions.Definition) {
 			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.Column),
 			fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column)))
 	}
+	for _, other := range parent.References {
+		if other.same(reference) {
+			// Spelt differently, with the schema and without it, or the definitions' own check had found it.
+			r.report(d, problem.Error, "", fmt.Sprintf("the same definition stands at %s", other.Definition.Position), "remove one of them")
+			return
+		}
+	}
 	parent.References = append(parent.References, reference)
+}
+
+// same tells whether two references of one parent are one.
+func (r *Reference) same(other *Reference) bool {
+	return r.Child.OID == other.Child.OID && r.Definition.Column == other.Definition.Column && slices.Equal(r.Conditions, other.Conditions)
 }
 
 // parent returns the parent's entry, or nil where it is unusable.

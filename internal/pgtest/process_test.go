@@ -15,6 +15,7 @@ import (
 // recorder is a test that may fail: it keeps the messages instead of failing the real one.
 type recorder struct {
 	testing.TB
+
 	messages strings.Builder
 	cleanups []func()
 }

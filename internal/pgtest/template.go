@@ -18,8 +18,8 @@ type template struct {
 }
 
 // FromTemplate returns a fresh copy of a template database. The first call with a key in a test process creates the template and
-// fills it with build, which receives its URL; the later ones only copy it, which takes about 20 ms. A build that fails fails
-// every test of its key.
+// fills it with build, which receives its URL; the later ones only copy it, which takes about 20 ms. If the build fails, so
+// does every test of its key.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
 	tb.Helper()
 	return shared.fromTemplate(tb, key, build)

@@ -132,7 +132,8 @@ func (l List) Error() string {
 
 // Nearest returns the candidate that word was probably meant to be, or "" where none is close.
 func Nearest(word string, candidates []string) string {
-	best, bestDistance := "", max(2, len(word)/3)+1
+	// A third of the letters may differ; more, and short words would resemble anything.
+	best, bestDistance := "", max(1, len(word)/3)+1
 	for _, candidate := range candidates {
 		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < bestDistance {
 			best, bestDistance = candidate, d

@@ -45,4 +45,5 @@ func TestNearest(t *testing.T) {
 	require.Equal(t, "enabled", problem.Nearest("Enable", keys))
 	require.Equal(t, "url", problem.Nearest("ulr", keys))
 	require.Empty(t, problem.Nearest("password", keys))
+	require.Empty(t, problem.Nearest("foo", []string{"log"}))
 }

@@ -108,16 +108,19 @@ func tooDeep(tokens token.Tokens) *token.Position {
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
 		case token.SequenceEndType, token.MappingEndType:
-			flow--
+			flow = max(0, flow-1)
 		case token.TagType:
 			tags++
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
+			tags = 0
+			if flow > 0 {
+				break
+			}
 			// A block is inside another only if it begins further to the right.
 			for len(blocks) > 0 && blocks[len(blocks)-1] >= t.Position.Column {
 				blocks = blocks[:len(blocks)-1]
 			}
 			blocks = append(blocks, t.Position.Column)
-			tags = 0
 		default:
 			tags = 0
 		}

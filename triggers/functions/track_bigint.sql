@@ -12,7 +12,7 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
     INSERT INTO "public".loose_foreign_keys_deleted_records
         (fully_qualified_table_name, primary_key_value)

@@ -14,7 +14,7 @@ SET TimeZone = 'UTC'
 SET extra_float_digits = '1'
 SET bytea_output = 'hex'
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
     INSERT INTO "public".loose_foreign_keys_deleted_records
         (fully_qualified_table_name, primary_key_text)

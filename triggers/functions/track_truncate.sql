@@ -17,7 +17,7 @@ SET TimeZone = 'UTC'
 SET extra_float_digits = '1'
 SET bytea_output = 'hex'
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     policy text := coalesce(nullif(current_setting('sexton.truncate', true), ''), TG_ARGV[2]);
 BEGIN

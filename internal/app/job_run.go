@@ -1,0 +1,208 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	riverjobs "sexton/river_jobs"
+)
+
+// failedRunError ends a command whose pass failed. The exit code is that of a failure whatever the cause,
+// so the cause is not unwrapped.
+type failedRunError struct {
+	kind  string
+	cause error
+}
+
+func (e *failedRunError) Error() string { return fmt.Sprintf("run of %s failed: %v", e.kind, e.cause) }
+
+// passRequest is what `sexton job run` is asked for.
+type passRequest struct {
+	kind     string
+	database string
+	// args are the job's arguments as JSON; empty where none are given.
+	args string
+	// force runs a kind that is paused.
+	force bool
+}
+
+func (a *app) jobRunCommand() *cobra.Command {
+	var request passRequest
+	cmd := a.reports(&cobra.Command{
+		Use:   "run KIND",
+		Short: "Run one pass of a job in the foreground",
+		Long: `Runs one pass under the same lease as a worker, so it never works beside another one: where the lease
+is taken, the outcome is "skipped" and names the holder. Exits 1 only where the pass failed.`,
+		Example: `  sexton job run loose_foreign_keys_cleanup
+  sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeKind,
+		RunE: a.run(func(cmd *cobra.Command, args []string) error {
+			request.kind = args[0]
+			return a.jobRun(cmd.Context(), request)
+		}),
+	})
+	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of the configured database to serve (default: the first)")
+	cmd.Flags().StringVar(&request.args, "args", "", "the job's arguments as `JSON`, instead of --database")
+	cmd.Flags().BoolVar(&request.force, "force", false, "run although the kind is paused")
+	return cmd
+}
+
+// completeKind offers the kinds that the configuration enables.
+func (a *app) completeKind(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.loadConfig()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var kinds []string
+	for _, job := range riverjobs.Jobs(c) {
+		kinds = append(kinds, cobra.CompletionWithDesc(job.Kind, job.Summary))
+	}
+	return kinds, cobra.ShellCompDirectiveNoFileComp
+}
+
+// jobRun checks everything that a person may have got wrong before it takes the lease, so that wrong input
+// leaves no trace, not even a failed run in the history.
+func (a *app) jobRun(ctx context.Context, request passRequest) error {
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	job, err := findJob(c, request.kind)
+	if err != nil {
+		return err
+	}
+	name, err := chooseDatabase(c, request.database, request.args)
+	if err != nil {
+		return err
+	}
+	defs, err := loadDefinitions(c)
+	if err != nil {
+		return err
+	}
+	all, err := open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	if err := all.checkSchemas(ctx); err != nil {
+		return err
+	}
+	paused, err := pausedQueue(ctx, all, job.Queue)
+	if err != nil {
+		return err
+	}
+	if paused != "" && !request.force {
+		return a.printReport(jobrun.Report{
+			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
+		})
+	}
+	served := all.databases[slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })]
+	if _, _, err := resolve(ctx, defs, served); err != nil {
+		return err
+	}
+	log := a.logger(c)
+	report, err := job.Run(ctx, riverjobs.Deps{
+		Config: c, Databases: all.databases, Definitions: defs, Logger: log,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
+	}, name)
+	if printErr := a.printReport(report); printErr != nil {
+		return printErr
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return &failedRunError{kind: job.Kind, cause: err}
+	}
+	return err
+}
+
+func findJob(c *config.Config, kind string) (riverjobs.Job, error) {
+	jobs := riverjobs.Jobs(c)
+	kinds := make([]string, len(jobs))
+	for i, job := range jobs {
+		if job.Kind == kind {
+			return job, nil
+		}
+		kinds[i] = job.Kind
+	}
+	if len(kinds) == 0 {
+		return riverjobs.Job{}, usageError{errors.New("no job is enabled; set loose_foreign_keys.enabled: true")}
+	}
+	return riverjobs.Job{}, usageError{fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, listed(kinds), meant(kind, kinds))}
+}
+
+// chooseDatabase takes the database from --database, from --args, or the first one.
+func chooseDatabase(c *config.Config, name, rawArgs string) (string, error) {
+	if rawArgs != "" {
+		inArgs, err := databaseInArgs(rawArgs)
+		if err != nil {
+			return "", usageError{fmt.Errorf("--args %s: %w", rawArgs, err)}
+		}
+		if name != "" && inArgs != "" && name != inArgs {
+			return "", usageError{fmt.Errorf("--database %s and --args %s name different databases", name, rawArgs)}
+		}
+		if inArgs != "" {
+			name = inArgs
+		}
+	}
+	if name == "" {
+		return c.Databases[0].Name, nil
+	}
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	if !slices.Contains(names, name) {
+		return "", usageError{fmt.Errorf("no database %q is configured; there is %s%s", name, listed(names), meant(name, names))}
+	}
+	return name, nil
+}
+
+// databaseInArgs reads the arguments of a job. All kinds of this version have the one argument.
+func databaseInArgs(raw string) (string, error) {
+	const form = `{"database": "NAME"}`
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(raw), &fields); err != nil || fields == nil {
+		return "", fmt.Errorf("is no JSON object of the form %s", form)
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if field != "database" {
+			return "", fmt.Errorf("the job has no argument %q; it takes %s", field, form)
+		}
+	}
+	value, given := fields["database"]
+	if !given || bytes.Equal(value, []byte("null")) {
+		return "", nil
+	}
+	var name string
+	if err := json.Unmarshal(value, &name); err != nil {
+		return "", fmt.Errorf("the argument database must be a text, as in %s", form)
+	}
+	return name, nil
+}
+
+// holder names this process in leases, for people who have to find it.
+func holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])
+}

@@ -1,0 +1,155 @@
+package batch_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec("CREATE TABLE items (id bigint PRIMARY KEY, parent bigint)")
+	db.Exec("INSERT INTO items SELECT n, n FROM generate_series(1, 10) AS n")
+	manager := lease.Manager{Jobs: db.Connected, Holder: "test"}
+	granted, err := manager.Acquire(t.Context(), "items", time.Minute, db.Connected)
+	require.NoError(t, err)
+	conn, err := db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	return db, &batch.Session{
+		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+		Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
+	}
+}
+
+func count(t *testing.T, db *dbtest.DB) int64 {
+	t.Helper()
+	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM items")
+}
+
+func TestRunReturnsRowsPerStatement(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	var ids []int64
+	affected, err := session.Run(t.Context(),
+		batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{3}},
+		batch.Statement{SQL: "DELETE FROM items WHERE id = $1 RETURNING id", Args: []any{4}, Scan: func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		}})
+	require.NoError(t, err)
+	require.Equal(t, []int64{3, 1}, affected)
+	require.Equal(t, []int64{4}, ids)
+	require.EqualValues(t, 6, count(t, db))
+}
+
+func TestFailureLeavesNothingAndNamesItsStatement(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	tests := map[string]struct {
+		statement string
+		index     int
+		code      string
+	}{
+		"while running":       {"SELECT 1 / (id - 10) FROM items", 1, "22012"},
+		"before it could run": {"DELETE FROM no_such_table", 1, "42P01"},
+		"of a deferred check": {"INSERT INTO checked VALUES (1)", 2, "23503"},
+		"raised by code":      {"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'P0001'; END $$", 1, "P0001"},
+	}
+	db.Exec("CREATE TABLE checked (id bigint REFERENCES items DEFERRABLE INITIALLY DEFERRED)")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id < 10"}, batch.Statement{SQL: test.statement})
+			var failed *batch.StatementError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, test.index, failed.Index)
+			var pgErr *pgconn.PgError
+			require.ErrorAs(t, err, &pgErr)
+			require.Equal(t, test.code, pgErr.Code)
+			require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
+			_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})
+			require.NoError(t, err, "the session goes on")
+		})
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	session.Limits.StatementTimeout = 20 * time.Millisecond
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT pg_sleep(60)"})
+	requireCode(t, err, "57014")
+
+	session.Limits = batch.Limits{StatementTimeout: 30 * time.Second, LockTimeout: 20 * time.Millisecond}
+	blocker, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
+	require.NoError(t, err)
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	requireCode(t, err, "55P03")
+}
+
+func requireCode(t *testing.T, err error, code string) {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, code, pgErr.Code)
+}
+
+func TestSettingsEndWithTheTransaction(t *testing.T) {
+	t.Parallel()
+
+	_, session := setup(t)
+	var inside string
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('application_name')", Scan: func(rows pgx.Rows) (err error) {
+		inside, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+		return err
+	}})
+	require.NoError(t, err)
+	require.Regexp(t, "^sexton items [0-9a-f]{8}#1$", inside)
+	for setting, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "enable_seqscan": "on", "plan_cache_mode": "auto", "synchronous_commit": "on"} {
+		var got string
+		require.NoError(t, session.Conn.QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&got))
+		require.Equal(t, want, got, setting)
+	}
+}
+
+func TestFenceRefusesAStaleToken(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+	successor := lease.Manager{Jobs: db.Connected, Holder: "successor"}
+	_, err := successor.Acquire(t.Context(), "items", time.Minute, db.Connected)
+	require.NoError(t, err)
+
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 10, count(t, db), "a stale holder changed rows")
+}
+
+func TestFenceRefusesWithoutARow(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec("DELETE FROM sexton.fences")
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 10, count(t, db))
+}

@@ -1,0 +1,145 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"sexton/internal/config"
+)
+
+func names(c *config.Config) []string {
+	var out []string
+	for _, d := range c.Databases {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+func TestEnvironmentMakesDatabases(t *testing.T) {
+	t.Parallel()
+
+	c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
+		"SEXTON_DATABASES__CI__URL=" + url, "SEXTON_DATABASES__CI__TABLES=ci_*,p_ci_*", "SEXTON_DATABASES__CI__LIMITS__RUNTIME=10s",
+		"SEXTON_DATABASES__A__B__URL=" + url, "SEXTON_DATABASES__MAIN__URL=" + url, "DATABASE_URL=unused",
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"main", "a__b", "ci"}, names(c))
+	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[2].Tables)
+	require.Equal(t, 10*time.Second, c.Databases[2].Limits.Runtime)
+	require.Equal(t, "main", c.Jobs.Database)
+
+	t.Run("but not without a url", func(t *testing.T) {
+		t.Parallel()
+		_, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"SEXTON_DATABASES__MAIN__PACE=turbo"}})
+		require.EqualError(t, err, "SEXTON_DATABASES__MAIN__PACE: the variable names a database that is not configured "+
+			"(set its URL as well, as in SEXTON_DATABASES__MAIN__URL)")
+	})
+	t.Run("and not beside those of a file", func(t *testing.T) {
+		t.Parallel()
+		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_DATABASES__MIAN__URL="+url)
+		require.EqualError(t, err, "SEXTON_DATABASES__MIAN__URL: the variable names a database that is not configured (the databases are main)")
+	})
+	t.Run("the one of DATABASE_URL can be changed", func(t *testing.T) {
+		t.Parallel()
+		c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"DATABASE_URL=" + url, "SEXTON_DATABASES__MAIN__PACE=turbo"}})
+		require.NoError(t, err)
+		require.Equal(t, config.Turbo, c.Databases[0].Pace)
+	})
+}
+
+func TestFlagReplacesTheFirstDatabase(t *testing.T) {
+	t.Parallel()
+
+	dir := folder(t, "databases:\n  b: {url: \"${UNSET}\", listen_url: \"postgres://direct/b\", pace: turbo}\n  a: {url: \""+url+"\"}\n")
+	c, err := config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://flag/b", Environ: []string{
+		"DATABASE_URL=postgres://ignored/b", "SEXTON_DATABASES__B__URL=postgres://variable/b",
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"b", "a"}, names(c))
+	require.Equal(t, config.Database{Name: "b", URL: "postgres://flag/b", Schema: "public", Pace: config.Turbo}, c.Databases[0])
+
+	_, err = config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://u:geheim@h:port/b"})
+	require.EqualError(t, err, "--database-url: is not a Postgres connection string (write postgres://user:password@host:5432/database, "+
+		"with % codes for special characters in the password)")
+}
+
+func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
+
+	for variable, want := range map[string]string{
+		"SEXTON_LOG__LEVLE":                      "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
+		"SEXTON_LOG_LEVEL":                       "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
+		"SEXTON_log__level":                      "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
+		"SEXTON_LOG":                             "the variable names a section, not a key (its keys are SEXTON_LOG__FORMAT, SEXTON_LOG__LEVEL)",
+		"SEXTON_DATABASES__MAIN__PACEE":          "the variable names no key of the configuration (did you mean SEXTON_DATABASES__MAIN__PACE?)",
+		"SEXTON_DATABASES__MAIN__LIMITS":         "the variable names a section, not a key (its keys are SEXTON_DATABASES__MAIN__LIMITS__DELETES, SEXTON_DATABASES__MAIN__LIMITS__RUNTIME, SEXTON_DATABASES__MAIN__LIMITS__UPDATES)",
+		"SEXTON_DATABASES__CI__PACE":             "the variable names a database that is not configured (the databases are main)",
+		"SEXTON_CONFIG__X__AND__MUCH__MORE__YET": "the variable names no key of the configuration (two underscores stand between the levels, as in SEXTON_LOG__LEVEL)",
+	} {
+		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", variable+"=1")
+		require.EqualError(t, err, variable+": "+want)
+	}
+	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_CONFIG=", "SEXTON_PG_BIN=x", "SEXTON_FOO=x", "sexton_log=x", "broken")
+	require.NoError(t, err, "variables that mean something else are left alone")
+}
+
+func TestListsOfMappingsInVariables(t *testing.T) {
+	t.Parallel()
+
+	c, err := load(t, "databases: {main: {url: \""+url+"\"}}\n",
+		"SEXTON_GHOST_USERS__MOVE=[{table: notes, columns: [author_id], always: true}]", "SEXTON_GHOST_USERS__DELETE=[]")
+	require.NoError(t, err)
+	require.Equal(t, []config.MoveColumns{{Table: "notes", Columns: []string{"author_id"}, Always: true}}, c.GhostUsers.Move)
+	require.Empty(t, c.GhostUsers.Delete)
+
+	_, err = load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_GHOST_USERS__MOVE=[{tabel: notes, columns: []}]")
+	require.EqualError(t, err, "SEXTON_GHOST_USERS__MOVE[0].tabel: unknown key (did you mean table?)\n"+
+		"SEXTON_GHOST_USERS__MOVE[0].table: is missing\n"+
+		"SEXTON_GHOST_USERS__MOVE[0].columns: is empty")
+}
+
+// TestVariableEqualsFile sets random keys once in the file and once by variables and expects the same.
+func TestVariableEqualsFile(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	base := "databases:\n  main:\n    url: " + url + "\n"
+	duration := rapid.Map(rapid.IntRange(1, 50), func(n int) string { return fmt.Sprintf("%ds", n) })
+	number := rapid.Map(rapid.IntRange(1, 9999), func(n int) string { return fmt.Sprint(n) })
+	boolean := rapid.SampledFrom([]string{"true", "false"})
+	values := map[string]*rapid.Generator[string]{
+		"databases.main.pace":           rapid.SampledFrom([]string{"normal", "turbo"}),
+		"databases.main.schema":         rapid.StringMatching(`[a-zA-Zé' ]{1,10}`),
+		"databases.main.listen_url":     rapid.StringMatching(`postgres://[a-z]{1,5}:[a-z0-9]{1,5}@host/db`),
+		"databases.main.limits.deletes": number,
+		"databases.main.limits.runtime": duration,
+		"jobs.schema":                   rapid.StringMatching(`[a-oq-z_][a-z0-9_]{0,45}`),
+		"jobs.max_workers":              number,
+		"loose_foreign_keys.enabled":    boolean,
+		"loose_foreign_keys.schedule":   rapid.SampledFrom([]string{"* * * * *", "*/5 1 * * mon", "@hourly"}),
+		"loose_foreign_keys.truncate":   rapid.SampledFrom([]string{"reject", "capture", "ignore"}),
+		"ghost_users.retry_after":       duration,
+		"adjourned_groups.batch_size":   number,
+		"external_diffs.when":           rapid.SampledFrom([]string{"always", "outdated"}),
+		"http.token":                    rapid.StringMatching(`[ -#%-~]{1,12}`),
+		"log.level":                     rapid.SampledFrom([]string{"debug", "warn"}),
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		file := map[string]string{}
+		var environ []string
+		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(sortedKeys(values)), 1, len(values), rapid.ID[string]).Draw(t, "keys") {
+			file[key] = values[key].Draw(t, key)
+			environ = append(environ, "SEXTON_"+strings.ToUpper(strings.ReplaceAll(key, ".", "__"))+"="+file[key])
+		}
+		fromFile, err := config.Load(config.Options{Dir: dir, Path: write(t, dir, "file.yaml", document(file))})
+		require.NoError(t, err)
+		fromEnv, err := config.Load(config.Options{Dir: dir, Path: write(t, dir, "base.yaml", base), Environ: environ})
+		require.NoError(t, err)
+		require.Equal(t, reveal(fromFile), reveal(fromEnv))
+	})
+}

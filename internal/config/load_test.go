@@ -1,0 +1,248 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/problem"
+)
+
+const url = "postgres://app@localhost:5432/app"
+
+// folder makes a folder with text as its sexton.yaml.
+func folder(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, config.DefaultFile), []byte(text), 0o600))
+	return dir
+}
+
+// load reads text as sexton.yaml and returns errors without the folder in their places.
+func load(t *testing.T, text string, environ ...string) (*config.Config, error) {
+	t.Helper()
+	dir := folder(t, text)
+	c, err := config.Load(config.Options{Dir: dir, Environ: environ})
+	return c, withoutFolder(dir, err)
+}
+
+func withoutFolder(dir string, err error) error {
+	list, ok := err.(problem.List)
+	if !ok {
+		return err
+	}
+	for i := range list {
+		if path, relErr := filepath.Rel(dir, list[i].Position.File); relErr == nil {
+			list[i].Position.File = path
+		}
+	}
+	return list
+}
+
+func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
+	t.Parallel()
+
+	for name, options := range map[string]config.Options{
+		"flag":     {DatabaseURL: url},
+		"variable": {Environ: []string{"DATABASE_URL=" + url}},
+		"flag before variable": {
+			DatabaseURL: url, Environ: []string{"DATABASE_URL=postgres://other@localhost/other"},
+		},
+		"override alone": {Environ: []string{"SEXTON_DATABASES__MAIN__URL=" + url}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			options.Dir = dir
+			c, err := config.Load(options)
+			require.NoError(t, err)
+			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", Pace: config.Normal}}, c.Databases)
+			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", MaxWorkers: 10}, c.Jobs)
+			require.Equal(t, config.LooseForeignKeys{
+				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
+				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second,
+			}, c.LooseForeignKeys)
+			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686"}, c.HTTP)
+			require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
+			require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
+		})
+	}
+}
+
+func TestLoadReadsTheDesignsExample(t *testing.T) {
+	t.Parallel()
+
+	c, err := load(t, `
+databases:
+  main: {url: "${DATABASE_URL}", schema: public, pace: turbo, limits: {deletes: 5}}
+  ci:   {url: "${CI_DATABASE_URL}", tables: ["ci_*", "p_ci_*"]}
+jobs: {database: ci, schema: sexton, max_workers: 10}
+loose_foreign_keys: {enabled: true, schedule: "* * * * *", definitions: [loose_foreign_keys.yml]}
+ghost_users:        {enabled: false, schedule: "*/2 * * * *", limit: 1000, max_runtime: 60s, retry_after: 30m}
+placeholder_users:  {enabled: false, schedule: "0 0 * * *", max_attempts: 15, retry_period: 48h, spacing: 1s}
+adjourned_groups:   {enabled: false, schedule: "0 2 * * *", batch_size: 100, spacing: 20s}
+external_diffs:     {enabled: false, schedule: "15 * * * *", when: always, limit: 1000, bucket: "file:///var/lib/sexton/diffs"}
+http: {listen: "127.0.0.1:8686"}
+log:  {level: info, format: auto}
+`, "DATABASE_URL="+url, "CI_DATABASE_URL=host=localhost dbname=ci password=geheim")
+	require.NoError(t, err)
+	require.Equal(t, []config.Database{
+		{Name: "main", URL: url, Schema: "public", Pace: config.Turbo, Limits: config.Limits{Deletes: 5}},
+		{
+			Name: "ci", URL: "host=localhost dbname=ci password=geheim", Schema: "public", Pace: config.Normal,
+			Tables: []string{"ci_*", "p_ci_*"},
+		},
+	}, c.Databases)
+	require.Equal(t, "ci", c.Jobs.Database)
+	require.Equal(t, config.Limits{Deletes: 5, Updates: 150_000, Runtime: 45 * time.Second}, c.Databases[0].EffectiveLimits())
+	require.Equal(t, config.Limits{Deletes: 100_000, Updates: 50_000, Runtime: 30 * time.Second}, c.Databases[1].EffectiveLimits())
+
+	ci, ok := c.Database("ci")
+	require.True(t, ok)
+	require.Equal(t, c.Databases[1], ci)
+	_, ok = c.Database("sec")
+	require.False(t, ok)
+}
+
+func TestLoadReportsEverythingInOneRun(t *testing.T) {
+	t.Parallel()
+
+	_, err := config.Load(config.Options{Path: "testdata/broken.yaml", Environ: []string{
+		"SEXTON_LOG__LEVLE=info", "SEXTON_LOG=info", "SEXTON_JOBS_SCHEMA=x", "SEXTON_DATABASES__MIAN__PACE=turbo",
+		"SEXTON_ADJOURNED_GROUPS__SPACING=soon", "SEXTON_CONFIG=unused.yaml", "SEXTON_PG_BIN=/usr/bin", "SEXTON_OTHER=1",
+	}})
+	require.Error(t, err)
+	want, readErr := os.ReadFile("testdata/broken.txt")
+	require.NoError(t, readErr)
+	require.Empty(t, cmp.Diff(string(want), err.Error()+"\n"))
+	require.NotContains(t, err.Error(), "geh")
+}
+
+func TestLoadErrors(t *testing.T) {
+	t.Parallel()
+
+	const noDatabase = ": no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: " +
+		`databases: {main: {url: "postgres://user:password@host:5432/database"}})`
+	with := func(rest string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + rest }
+	for name, test := range map[string]struct{ text, want string }{
+		"empty file":          {"", "sexton.yaml: databases" + noDatabase},
+		"empty databases":     {"databases:\n", "sexton.yaml: databases" + noDatabase},
+		"no mapping":          {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
+		"databases as list":   {"databases: [main]\n", "sexton.yaml:1:12: databases: must be a mapping of names, not a list"},
+		"no database, and":    {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase + "\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, http, log)"},
+		"empty database":      {"databases:\n  main:\n", "sexton.yaml:2:3: databases.main.url: is missing"},
+		"empty url":           {"databases: {main: {url: \"\"}}\n", "sexton.yaml:1:25: databases.main.url: is empty (write postgres://user:password@host:5432/database)"},
+		"unset variable":      {"databases: {main: {url: \"${NO_URL}\"}}\n", "sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set"},
+		"unreadable key":      {"databases: {main: {url: \"" + url + "?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n", "sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory"},
+		"long schema":         {"databases: {main: {url: \"" + url + "\", schema: a234567890123456789012345678901234567890123456789012345678901234}}\n", "sexton.yaml:1:70: databases.main.schema: has 64 bytes; Postgres allows 63"},
+		"upper-case schema":   {with("jobs: {schema: Jobs}\n"), "sexton.yaml:2:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit"},
+		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
+		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
+		"zero timeouts":       {with("loose_foreign_keys: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:36: loose_foreign_keys.lock_timeout: must be longer than 0s\nsexton.yaml:2:59: loose_foreign_keys.statement_timeout: must be longer than 0s"},
+		"long statement":      {with("loose_foreign_keys: {statement_timeout: 6s}\n"), "sexton.yaml:2:41: loose_foreign_keys.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
+		"short statement":     {with("loose_foreign_keys: {statement_timeout: 500ms}\n"), "sexton.yaml:2:21: loose_foreign_keys.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},
+		"listen everywhere":   {with("http: {listen: \":8686\"}\n"), "sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)"},
+		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
+		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},
+		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := load(t, test.text)
+			require.EqualError(t, err, test.want)
+			require.Nil(t, c)
+		})
+	}
+}
+
+func TestLoadAllowsWhatIsReasonable(t *testing.T) {
+	t.Parallel()
+
+	for _, rest := range []string{
+		"http: {listen: \"\"}", "http: {listen: \"[::1]:0\"}", "http: {listen: \"localhost:80\"}", "http: {listen: \":80\", token: x}",
+		"http: {listen: \"0.0.0.0:80\", user: a, password: b}", "http:", "loose_foreign_keys: {enabled: false}",
+		"jobs: {schema: _s}", "loose_foreign_keys: {schedule: \"CRON_TZ=UTC 0 0 29 2 *\"}", "loose_foreign_keys: {schedule: \"@every 90s\"}",
+	} {
+		_, err := load(t, "databases: {main: {url: \""+url+"\", schema: 'Öl \"x'}}\n"+rest+"\n")
+		require.NoError(t, err, rest)
+	}
+}
+
+func TestLoadFindsTheFile(t *testing.T) {
+	t.Parallel()
+
+	dir := folder(t, "databases: {default: {url: \""+url+"\"}}\n")
+	other := filepath.Join(dir, "conf")
+	require.NoError(t, os.Mkdir(other, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(other, "other.yaml"), []byte(
+		"databases: {other: {url: \""+url+"\"}}\n"+
+			"loose_foreign_keys: {definitions: [a.yml, /b.yml, ../c.yml]}\nexternal_diffs: {bucket: \"file://diffs\"}\n"), 0o600))
+
+	name := func(o config.Options) string {
+		o.Dir = dir
+		c, err := config.Load(o)
+		require.NoError(t, err)
+		return c.Databases[0].Name
+	}
+	require.Equal(t, "default", name(config.Options{}))
+	require.Equal(t, "default", name(config.Options{Environ: []string{"SEXTON_CONFIG="}}))
+	require.Equal(t, "other", name(config.Options{Environ: []string{"SEXTON_CONFIG=conf/other.yaml"}}))
+	require.Equal(t, "other", name(config.Options{Path: "conf/other.yaml", Environ: []string{"SEXTON_CONFIG=nowhere.yaml"}}))
+	require.Equal(t, "other", name(config.Options{Path: filepath.Join(other, "other.yaml")}))
+
+	t.Run("paths in it start from its folder", func(t *testing.T) {
+		t.Parallel()
+		c, err := config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{"SEXTON_LOOSE_FOREIGN_KEYS__TRUNCATE=ignore"}})
+		require.NoError(t, err)
+		require.Equal(t, []string{filepath.Join(other, "a.yml"), "/b.yml", filepath.Join(dir, "c.yml")}, c.LooseForeignKeys.Definitions)
+		require.Equal(t, config.URL("file://"+filepath.Join(other, "diffs")), c.ExternalDiffs.Bucket)
+	})
+	t.Run("paths in variables start from the working folder", func(t *testing.T) {
+		t.Parallel()
+		c, err := config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
+			"SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=a.yml, b.yml", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://./diffs",
+		}})
+		require.NoError(t, err)
+		require.Equal(t, []string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yml")}, c.LooseForeignKeys.Definitions)
+		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.Bucket)
+	})
+	t.Run("a file that is named must exist", func(t *testing.T) {
+		t.Parallel()
+		for source, options := range map[string]config.Options{
+			"--config":      {Dir: dir, Path: "no.yaml"},
+			"SEXTON_CONFIG": {Dir: dir, Environ: []string{"SEXTON_CONFIG=no.yaml"}},
+		} {
+			_, err := config.Load(options)
+			require.EqualError(t, err, fmt.Sprintf(
+				"%s: the configuration file, which %s names, cannot be read: no such file or directory", filepath.Join(dir, "no.yaml"), source))
+		}
+	})
+	t.Run("nothing at all", func(t *testing.T) {
+		t.Parallel()
+		_, err := config.Load(config.Options{Dir: t.TempDir()})
+		require.EqualError(t, err, "no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: "+
+			`databases: {main: {url: "postgres://user:password@host:5432/database"}})`)
+	})
+}
+
+func TestProblemNamesTheSourceOfAValue(t *testing.T) {
+	t.Parallel()
+
+	dir := folder(t, "databases:\n  main:\n    url: "+url+"\n")
+	c, err := config.Load(config.Options{Dir: dir, Environ: []string{"SEXTON_JOBS__SCHEMA=x"}})
+	require.NoError(t, err)
+	file := filepath.Join(dir, config.DefaultFile)
+	require.Equal(t, file+":3:10: databases.main.url: m (f)", c.Problem("databases.main.url", "m", "f").String())
+	require.Equal(t, file+":2:3: databases.main.pace: m", c.Problem("databases.main.pace", "m", "").String())
+	require.Equal(t, "SEXTON_JOBS__SCHEMA: m", c.Problem("jobs.schema", "m", "").String())
+
+	c, err = config.Load(config.Options{Dir: dir, DatabaseURL: url})
+	require.NoError(t, err)
+	require.Equal(t, "--database-url: m", c.Problem("databases.main.url", "m", "").String())
+}

@@ -1,0 +1,100 @@
+package database
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The keys of a database's settings that an error can be about.
+const (
+	keyURL    = "url"
+	keyListen = "listen_url"
+)
+
+// SettingsError says that a connection string is no such thing. Its text holds no part of it, as the parser
+// cannot tell the password from the rest.
+type SettingsError struct {
+	Database string
+	// Key is url or listen_url.
+	Key string
+}
+
+// Error names the database and the key.
+func (e *SettingsError) Error() string {
+	return fmt.Sprintf("the %s of database %s cannot be parsed", e.Key, e.Database)
+}
+
+// UnreachableError says that a database cannot be reached or lets nobody in.
+type UnreachableError struct {
+	Database string
+	// Key is the setting with the address, url or listen_url.
+	Key string
+	// Reason and Fix are for people; neither holds a password.
+	Reason string
+	Fix    string
+	Err    error
+}
+
+// Error names the database, the reason and the way out.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("database %s cannot be reached: %s (%s)", e.Database, e.Reason, e.Fix)
+}
+
+// Unwrap returns what the driver said.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+func unreachable(name, key string, settings pgconn.Config, err error) error {
+	e := &UnreachableError{Database: name, Key: key, Err: err}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		e.Reason, e.Fix = refused(settings, pgErr)
+	} else {
+		e.Reason, e.Fix = silent(settings, err)
+	}
+	return e
+}
+
+// refused explains a server that answered with an error.
+func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
+	switch err.Code {
+	case "3D000":
+		return err.Message, "create it, or correct the database's name"
+	case "28P01":
+		return err.Message, "correct user and password"
+	case "28000":
+		return err.Message, "correct the user, let it log in, or add it to the server's pg_hba.conf"
+	case "42501":
+		return err.Message, fmt.Sprintf("GRANT CONNECT on the database to user %s", settings.User)
+	case "53300":
+		return err.Message, "end other sessions, or raise max_connections or the limit of the database or user"
+	case "57P03":
+		return err.Message, "wait until the server has started or recovered"
+	default:
+		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code), "correct the connection string, or ask whoever runs the server"
+	}
+}
+
+// silent explains why no Postgres answered.
+func silent(settings pgconn.Config, err error) (reason, fix string) {
+	at := fmt.Sprintf("%s port %d", settings.Host, settings.Port)
+	var unknown *net.DNSError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Sprintf("host %s cannot be found", unknown.Name), "correct the host"
+	case pgconn.Timeout(err) || errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Sprintf("no answer from %s within %s", at, settings.ConnectTimeout), "correct host and port, or look at what stands in between"
+	case errors.As(err, &errno):
+		return fmt.Sprintf("no server answers at %s: %v", at, errno), "start it, or correct host and port"
+	}
+	// What is left is a server that speaks otherwise: no Postgres, or one that refuses TLS. The driver joins
+	// one line per attempt and names addresses and steps in them, but no secret.
+	lines := strings.Split(err.Error(), "\n")
+	return fmt.Sprintf("the connection to %s breaks: %s", at, strings.TrimSpace(lines[len(lines)-1])), "correct host, port and sslmode"
+}

@@ -1,0 +1,64 @@
+// Package dbtest gives tests a database of their own with Sexton's tables in it.
+package dbtest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/migrate"
+	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+// Names are the schemas of every test database.
+func Names() pgschema.Names { return pgschema.Names{Jobs: "sexton", Tracked: "public"} }
+
+// DB is a migrated database, dropped at the end of the test.
+type DB struct {
+	*pgtest.Database
+
+	Connected database.Database
+}
+
+// New returns a database with all components installed, copied from a template.
+func New(tb testing.TB) *DB {
+	tb.Helper()
+	d := pgtest.FromTemplate(tb, "migrated", func(ctx context.Context, url string) error {
+		conn, err := pgx.ParseConfig(url)
+		if err != nil {
+			return err
+		}
+		names := Names()
+		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
+			Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
+		})
+		return err
+	})
+	return &DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Names: Names()}}
+}
+
+// Track installs the tracking triggers on tables of the public schema whose key column is id.
+func (d *DB) Track(tb testing.TB, tables ...string) {
+	tb.Helper()
+	parents := make([]triggers.Parent, len(tables))
+	for i, table := range tables {
+		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumn: "id"}
+	}
+	conn, err := d.Pool().Acquire(tb.Context())
+	require.NoError(tb, err)
+	defer conn.Release()
+	_, err = triggers.Install(tb.Context(), conn.Conn(), triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
+	require.NoError(tb, err)
+}
+
+// Pending returns the number of tombstones.
+func (d *DB) Pending(tb testing.TB) int64 {
+	tb.Helper()
+	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records")
+}

@@ -1,0 +1,153 @@
+package jobrun_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+type bundle struct {
+	db     *dbtest.DB
+	log    *bytes.Buffer
+	runner *jobrun.Runner
+	spec   jobrun.Spec
+}
+
+func setup(t *testing.T) bundle {
+	t.Helper()
+	db := dbtest.New(t)
+	log := &bytes.Buffer{}
+	return bundle{
+		db: db, log: log,
+		runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: slog.New(slog.NewTextHandler(log, nil))},
+		spec:   jobrun.Spec{Kind: "some_kind", Database: "main", LeaseKey: "some/key", LeaseTTL: time.Minute, Fences: []database.Database{db.Connected}},
+	}
+}
+
+func idle(context.Context, *lease.Lease) (jobrun.Result, error) {
+	return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 0}}, nil
+}
+
+func busy(context.Context, *lease.Lease) (jobrun.Result, error) {
+	return jobrun.Result{Outcome: jobrun.OverLimit, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
+}
+
+func (b bundle) runs() [][]string {
+	return b.db.Rows("SELECT outcome, changed, folded, coalesce(stats ->> 'processed', ''), coalesce(error, '') FROM sexton.runs ORDER BY id")
+}
+
+func TestPassIsRecorded(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	report, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Equal(t, jobrun.OverLimit, report.Outcome)
+	require.JSONEq(t, `{"processed": 7}`, string(report.Stats))
+	require.Equal(t, [][]string{{"over_limit", "t", "1", "7", ""}}, b.runs())
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the lease is given back")
+	require.Contains(t, b.log.String(), "msg=run_started kind=some_kind database=main")
+	require.Contains(t, b.log.String(), "msg=run_ended kind=some_kind database=main run_id=1 outcome=over_limit processed=7 failed=0 duration_ms=")
+}
+
+func TestIdlePassesShareARow(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	for range 3 {
+		_, err := b.runner.Do(t.Context(), b.spec, idle)
+		require.NoError(t, err)
+	}
+	// The minute may have turned in between; the passes are all there either way.
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT sum(folded) FROM sexton.runs"))
+	require.EqualValues(t,
+		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
+		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
+	_, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "work has a row of its own")
+}
+
+func TestTakenLeaseIsSkipped(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
+	_, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
+	require.NoError(t, err)
+	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+		t.Error("work ran without the lease")
+		return jobrun.Result{}, nil
+	})
+	require.NoError(t, err, "a taken lease is no failure")
+	require.Equal(t, jobrun.Skipped, report.Outcome)
+	require.Equal(t, "somebody", report.Holder)
+	require.Equal(t, "skipped", b.runs()[0][0])
+	require.Contains(t, b.log.String(), `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`)
+}
+
+func TestFailedPassKeepsItsStatistics(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	broken := errors.New("broken")
+	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+		return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, broken
+	})
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, jobrun.Failed, report.Outcome)
+	require.Equal(t, "broken", report.Error)
+	require.Equal(t, [][]string{{"failed", "t", "1", "3", "broken"}}, b.runs())
+	require.Contains(t, b.log.String(), "msg=run_failed")
+	require.Contains(t, b.log.String(), "stack=")
+}
+
+// A worker that is asked to stop still ends its run and gives its lease back.
+func TestStoppedPassIsSettled(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+		cancel()
+		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "done", b.runs()[0][0])
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+}
+
+func TestRunOfADeadWorkerIsClosed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES ('some_kind', 'main', 'dead', clock_timestamp())")
+	_, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[0])
+}
+
+func TestOldHistoryGoes(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) SELECT 'old', 'main', 'x', now() - interval '8 days', now(), 'done' FROM generate_series(1, 3)")
+	b.db.Exec("INSERT INTO sexton.events (kind, payload, created_at) VALUES ('old', '{}', now() - interval '8 days'), ('new', '{}', now() - interval '6 days')")
+	_, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Len(t, b.runs(), 1)
+	require.Equal(t, [][]string{{"new"}}, b.db.Rows("SELECT kind FROM sexton.events"))
+}

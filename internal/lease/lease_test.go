@@ -1,0 +1,238 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const key = "loose_foreign_keys/cleanup_worker:main"
+
+func manager(db *dbtest.DB, holder string) *lease.Manager {
+	return &lease.Manager{Jobs: db.Connected, Holder: holder}
+}
+
+// expire stands for the passing of the lease's time.
+func expire(db *dbtest.DB) {
+	db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+}
+
+func fence(t *testing.T, db *dbtest.DB) int64 {
+	t.Helper()
+	return pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.fences WHERE key = $1", key)
+}
+
+func TestSecondHolderIsRefused(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, "first", held.Holder)
+	require.Equal(t, key, held.Key)
+	require.True(t, held.ExpiresAt.After(time.Now()), "expires at %s", held.ExpiresAt)
+}
+
+func TestTokenGrowsWithEachAcquisition(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	for want := int64(1); want <= 3; want++ {
+		granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+		require.NoError(t, err)
+		require.Equal(t, want, granted.Token())
+		require.Equal(t, want, fence(t, db))
+		require.NoError(t, granted.Release(t.Context()))
+	}
+}
+
+func TestReleaseLeavesAnothersLeaseAlone(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	expire(db)
+	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+
+	require.NoError(t, first.Release(t.Context()))
+	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
+	_, err = manager(db, "third").Acquire(t.Context(), key, time.Minute, db.Connected)
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, "second", held.Holder)
+}
+
+func TestOneOfManyGetsTheLease(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = manager(db, "racer").Acquire(t.Context(), key, time.Minute, db.Connected) })
+	}
+	wg.Wait()
+	granted := 0
+	for _, err := range errs {
+		var held *lease.HeldError
+		if err == nil {
+			granted++
+		} else {
+			require.ErrorAs(t, err, &held)
+		}
+	}
+	require.Equal(t, 1, granted)
+}
+
+func TestContextEndsBeforeTheLease(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	ctx, cancel := granted.Context(t.Context())
+	defer cancel()
+	deadline, ok := ctx.Deadline()
+	require.True(t, ok)
+	ends := pgtest.Scalar[time.Time](t, db.Database, "SELECT expires_at FROM sexton.leases")
+	require.False(t, deadline.After(ends.Add(-lease.Margin)), "stops at %s, lease ends at %s", deadline, ends)
+
+	short, err := manager(db, "one").Acquire(t.Context(), "short", time.Millisecond, db.Connected)
+	require.NoError(t, err)
+	over, cancel := short.Context(t.Context())
+	defer cancel()
+	<-over.Done()
+	require.ErrorIs(t, context.Cause(over), lease.ErrLost)
+}
+
+// A worker that stands still between DELETE and COMMIT holds its fence row locked. The next holder ends
+// that session instead of waiting for it for ever.
+func TestTakeOverEndsAnOpenBatch(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec("CREATE TABLE children (id bigint)")
+	db.Exec("INSERT INTO children VALUES (1)")
+	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+
+	conn, err := pgx.Connect(t.Context(), db.URL)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "DELETE FROM children")
+	require.NoError(t, err)
+
+	expire(db)
+	second, err := manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.Greater(t, second.Token(), first.Token())
+	require.Error(t, tx.Commit(t.Context()), "the first holder's transaction must not commit")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"), "nothing of it may remain")
+}
+
+// Ending an earlier holder's batch must not touch the batches of other leases.
+func TestTakeOverSparesOtherLeases(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	other, err := manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected)
+	require.NoError(t, err)
+	conn, err := db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
+	require.NoError(t, err)
+
+	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	blocked, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocked.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
+	require.NoError(t, err)
+	expire(db)
+	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.Error(t, blocked.Commit(t.Context()))
+	require.NoError(t, tx.Commit(t.Context()), "another lease's batch goes on")
+}
+
+// After the restore of an old backup of the jobs database the fences stand above the lease.
+func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec("INSERT INTO sexton.fences VALUES ($1, 41)", key)
+	granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.EqualValues(t, 42, granted.Token())
+	require.EqualValues(t, 42, fence(t, db))
+	require.EqualValues(t, 42, pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.leases"))
+}
+
+// A holder that sleeps between acquiring and raising finds the fence of its successor and must not lift
+// itself over it.
+func TestOvertakenHolderIsNotLifted(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	// The lease passes on while the first holder is raising its second fence: a database that cannot be
+	// written to stands for the pause.
+	blocker, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.fences IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	result := make(chan error, 1)
+	go func() {
+		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+		result <- err
+	}()
+	pgtest.WaitFor(t, "the first holder to wait for the fence", func(ctx context.Context) (bool, error) {
+		var waiting bool
+		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.fences'::regclass)").Scan(&waiting)
+		return waiting, err
+	})
+	_, err = blocker.Exec(t.Context(), "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), "INSERT INTO sexton.fences VALUES ($1, 2)", key)
+	require.NoError(t, err)
+	require.NoError(t, blocker.Commit(t.Context()))
+	require.ErrorIs(t, <-result, lease.ErrLost)
+	require.EqualValues(t, 2, fence(t, db))
+	require.Equal(t, "second", pgtest.Scalar[string](t, db.Database, "SELECT holder FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the failed holder must not release the other's lease")
+}
+
+// A fence that cannot be raised gives the lease back, or nobody could work until it expires.
+func TestFailedRaiseReleases(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	gone := database.Database{Name: "gone", Pool: db.Pool(), Names: dbtest.Names()}
+	gone.Names.Jobs = "no_such_schema"
+	_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected, gone)
+	require.ErrorContains(t, err, "in database gone")
+	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+	require.False(t, errors.Is(err, lease.ErrLost))
+}

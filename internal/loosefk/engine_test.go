@@ -1,0 +1,323 @@
+package loosefk_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+func TestActions(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int);
+		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text);
+		CREATE TABLE conditional (id bigint PRIMARY KEY, parent_id bigint, kind text);
+		INSERT INTO parents VALUES (1), (2);
+		INSERT INTO deleted VALUES (1, 1), (2, 2), (3, NULL), (4, 1);
+		INSERT INTO nullified SELECT * FROM deleted;
+		INSERT INTO updated VALUES (1, 1, 'new'), (2, 2, 'new'), (3, 1, 'gone'), (4, 1, NULL);
+		INSERT INTO conditional VALUES (1, 1, 'A'), (2, 1, 'B'), (3, 2, 'A');
+		CREATE INDEX ON deleted (parent_id); CREATE INDEX ON nullified (parent_id); CREATE INDEX ON updated (parent_id); CREATE INDEX ON conditional (parent_id);`, `
+deleted: [{table: parents, column: parent_id, on_delete: async_delete}]
+nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
+updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
+conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
+`, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+
+	stats := b.run(t)
+	require.Equal(t, &loosefk.Stats{
+		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Errors: []loosefk.ErrorCounts{},
+		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
+		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
+	}, stats)
+	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM deleted ORDER BY id"))
+	require.Equal(t, [][]string{{"1", ""}, {"2", "2"}, {"3", ""}, {"4", ""}}, b.Rows("SELECT id, coalesce(parent_id::text, '') FROM nullified ORDER BY id"))
+	require.Equal(t, []string{"gone", "new", "gone", "gone"}, b.ids("SELECT state FROM updated ORDER BY id"))
+	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM conditional ORDER BY id"))
+	require.Zero(t, b.Pending(t))
+
+	require.False(t, b.run(t).Changed(), "the second run changes nothing")
+}
+
+func TestKeyTypes(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct{ parent, child, key string }{
+		"smallint": {"smallint", "bigint", "7"},
+		"integer":  {"int", "smallint", "7"},
+		"bigint":   {"bigint", "int", "9000000000"},
+		"uuid":     {"uuid", "uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"},
+		"text":     {"text", "varchar(20)", "'it''s \"x\"'"},
+		"char":     {"char(5)", "char(5)", "'ab'"},
+		"date":     {"date", "date", "'2024-02-29'"},
+		"domain":   {"positive", "int", "7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, fmt.Sprintf(`
+				CREATE DOMAIN positive AS bigint CHECK (value > 0);
+				CREATE TABLE parents (id %s PRIMARY KEY);
+				CREATE TABLE children (id bigint PRIMARY KEY, parent_id %s);
+				INSERT INTO parents VALUES (%s);`, test.parent, test.child, test.key), deleteChildren, "parents")
+			if name != "bigint" { // its key does not fit into the child's column, which must be no error
+				b.Exec("INSERT INTO children SELECT 1, id FROM parents")
+			}
+			b.Exec("INSERT INTO children VALUES (2, NULL)")
+			b.Exec("DELETE FROM parents")
+			b.run(t)
+			require.Equal(t, []string{"2"}, b.ids("SELECT id FROM children"))
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// Everything at once in one run: a chain, a cycle, a table that refers to itself, two columns to one parent.
+func TestChainsAndCyclesEnd(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint, a_id bigint);
+		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint, other_a_id bigint);
+		CREATE INDEX ON a (b_id); CREATE INDEX ON a (a_id); CREATE INDEX ON b (a_id); CREATE INDEX ON b (other_a_id);
+		INSERT INTO a SELECT n, n, n - 1 FROM generate_series(1, 50) AS n;
+		INSERT INTO b SELECT n, n - 1, n FROM generate_series(1, 50) AS n;`, `
+a:
+  - {table: b, column: b_id, on_delete: async_delete}
+  - {table: a, column: a_id, on_delete: async_delete}
+b:
+  - {table: a, column: a_id, on_delete: async_delete}
+  - {table: a, column: other_a_id, on_delete: async_nullify}
+`, "a", "b")
+	b.Exec("DELETE FROM a WHERE id = 11")
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 10, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM a"))
+	// b 11 only points at a 11 by the column that is nullified.
+	require.Equal(t, []string{"11"}, b.ids("SELECT id FROM b WHERE other_a_id IS NULL"))
+	require.EqualValues(t, 11, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM b"))
+}
+
+func TestPartitionedTablesLeafByLeaf(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id bigint, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+		CREATE TABLE parents_1 PARTITION OF parents FOR VALUES IN (1);
+		CREATE TABLE parents_2 PARTITION OF parents FOR VALUES IN (2);
+		CREATE TABLE children (id bigint, parent_id bigint, part int) PARTITION BY LIST (part);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);
+		CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2) PARTITION BY RANGE (id);
+		CREATE TABLE children_2a PARTITION OF children_2 FOR VALUES FROM (0) TO (50);
+		CREATE TABLE children_2b PARTITION OF children_2 FOR VALUES FROM (50) TO (1000);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO parents SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;
+		INSERT INTO children SELECT n, n % 10 + 1, n % 2 + 1 FROM generate_series(0, 99) AS n;`, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec("DELETE FROM parents_2 WHERE id = 3")
+	stats := b.run(t)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, map[string]int64{"children": 20}, stats.DeleteCountByTable, "counted under the name in the definition")
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id IN (1, 3)"))
+	require.EqualValues(t, 80, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+}
+
+// As with a real foreign key, rows of tables that inherit from the child are not the child's.
+func TestInheritedRowsAreNotChildren(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`CREATE TABLE heirs () INHERITS (children); INSERT INTO heirs VALUES (1000, 1);`, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+}
+
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE SCHEMA "Sche ma";
+		CREATE TABLE "Sche ma"."Pa""rents; DROP TABLE x" (id bigint PRIMARY KEY);
+		CREATE TABLE "public"."sel.ect" ("from" bigint PRIMARY KEY, "Par%I'ent $1" bigint, "ünï" text);
+		INSERT INTO "Sche ma"."Pa""rents; DROP TABLE x" VALUES (1), (2);
+		INSERT INTO "sel.ect" VALUES (1, 1, 'it''s'), (2, 1, 'other'), (3, 2, 'it''s');`, `
+'"sel.ect"':
+  - table: '"Sche ma"."Pa""rents; DROP TABLE x"'
+    column: "Par%I'ent $1"
+    on_delete: async_delete
+    conditions: [{column: "ünï", value: "it's"}]
+`)
+	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value)
+		SELECT quote_ident('Sche ma') || '.' || quote_ident('Pa"rents; DROP TABLE x'), 1`)
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, []string{"2", "3"}, b.ids(`SELECT "from" FROM "sel.ect" ORDER BY 1`))
+}
+
+func TestArtifactsCleanerLeavesEvents(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE artifacts (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part));
+		INSERT INTO parents VALUES (1), (2);
+		INSERT INTO artifacts SELECT n, 7, n % 2 + 1 FROM generate_series(1, 5) AS n;`, `
+artifacts:
+  - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 2, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}
+`, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 2")
+	stats := b.run(t)
+	require.EqualValues(t, 3, stats.DeleteCount)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, [][]string{{"files_orphaned", "artifacts", "1 7"}, {"files_orphaned", "artifacts", "3 7"}, {"files_orphaned", "artifacts", "5 7"}},
+		b.Rows(`SELECT events.kind, payload ->> 'table', (key ->> 'id') || ' ' || (key ->> 'part')
+			FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 3`))
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM sexton.events"), "one event per batch that deleted anything")
+}
+
+func TestStatementsRespectDeleteLimit(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE TABLE statements (affected bigint);
+		CREATE FUNCTION measure() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.statements SELECT count(*) FROM gone; RETURN NULL; END';
+		CREATE TRIGGER measure AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION measure();`, `
+children: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 7}]
+`, "parents")
+	b.Exec("DELETE FROM parents")
+	b.run(t)
+	require.EqualValues(t, 7, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"))
+	require.EqualValues(t, 100, pgtest.Scalar[int64](t, b.Database, "SELECT sum(affected)::bigint FROM statements"))
+}
+
+func TestTombstonesThatAreNotDueStay(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id IN (1, 2)")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value = 2")
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.EqualValues(t, 10, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id = 2"))
+	require.EqualValues(t, 1, b.Pending(t))
+}
+
+func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.engine.Limits.Deletes = 35
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.True(t, stats.OverLimit)
+	require.EqualValues(t, 35, stats.DeleteCount)
+	require.EqualValues(t, 65, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+	b.engine.Limits.Deletes = 1000
+	stats = b.run(t)
+	require.False(t, stats.OverLimit)
+	require.EqualValues(t, 65, stats.DeleteCount)
+	require.Zero(t, b.Pending(t))
+}
+
+// Only what a run began and could not finish counts an attempt; the original counts one for all 500.
+func TestOverLimitBlamesTheUnfinishedAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 3000) AS n")
+	b.engine.Limits.Deletes = 1500
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec("DELETE FROM parents WHERE id > 1")
+	stats := b.run(t)
+	require.True(t, stats.OverLimit)
+	left := b.tombstones()
+	require.Equal(t, "1", left[0][0])
+	require.Equal(t, "1", left[0][1], "the heavy parent was tried")
+	require.Contains(t, left[0][3], "not finished within the limits of one run (1500 deletes")
+}
+
+// A heavy parent at the head of the queue does not hold up the small ones behind it.
+func TestSmallParentsPassAHeavyOne(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 20000) AS n")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec("DELETE FROM parents WHERE id > 1")
+	b.engine.Limits.Deletes = 5000
+	b.run(t)
+	require.Equal(t, []string{"1"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id > 1"))
+}
+
+func TestStopEndsAfterTheRunningBatch(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.False(t, stats.OverLimit)
+	require.Zero(t, stats.DeleteCount)
+	for _, tombstone := range b.tombstones() {
+		require.Equal(t, "0", tombstone[1], "being stopped is nobody's fault")
+	}
+}
+
+func TestLostLeaseEndsTheRun(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+	successor := lease.Manager{Jobs: b.Connected, Holder: "successor"}
+	_, err := successor.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected)
+	require.NoError(t, err)
+	_, err = b.engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 10, b.Pending(t))
+	require.EqualValues(t, 100, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+}
+
+// A pass that is killed leaves whole batches behind; the next one goes on from there.
+func TestTombstonesSurviveADeadConnection(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	b.Exec("SELECT pg_terminate_backend($1)", int(b.engine.Session.Conn.PgConn().PID()))
+	_, err := b.engine.Run(t.Context())
+	require.Error(t, err)
+	require.EqualValues(t, 10, b.Pending(t), "nothing is lost")
+	conn, err := b.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	b.engine.Session.Conn = conn.Conn()
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+}
+
+func TestThousandsOfTombstonesInOneRun(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("INSERT INTO parents SELECT generate_series(11, 3000)")
+	b.Exec("INSERT INTO children SELECT 1000 + n, n % 3000 FROM generate_series(1, 9000) AS n")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 3000, stats.Processed)
+	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"), "children of no deleted parent")
+}

@@ -1,0 +1,261 @@
+package loosefk_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// A child that another session has locked is skipped first and waited for then, all in one run.
+func TestLockedChildrenAreWaitedFor(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id <= 3")
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE id IN (15, 25) FOR UPDATE")
+	require.NoError(t, err)
+	ended := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id <= 3"), "all others are gone before anybody waits")
+	require.NoError(t, tx.Rollback(t.Context()))
+	stats := ended()
+	require.EqualValues(t, 30, stats.DeleteCount)
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+}
+
+// The original deletes a child that was moved to a living parent while its second pass waited for it.
+func TestChildMovedWhileWaitedForStays(t *testing.T) {
+	t.Parallel()
+
+	for name, yaml := range map[string]string{
+		"delete":  deleteChildren,
+		"nullify": "children: [{table: parents, column: parent_id, on_delete: async_nullify}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren, yaml, "parents")
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			tx, err := b.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), "UPDATE children SET parent_id = 2 WHERE id = 15")
+			require.NoError(t, err)
+			ended := b.runWhile(t.Context(), t)
+			b.waitForLock(t)
+			require.NoError(t, tx.Commit(t.Context()))
+			ended()
+			require.Equal(t, []string{"2"}, b.ids("SELECT parent_id FROM children WHERE id = 15"))
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// A child that is changed, but not moved, while it is waited for has a new row version that the waiting
+// statement cannot see. It must not be forgotten.
+func TestChildChangedWhileWaitedForGoes(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "UPDATE children SET note = 'changed' WHERE id = 15")
+	require.NoError(t, err)
+	ended := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	ended()
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+	require.Zero(t, b.Pending(t))
+}
+
+// A lock that outlasts the lock timeout costs its own tombstone an attempt and nobody else's.
+func TestLongLockBlamesItsTombstoneAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE id = 55 FOR UPDATE")
+	require.NoError(t, err)
+	stats := b.run(t)
+	require.EqualValues(t, 9, stats.Processed)
+	require.EqualValues(t, 99, stats.DeleteCount)
+	require.Equal(t, [][]string{{"5", "1", "f", "children: SQLSTATE 55P03: canceling statement due to lock timeout"}}, b.tombstones())
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+}
+
+// poison makes every change to a child with this note fail.
+const poison = `
+CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF old.note = 'poison' THEN
+		RAISE EXCEPTION 'child % is poisoned', old.id;
+	END IF;
+	RETURN old;
+END $$;
+CREATE TRIGGER poison BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION poison();`
+
+// The original retries a poisoned head batch for ever and stops all other tables with it.
+func TestPoisonedRowStandsAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+poison+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
+		UPDATE children SET note = 'poison' WHERE id IN (15, 75);`, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 8, stats.Processed)
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"), "a poisoned table never stops the others")
+	require.Equal(t, [][]string{
+		{"1", "1", "f", "children: SQLSTATE P0001: child 15 is poisoned"},
+		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
+	}, b.tombstones())
+
+	b.Exec("UPDATE children SET note = NULL")
+	require.EqualValues(t, 2, b.run(t).Processed, "once the cause is gone the rest follows")
+	require.Zero(t, b.Pending(t))
+}
+
+func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	for attempt, minutes := range []int{0, 0, 5, 10, 20, 40, 60, 60} {
+		stats := b.run(t)
+		require.Equal(t, minutes > 0, stats.Rescheduled == 1, "attempt %d", attempt+1)
+		got := b.Rows(`SELECT cleanup_attempts, round(extract(epoch FROM greatest(consume_after - now(), '0')) / 60)::int FROM loose_foreign_keys_deleted_records`)
+		require.Equal(t, [][]string{{strconv.Itoa(attempt + 1), strconv.Itoa(minutes)}}, got, "attempts, minutes put off")
+		if minutes > 0 {
+			require.False(t, b.run(t).Changed(), "put off means left alone")
+		}
+		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	}
+}
+
+// A trigger that silently keeps rows would make an engine that trusts its row counts either loop for ever
+// or call the tombstone done.
+func TestKeptRowsAreReported(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER keep BEFORE DELETE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION keep();`, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 9, stats.Processed)
+	left := b.tombstones()
+	require.Len(t, left, 1)
+	require.Equal(t, "1", left[0][0])
+	require.Contains(t, left[0][3], "a trigger, rule or row-level security policy of a child table keeps them")
+}
+
+// A table that goes away under the engine's feet is no reason to call its tombstones done.
+func TestDroppedChildTable(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`, `
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`+deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id <= 2")
+	b.Exec("DROP TABLE others")
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.EqualValues(t, 20, stats.DeleteCount, "the other children go all the same")
+	require.Equal(t, [][]string{
+		{"1", "1", "f", `others: SQLSTATE 42P01: relation "public.others" does not exist`},
+		{"2", "1", "f", `others: SQLSTATE 42P01: relation "public.others" does not exist`},
+	}, b.tombstones())
+}
+
+// Deadlocks and the like cost a retry, not an attempt.
+func TestConflictsAreRetried(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE SEQUENCE tries;
+		CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('public.tries') <= 2 THEN
+				RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER conflict AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION conflict();`, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 10, stats.Processed)
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "40P01", Message: "deadlock detected", Count: 2}}, stats.Errors)
+}
+
+// Statements that take too long are cut down until they fit.
+func TestSlowStatementsShrink(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 90) AS n;
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN old; END';
+		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
+	b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.EqualValues(t, 100, stats.DeleteCount)
+	require.Zero(t, b.Pending(t))
+	for _, e := range stats.Errors {
+		require.Equal(t, "57014", e.SQLState)
+	}
+}
+
+// A child table on which every statement times out is given up for the run, and only for the run.
+func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END';
+		CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+	b.engine.Session.Limits.StatementTimeout = 50 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 3}}, stats.Errors)
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"))
+	for _, tombstone := range b.tombstones() {
+		require.Equal(t, "1", tombstone[1])
+		require.Equal(t, "children: SQLSTATE 57014: canceling statement due to statement timeout", tombstone[3])
+	}
+}
+
+// A tombstone from before the parent's key changed its type cannot be worked on and is not dropped either.
+func TestTombstoneWithAnotherKeyType(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text) VALUES ('public.parents', 'x')")
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Equal(t, [][]string{{"1", "the tombstone's key is not of the type of column id"}},
+		b.Rows("SELECT cleanup_attempts, split_part(last_error, ': ', 2) FROM loose_foreign_keys_deleted_records"))
+}

@@ -1,0 +1,168 @@
+package loosefk_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+)
+
+const catalogTables = `
+CREATE TABLE parents (id bigint PRIMARY KEY, code text UNIQUE, label text);
+CREATE TABLE keyless (id bigint);
+CREATE TABLE pairs (a bigint, b bigint, PRIMARY KEY (a, b));
+CREATE TABLE parted (id bigint, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
+CREATE VIEW seen AS SELECT * FROM parents;
+CREATE TYPE mood AS ENUM ('good', 'bad');
+CREATE TABLE children (
+	id bigint PRIMARY KEY, parent_id bigint NOT NULL, code varchar(9), flag boolean, mood mood, part_id int,
+	twice bigint GENERATED ALWAYS AS (id * 2) STORED
+);
+CREATE INDEX ON children (parent_id);
+CREATE INDEX ON children (code) WHERE flag;
+CREATE INDEX ON children (part_id, id);
+CREATE TABLE rowless (parent_id bigint);
+CREATE INDEX ON rowless (parent_id);`
+
+func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	for name, test := range map[string]struct{ entry, want string }{
+		"missing child":         {"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]", "lfk.yml:1:10: nobody[0]: child table public.nobody does not exist (create it, correct the name, or remove the definition)"},
+		"missing parent":        {"children: [{table: nobody, column: parent_id, on_delete: async_delete}]", "children[0].table: parent table public.nobody does not exist"},
+		"missing column":        {"children: [{table: parents, column: parnt_id, on_delete: async_delete}]", "children[0].column: table children has no column parnt_id (did you mean parent_id?)"},
+		"missing parent column": {"children: [{table: parents, column: parent_id, parent_column: cod, on_delete: async_delete}]", "children[0].parent_column: table parents has no column cod (did you mean code?)"},
+		"parent not unique":     {"children: [{table: parents, column: code, parent_column: label, on_delete: async_delete}]", "children[0].parent_column: column label of parent parents is not unique"},
+		"parent without key":    {"children: [{table: keyless, column: parent_id, on_delete: async_delete}]", "parent keyless has no primary key of one column"},
+		"parent of two columns": {"children: [{table: pairs, column: parent_id, on_delete: async_delete}]", "parent pairs has no primary key of one column (name a unique column with parent_column)"},
+		"types":                 {"children: [{table: parents, column: code, on_delete: async_delete}]", `children[0].column: children.code is of type "varchar", but parents.id is of type int8`},
+		"nullify on not null":   {"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "children[0].on_delete: async_nullify, but children.parent_id is NOT NULL (drop the constraint, or use async_delete)"},
+		"nullify generated":     {"children: [{table: parents, column: twice, on_delete: async_nullify}]", "children[0].column: children.twice is a generated column and cannot be set"},
+		"partition as parent":   {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
+		"view as parent":        {"children: [{table: seen, column: parent_id, on_delete: async_delete}]", "children[0].table: parent seen is not a table"},
+		"view as child":         {"seen: [{table: parents, column: id, on_delete: async_delete}]", "seen[0]: child seen is not a table"},
+		"missing condition":     {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: x}]}]", "children[0].conditions[0].column: table children has no column kind"},
+		"missing target":        {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: status, target_value: 1}]", "children[0].target_column: table children has no column status"},
+		"generated target":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
+		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0]: value "sad" does not fit column mood of type public.mood`},
+		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, test.entry))
+			require.NoError(t, err)
+			found := problems.Only(problem.Error)
+			require.Len(t, found, 1)
+			require.Contains(t, found[0].String(), test.want)
+			require.True(t, strings.HasPrefix(found[0].String(), "lfk.yml:1:"), found[0].String())
+		})
+	}
+}
+
+func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+children: [{table: parents, column: parent_id, on_delete: async_delete}]
+public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
+`))
+	require.NoError(t, err)
+	require.EqualError(t, problems.Err(), "lfk.yml:3:19: public.children[0]: the same definition stands at lfk.yml:2:12 (remove one of them)")
+}
+
+func TestResolveReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+children:
+  - {table: nobody, column: parent_id, on_delete: async_delete}
+  - {table: parents, column: wrong, on_delete: async_delete}
+  - {table: parents, column: code, on_delete: async_delete}
+`))
+	require.NoError(t, err)
+	require.Len(t, problems.Only(problem.Error), 3)
+}
+
+func TestResolveWarnsOfMissingIndexes(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+children:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+  - {table: parents, column: id, on_delete: async_delete}
+  - {table: parted, column: part_id, on_delete: async_delete}
+keyless: [{table: parents, column: id, on_delete: async_delete}]
+`))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	warnings := problems.Only(problem.Warning)
+	require.Len(t, warnings, 1)
+	require.Equal(t, `lfk.yml:6:11: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`, warnings[0].String())
+}
+
+func TestResolveTellsOfCycles(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec("CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint); CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)")
+	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+a: [{table: b, column: b_id, on_delete: async_delete}]
+b: [{table: a, column: a_id, on_delete: async_delete}]
+`))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err(), "a cycle is no error")
+	require.Len(t, problems.Only(problem.Info), 2)
+	require.Contains(t, problems.Only(problem.Info).Error(), `async_delete comes back to "public"."a" in a cycle`)
+}
+
+func TestResolveChoosesTheKey(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	parents, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+children:
+  - {table: parents, column: code, parent_column: code, on_delete: async_delete}
+  - {table: parted, column: part_id, on_delete: async_delete}
+`))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	require.Len(t, parents, 2)
+	require.Equal(t, "code", parents[0].KeyColumn)
+	require.False(t, parents[0].Integer)
+	require.Equal(t, "id", parents[1].KeyColumn, "id stands for a row of a partitioned table")
+	require.True(t, parents[1].Integer)
+}
+
+func TestResolveNamesMissingPrivileges(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	role := db.CreateRole()
+	db.Exec("GRANT SELECT ON parents, children TO " + role)
+	pool, err := pgxpool.New(t.Context(), db.AsRole(role))
+	require.NoError(t, err)
+	defer pool.Close()
+	defs := parse(t, "children: [{table: parents, column: parent_id, on_delete: async_delete}]")
+	_, problems, err := loosefk.Resolve(t.Context(), pool, "public", defs)
+	require.NoError(t, err)
+	require.ErrorContains(t, problems.Err(), `children[0]: the database role may not SELECT and DELETE on children (GRANT SELECT, DELETE ON "public"."children" TO the role in the database's url)`)
+	db.Exec("GRANT DELETE ON children TO " + role)
+	_, problems, err = loosefk.Resolve(t.Context(), pool, "public", defs)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+}

@@ -1,0 +1,130 @@
+package loosefk_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bundle is one database with definitions and an engine on them.
+type bundle struct {
+	*dbtest.DB
+
+	engine *loosefk.Engine
+}
+
+// setup creates the tables, tracks the parents (key column id) and binds the definitions.
+func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(tables)
+	db.Track(t, tracked...)
+	conn, err := db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
+	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected)
+	require.NoError(t, err)
+	b := bundle{DB: db, engine: &loosefk.Engine{
+		Database: "main", Pace: "normal",
+		Limits: loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
+		Session: &batch.Session{
+			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		},
+	}}
+	b.resolve(t, definitionsYAML)
+	return b
+}
+
+func parse(t *testing.T, yaml string) []definitions.Definition {
+	t.Helper()
+	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)})
+	require.NoError(t, err)
+	return defs
+}
+
+func (b bundle) resolve(t *testing.T, yaml string) {
+	t.Helper()
+	parents, problems, err := loosefk.Resolve(t.Context(), b.Pool(), "public", parse(t, yaml))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	b.engine.Parents = parents
+}
+
+func (b bundle) run(t *testing.T) *loosefk.Stats {
+	t.Helper()
+	stats, err := b.engine.Run(t.Context())
+	require.NoError(t, err)
+	return stats
+}
+
+// runWhile runs the engine in the background and returns what waits for its end.
+func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
+	t.Helper()
+	type result struct {
+		stats *loosefk.Stats
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		stats, err := b.engine.Run(ctx)
+		ended <- result{stats, err}
+	}()
+	return func() *loosefk.Stats {
+		r := <-ended
+		require.NoError(t, r.err)
+		return r.stats
+	}
+}
+
+// waitForLock returns once the engine waits for a row that somebody else has locked.
+func (b bundle) waitForLock(t *testing.T) {
+	t.Helper()
+	pgtest.WaitFor(t, "the engine to wait for a lock", func(ctx context.Context) (bool, error) {
+		var waiting bool
+		err := b.Pool().QueryRow(ctx, `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`).Scan(&waiting)
+		return waiting, err
+	})
+}
+
+// tombstones returns attempts, whether it is put off, and the reason, by key.
+func (b bundle) tombstones() [][]string {
+	return b.Rows(`SELECT primary_key_value, cleanup_attempts, consume_after > now(), coalesce(last_error, '')
+		FROM loose_foreign_keys_deleted_records ORDER BY primary_key_value`)
+}
+
+func (b bundle) ids(sql string) []string {
+	var ids []string
+	for _, row := range b.Rows(sql) {
+		ids = append(ids, row[0])
+	}
+	return ids
+}
+
+// parentsAndChildren has ten parents with ten children each: child 10 × parent + n.
+const parentsAndChildren = `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, note text);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents SELECT generate_series(1, 10);
+INSERT INTO children SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`
+
+const deleteChildren = `
+children:
+  - table: parents
+    column: parent_id
+    on_delete: async_delete
+`

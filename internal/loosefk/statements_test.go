@@ -1,0 +1,133 @@
+package loosefk
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
+)
+
+var (
+	schemas = pgschema.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
+	leaf    = Table{Schema: "public", Name: `chil"dren`}
+)
+
+func example(d definitions.Definition) (*Parent, *Reference) {
+	reference := &Reference{
+		Definition: d, Child: leaf, Leaves: []Table{leaf}, PrimaryKey: []string{"id", "part"},
+		Conditions: []typedColumn{{Column: "kind", Type: "pg_catalog.text", Value: "A"}},
+		Target:     typedColumn{Column: "state", Type: "pg_catalog.int2", Value: "3"},
+	}
+	parent := &Parent{Table: Table{Schema: "public", Name: "parents"}, Recorded: "public.parents", KeyColumn: "id", KeyType: "pg_catalog.int8", Integer: true, References: []*Reference{reference}}
+	return parent, reference
+}
+
+func squeeze(sql string) string { return strings.Join(strings.Fields(sql), " ") }
+
+// The texts are pinned: their shape decides plans, locks and speed.
+func TestCleanStatement(t *testing.T) {
+	t.Parallel()
+
+	picked := `SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" = ANY ($1::bigint[]) AND picked."kind" = $3::text::pg_catalog.text`
+	for name, test := range map[string]struct {
+		definition definitions.Definition
+		how        pass
+		want       string
+		args       []any
+	}{
+		"delete, skipping": {
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete}, skipping,
+			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
+			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
+			[]any{[]int64{1, 2}, 10, "A", "A"},
+		},
+		"delete, waiting": {
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete}, waiting,
+			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE))
+			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
+			[]any{[]int64{1, 2}, 10, "A", "A"},
+		},
+		"nullify": {
+			definitions.Definition{Column: "p id", OnDelete: definitions.Nullify}, skipping,
+			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
+			[]any{[]int64{1, 2}, 10, "A", "A"},
+		},
+		"update": {
+			definitions.Definition{Column: "p id", OnDelete: definitions.UpdateColumn}, skipping,
+			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
+			 AND picked."state" IS DISTINCT FROM $4::text::pg_catalog.int2 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $5::text::pg_catalog.text AND child."state" IS DISTINCT FROM $6::text::pg_catalog.int2) IS TRUE`,
+			[]any{[]int64{1, 2}, 10, "A", "3", "A", "3", "3"},
+		},
+		"files": {
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner}, skipping,
+			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
+			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE
+			 RETURNING jsonb_build_object($5::text, child."id", $6::text, child."part") AS key),
+			 event AS ( INSERT INTO "sexton_jobs".events (kind, payload) SELECT 'files_orphaned', jsonb_build_object('table', $7::text, 'keys', jsonb_agg(gone.key)) FROM gone HAVING count(*) > 0 )
+			 SELECT count(*) FROM gone`,
+			[]any{[]int64{1, 2}, 10, "A", "A", "id", "part", `chil"dren`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parent, reference := example(test.definition)
+			sql, args := parent.cleanStatement(schemas, reference, leaf, test.how, []int64{1, 2}, 10)
+			require.Equal(t, squeeze(test.want), squeeze(sql))
+			require.Equal(t, test.args, args)
+		})
+	}
+}
+
+func TestProbeAndRemoveStatements(t *testing.T) {
+	t.Parallel()
+
+	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
+	sql, args := parent.probeStatement([]int64{1})
+	require.Equal(t, `SELECT ARRAY[EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::bigint[]) AND child."kind" = $2::text::pg_catalog.text OFFSET 0)]`, sql)
+	require.Equal(t, []any{[]int64{1}, "A"}, args)
+
+	// The child's own schema is called public here and must not be taken for the placeholder.
+	sql, args = parent.removeStatement(schemas, []int64{7}, []bool{true})
+	require.Equal(t, squeeze(`DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS tombstone WHERE tombstone.id = ANY ($1::bigint[]) AND tombstone.status = 1
+		AND (NOT ($2::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $3::text::pg_catalog.text OFFSET 0))
+		RETURNING tombstone.id`), squeeze(sql))
+	require.Equal(t, []any{[]int64{7}, []bool{true}, "A"}, args)
+
+	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
+	reference.Leaves = append(reference.Leaves, Table{OID: 1})
+	sql, _ = parent.probeStatement([]string{"x"})
+	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")
+	sql, _ = parent.removeStatement(schemas, []int64{7}, []bool{true})
+	require.Contains(t, sql, `= tombstone.primary_key_text::pg_catalog.uuid`)
+}
+
+func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
+	t.Parallel()
+
+	parent, light := example(definitions.Definition{OnDelete: definitions.Delete})
+	heavy := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete, DeleteLimit: 100}}
+	parent.References = append(parent.References, heavy)
+	require.Equal(t, 9, parent.chunkSize([]bool{true, false}), "100 rows per parent are assumed at first")
+	light.learn(10, 20, false)
+	require.Equal(t, 450, parent.chunkSize([]bool{true, false}))
+	heavy.learn(1, 1000, true)
+	require.Equal(t, 1, parent.chunkSize([]bool{true, true}), "at least one")
+	require.Equal(t, 450, parent.chunkSize([]bool{true, false}), "references without children do not count")
+	require.Equal(t, loadSize, parent.chunkSize([]bool{false, false}))
+}
+
+func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {
+	t.Parallel()
+
+	var r Reference
+	r.learn(1, 1000, true)
+	r.learn(10, 1000, true)
+	require.InDelta(t, 1000, r.rowsPerParent, 0.1, "a full statement says: at least this many")
+	r.learn(10, 100, false)
+	require.InDelta(t, 703, r.rowsPerParent, 0.1)
+}

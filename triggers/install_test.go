@@ -1,0 +1,238 @@
+package triggers_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func TestInstallReportsAndChangesNothingTwice(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	report := b.install(id("parents"), id("parents"))
+	require.Len(t, report.Functions, 2)
+	require.Equal(t, []triggers.Change{
+		{Table: "public.parents", Trigger: triggers.TrackTrigger, Action: triggers.Created},
+		{Table: "public.parents", Trigger: triggers.TruncateTrigger, Action: triggers.Created},
+	}, report.Triggers)
+
+	// A lock that CREATE TRIGGER would wait for shows that the second run takes none.
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	require.NoError(t, err)
+	before := b.catalogue()
+	b.cfg = short(b.cfg)
+	report = b.install(id("parents"))
+	require.Equal(t, 2, report.Unchanged)
+	require.Empty(t, report.Functions)
+	require.Empty(t, report.Triggers)
+	require.Equal(t, before, b.catalogue())
+}
+
+func TestInstallConcurrently(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, partitioned)
+	const installers = 4
+	type result struct {
+		report triggers.Report
+		err    error
+	}
+	results := make(chan result, installers)
+	for range installers {
+		conn := b.connect(b.URL)
+		go func() {
+			report, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents"), id("events")})
+			results <- result{report, err}
+		}()
+	}
+	var created, unchanged int
+	for range installers {
+		r := <-results
+		require.NoError(t, r.err)
+		created += len(r.report.Triggers)
+		unchanged += r.report.Unchanged
+	}
+	require.Equal(t, 12, created)
+	require.Equal(t, 12*(installers-1), unchanged)
+	require.Empty(t, b.status(id("parents"), id("events")))
+}
+
+func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, "CREATE TABLE others (id int)")
+	holder := b.connect(b.URL)
+	_, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	require.NoError(t, err)
+
+	b.cfg = short(b.cfg)
+	report, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents"), id("others")})
+	var locked *triggers.LockError
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, "public.parents", locked.Table)
+	require.Equal(t, []int32{int32(holder.PgConn().PID())}, locked.PIDs)
+	require.Equal(t, 2, locked.Attempts)
+	require.Len(t, report.Triggers, 2, "the other table is done")
+
+	_, err = holder.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.Len(t, b.install(id("parents"), id("others")).Triggers, 2, "the next run finishes the work")
+}
+
+func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	holder := b.connect(b.URL)
+	_, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	require.NoError(t, err)
+	b.cfg = short(b.cfg)
+	b.cfg.LockAttempts = 100
+
+	failed := make(chan error, 1)
+	go func() {
+		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
+		failed <- err
+	}()
+	pgtest.WaitFor(t, "the installer to wait for the table", func(ctx context.Context) (bool, error) {
+		var waiting bool
+		err := b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'parents'::regclass AND NOT granted)").Scan(&waiting)
+		return waiting, err
+	})
+	_, err = holder.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, <-failed)
+	require.Empty(t, b.status(id("parents")))
+}
+
+func TestInstallStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := triggers.Install(ctx, b.conn, b.cfg, []triggers.Parent{id("parents")})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
+}
+
+func TestInstallFollowsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE parents (id int, iid int); INSERT INTO parents VALUES (1, 100), (2, 200)")
+	b.install(id("parents"))
+
+	b.cfg.Truncate = triggers.Ignore
+	require.Equal(t, []triggers.Change{{Table: "public.parents", Trigger: triggers.TruncateTrigger, Action: triggers.Replaced}}, b.install(id("parents")).Triggers)
+
+	key := triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "iid"}
+	require.Len(t, b.install(key).Triggers, 2)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.Equal(t, []string{"public.parents 100"}, b.tombstones())
+
+	// A renamed table is recorded under its new name once it is installed again.
+	b.Exec("ALTER TABLE parents RENAME TO ancestors")
+	key.Table = "ancestors"
+	require.Equal(t, triggers.Altered, b.status(key)[0].Kind)
+	b.install(key)
+	b.Exec("DELETE FROM ancestors WHERE id = 2")
+	require.Equal(t, []string{"public.ancestors 200", "public.parents 100"}, b.tombstones())
+
+	b.Exec("ALTER TABLE ancestors ALTER iid TYPE text")
+	b.install(key)
+	b.Exec("INSERT INTO ancestors VALUES (3, 'x'); DELETE FROM ancestors")
+	require.Contains(t, b.tombstones(), "public.ancestors x")
+}
+
+func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned, `
+		CREATE TABLE parents (id int, iid int);
+		CREATE VIEW a_view AS SELECT 1 AS id;
+		CREATE MATERIALIZED VIEW a_matview AS SELECT 1 AS id;
+		CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE remote (id int) SERVER s;
+		CREATE TABLE mixed (id int) PARTITION BY LIST (id); CREATE FOREIGN TABLE mixed_remote PARTITION OF mixed DEFAULT SERVER s`)
+	all := []triggers.Parent{
+		id("missing"), {Schema: "nowhere", Table: "parents", KeyColumn: "id"}, {Schema: "public", Table: "parents", KeyColumn: "nothing"},
+		id("a_view"), id("a_matview"), id("remote"), id("events_low"), id("events_high_11"),
+		id("parents"), {Schema: "public", Table: "parents", KeyColumn: "iid"}, id("mixed"),
+	}
+	messages := []string{
+		`track table "public"."missing": it does not exist`,
+		`track table "nowhere"."parents": it does not exist`,
+		`track table "public"."parents": it has no column "nothing"`,
+		`track table "public"."a_view": it is a view; name the table behind it`,
+		`track table "public"."a_matview": it is a view; name the table behind it`,
+		`track table "public"."remote": it is a foreign table; track it in the database that owns it`,
+		`track table "public"."events_low": it is a partition of public.events; name that table instead`,
+		`track table "public"."events_high_11": it is a partition of public.events; name that table instead`,
+		`track table public.parents: it has the two key columns "id" and "iid"; a tombstone carries one key`,
+	}
+	before := b.catalogue()
+	_, err := triggers.Install(t.Context(), b.conn, b.cfg, all)
+	for _, message := range messages {
+		require.ErrorContains(t, err, message, "all problems come at once")
+	}
+	_, err = triggers.Status(t.Context(), b.conn, b.cfg, all)
+	require.ErrorContains(t, err, messages[0])
+	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("mixed"), id("events")})
+	require.ErrorContains(t, err, "track table public.mixed: its partition public.mixed_remote is a foreign table")
+	require.Equal(t, before, b.catalogue(), "nothing changed")
+
+	b.cfg.Truncate = "sometimes"
+	_, err = triggers.Install(t.Context(), b.conn, b.cfg, nil)
+	require.EqualError(t, err, `configure triggers: truncate policy "sometimes" is none of reject, capture, ignore`)
+}
+
+func TestInstallLeavesForeignTriggersAndFunctions(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a trigger of another installation", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, parents, `
+			CREATE SCHEMA other;
+			CREATE FUNCTION other.track_a() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+			CREATE TRIGGER sexton_track AFTER DELETE ON parents FOR EACH STATEMENT EXECUTE FUNCTION other.track_a()`)
+		before := b.catalogue()
+		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
+		require.ErrorContains(t, err, `create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not ours`)
+		require.Equal(t, before, b.catalogue())
+		require.Equal(t, triggers.Altered, b.status(id("parents"))[2].Kind)
+		_, err = triggers.Uninstall(t.Context(), b.conn, b.cfg)
+		require.NoError(t, err)
+		require.Equal(t, before, b.catalogue(), "nor is it uninstalled")
+	})
+
+	t.Run("a function of one of our names", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, parents, "CREATE FUNCTION sexton.track_truncate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+		before := b.catalogue()
+		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
+		require.ErrorContains(t, err, `create function "sexton"."track_truncate": a function of that name exists which Sexton did not create`)
+		require.Equal(t, before, b.catalogue())
+	})
+}
+
+func TestInstallNeedsMigrationsFirst(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(parents)
+	conn, err := pgx.Connect(t.Context(), d.URL)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}
+	var missing *triggers.NotMigratedError
+	_, err = triggers.Install(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
+	require.ErrorAs(t, err, &missing)
+	_, err = triggers.Status(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
+	require.ErrorAs(t, err, &missing)
+	require.ErrorContains(t, err, "run `sexton migrate up` first")
+	report, err := triggers.Uninstall(t.Context(), conn, cfg)
+	require.NoError(t, err)
+	require.Empty(t, report.Triggers)
+	_, err = triggers.EnsurePartitions(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
+	require.NoError(t, err)
+}

@@ -1,0 +1,110 @@
+package triggers_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bundle is a migrated database and a connection to install with.
+type bundle struct {
+	*pgtest.Database
+	t    *testing.T
+	conn *pgx.Conn
+	cfg  triggers.Config
+}
+
+func setup(t *testing.T, statements ...string) *bundle {
+	t.Helper()
+	d := pgtest.FromTemplate(t, "migrated", func(ctx context.Context, url string) error {
+		config, err := pgx.ParseConfig(url)
+		if err != nil {
+			return err
+		}
+		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
+			Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", LooseForeignKeys: true,
+		})
+		return err
+	})
+	b := &bundle{Database: d, t: t, cfg: triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}}
+	b.conn = b.connect(d.URL)
+	for _, statement := range statements {
+		d.Exec(statement)
+	}
+	return b
+}
+
+func (b *bundle) connect(url string) *pgx.Conn {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), url)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
+	b.t.Helper()
+	report, err := triggers.Install(b.t.Context(), b.conn, b.cfg, parents)
+	require.NoError(b.t, err)
+	return report
+}
+
+func (b *bundle) status(parents ...triggers.Parent) []triggers.Finding {
+	b.t.Helper()
+	findings, err := triggers.Status(b.t.Context(), b.conn, b.cfg, parents)
+	require.NoError(b.t, err)
+	return findings
+}
+
+// tombstones are "name key", integers first, each kind in order.
+func (b *bundle) tombstones() []string {
+	b.t.Helper()
+	lines := []string{}
+	for _, row := range b.Rows(`
+		SELECT fully_qualified_table_name, coalesce(primary_key_value::text, primary_key_text)
+		FROM public.loose_foreign_keys_deleted_records
+		ORDER BY fully_qualified_table_name, primary_key_value, primary_key_text`) {
+		lines = append(lines, strings.Join(row, " "))
+	}
+	return lines
+}
+
+// catalogue lists triggers and functions with the transaction that last wrote them.
+func (b *bundle) catalogue() [][]string {
+	b.t.Helper()
+	return b.Rows(`
+		SELECT 'trigger', tgrelid::regclass || '.' || tgname, xmin FROM pg_trigger
+		UNION ALL SELECT 'function', oid::regprocedure::text, xmin FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace
+		UNION ALL SELECT 'object', kind || ' ' || identity, xmin FROM sexton.objects
+		ORDER BY 1, 2`)
+}
+
+func id(table string) triggers.Parent {
+	return triggers.Parent{Schema: "public", Table: table, KeyColumn: "id"}
+}
+
+func requireState(t *testing.T, err error, state string) *pgconn.PgError {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, state, pgErr.Code, pgErr.Message)
+	return pgErr
+}
+
+// short makes lock waits end soon.
+func short(cfg triggers.Config) triggers.Config {
+	cfg.LockTimeout, cfg.LockAttempts = 50*time.Millisecond, 2
+	return cfg
+}

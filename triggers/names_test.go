@@ -1,0 +1,86 @@
+package triggers_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func hostileNames() []string {
+	return []string{
+		"MixedCase", "with space", "select", "order", `quo"te`, "apo'strophe", `"; DROP TABLE x; --`, "'); DROP TABLE x; --",
+		"dots.in.it", `back\slash`, `\000`, "%I %s %1$I %", "$sexton$", "$$", "$sexton_$ $sexton$", "új tábla", "表", "new\nline", "-- comment", "/* open",
+		"tg_argv", "gone", "sexton_deleted", "key_column", strings.Repeat("x", 63), strings.Repeat("ü", 31), strings.Repeat(`"`, 63),
+		`"public"`, `"track_function"`, "recorded_name",
+	}
+}
+
+func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE x (id int)")
+	names := hostileNames()
+	var all []triggers.Parent
+	for i, name := range names {
+		// Neighbours in the list meet in one table.
+		parent := triggers.Parent{Schema: names[(i+1)%len(names)], Table: name, KeyColumn: names[(i+2)%len(names)]}
+		all = append(all, parent)
+		b.Exec("CREATE SCHEMA " + pgx.Identifier{parent.Schema}.Sanitize())
+		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(), pgx.Identifier{parent.KeyColumn}.Sanitize()
+		b.Exec("CREATE TABLE " + table + " (" + key + " bigint)")
+		b.Exec("INSERT INTO "+table+" VALUES ($1), ($2)", i, -i-1)
+	}
+	b.cfg.Truncate = triggers.Capture
+	b.install(all...)
+	require.Empty(t, b.status(all...), "nothing is taken for altered")
+	require.Empty(t, b.install(all...).Triggers)
+
+	for i, parent := range all {
+		table := pgx.Identifier{parent.Schema, parent.Table}.Sanitize()
+		b.Exec("DELETE FROM "+table+" WHERE "+pgx.Identifier{parent.KeyColumn}.Sanitize()+" = $1", i)
+		b.Exec("TRUNCATE " + table)
+		want := pgtest.Scalar[string](t, b.Database, "SELECT format('%I.%I', $1::text, $2::text)", parent.Schema, parent.Table)
+		got := b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY id DESC LIMIT 2")
+		require.Equal(t, want, got[0][0], "%+v", parent)
+		require.Equal(t, want, got[1][0], "%+v", parent)
+	}
+	require.Equal(t, len(all)*2, len(b.tombstones()))
+	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM x"), "table x is still there")
+
+	_, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
+	require.NoError(t, err)
+}
+
+func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE p (id int); CREATE TABLE q (id text)")
+	b.cfg.Truncate = triggers.Capture
+	for i, name := range hostileNames() {
+		schema := pgx.Identifier{name}.Sanitize()
+		b.Exec("CREATE SCHEMA " + schema)
+		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() + ".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
+		b.cfg.TrackedSchema = name
+		report := b.install(id("p"), id("q"))
+		require.Len(t, report.Functions, 3, "every function follows into schema %q", name)
+		require.Empty(t, b.status(id("p"), id("q")), name)
+		b.Exec("INSERT INTO p VALUES (1), (2); INSERT INTO q VALUES ('a'); DELETE FROM p WHERE id = 1; DELETE FROM q; TRUNCATE p")
+		require.Equal(t, 3*(i+1), pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM "+schema+".loose_foreign_keys_deleted_records"), name)
+	}
+}
+
+// The installer's own session settings must not change what is installed.
+func TestHostileSettingsOfTheInstaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
+	_, err := b.conn.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
+		"SET default_transaction_isolation = serializable; SET statement_timeout = '1ms'")
+	require.NoError(t, err)
+	b.install(id(`a\b'c`))
+	b.Exec(`DELETE FROM "a\b'c"`)
+	require.Equal(t, []string{`public."a\b'c" 1`}, b.tombstones())
+	require.Empty(t, b.status(id(`a\b'c`)))
+}

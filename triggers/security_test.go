@@ -1,0 +1,142 @@
+package triggers_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+// application is a role that may do what applications do, and nothing with Sexton's tables.
+func (b *bundle) application(tables string) *pgx.Conn {
+	b.t.Helper()
+	role := b.CreateRole()
+	b.Exec("GRANT SELECT, INSERT, DELETE, TRUNCATE ON " + tables + " TO " + pgx.Identifier{role}.Sanitize())
+	return b.connect(b.AsRole(role))
+}
+
+func TestDeletingRoleNeedsNoRights(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, partitioned)
+	b.cfg.Truncate = triggers.Capture
+	b.install(id("parents"), id("events"))
+	app := b.application("parents, events, events_low")
+	_, err := app.Exec(t.Context(), "DELETE FROM parents WHERE id = 1; DELETE FROM events_low WHERE id = 1; TRUNCATE events_low")
+	require.NoError(t, err)
+	require.Equal(t, []string{"public.events 1", "public.events 2", "public.parents 1"}, b.tombstones())
+
+	for _, statement := range []string{
+		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2)",
+		"SELECT FROM loose_foreign_keys_deleted_records",
+	} {
+		_, err = app.Exec(t.Context(), statement)
+		requireState(t, err, "42501")
+	}
+	// Nor can it forge tombstones with a trigger of its own.
+	function := pgtest.Scalar[string](t, b.Database, "SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}$' LIMIT 1")
+	b.Exec("GRANT USAGE ON SCHEMA sexton TO PUBLIC")
+	_, err = app.Exec(t.Context(), "CREATE TEMP TABLE fake (id bigint); CREATE TRIGGER forged AFTER DELETE ON fake "+
+		"REFERENCING OLD TABLE AS sexton_deleted FOR EACH STATEMENT EXECUTE FUNCTION sexton."+function+"('public.parents')")
+	requireState(t, err, "42501")
+}
+
+// Temporary objects and the search path of the session must not reach into the functions.
+func TestShadowingNamesChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, "CREATE TABLE tags (id text); INSERT INTO tags VALUES ('a')")
+	b.cfg.Truncate = triggers.Capture
+	b.install(id("parents"), id("tags"))
+	app := b.application("parents, tags")
+	_, err := app.Exec(t.Context(), `
+		CREATE TEMP TABLE loose_foreign_keys_deleted_records (fully_qualified_table_name text, primary_key_value bigint, primary_key_text text);
+		CREATE TEMP TABLE sexton_deleted (id bigint);
+		INSERT INTO sexton_deleted VALUES (666);
+		CREATE TEMP TABLE pg_class (oid oid, relkind "char");
+		CREATE FUNCTION pg_temp.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'hijacked' $$;
+		CREATE FUNCTION pg_temp.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'ignore' $$;
+		CREATE DOMAIN pg_temp.text AS varchar CHECK (value <> 'a');
+		SET search_path = pg_temp, public;
+		DELETE FROM public.parents WHERE id = 1;
+		TRUNCATE public.tags`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
+	var shadow int
+	require.NoError(t, app.QueryRow(t.Context(), "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records").Scan(&shadow))
+	require.Zero(t, shadow)
+}
+
+// installer prepares a role that owns neither the database nor the parents.
+func (b *bundle) installer(grants ...string) (role string, conn *pgx.Conn) {
+	b.t.Helper()
+	role = b.CreateRole()
+	for _, grant := range grants {
+		b.Exec("GRANT " + grant + " TO " + pgx.Identifier{role}.Sanitize())
+	}
+	return role, b.connect(b.AsRole(role))
+}
+
+func TestInstallWithoutOwnership(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects", "TRIGGER ON parents")
+	_, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
+	require.NoError(t, err)
+	before := b.catalogue()
+	report, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
+	require.NoError(t, err)
+	require.Equal(t, 2, report.Unchanged, "plain triggers are all that this role can do")
+	require.Equal(t, before, b.catalogue())
+
+	findings, err := triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
+	require.NoError(t, err)
+	require.Len(t, findings, 2)
+	for _, finding := range findings {
+		require.Equal(t, triggers.Plain, finding.Kind)
+		require.False(t, finding.Drift())
+		require.Contains(t, finding.Fix, "ALTER TABLE ONLY public.parents ENABLE ALWAYS TRIGGER "+finding.Trigger)
+	}
+	b.Exec("DELETE FROM parents WHERE id = 1; SET session_replication_role = replica; DELETE FROM parents WHERE id = 2; RESET session_replication_role")
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones())
+
+	// The function works with its owner's rights, so it fails with them too, and status sees it coming.
+	b.Exec("REVOKE INSERT ON loose_foreign_keys_deleted_records FROM " + pgx.Identifier{role}.Sanitize())
+	require.Contains(t, b.status(id("parents"))[0].Detail, "may not insert into")
+}
+
+func TestInstallNamesTheMissingPrivilege(t *testing.T) {
+	t.Parallel()
+	create, insert, registry := "CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects"
+	tests := map[string]struct {
+		granted []string
+		policy  triggers.Policy
+		missing string
+	}{
+		"functions":  {[]string{"USAGE ON SCHEMA sexton"}, triggers.Reject, `CREATE on schema "sexton"`},
+		"tombstones": {[]string{create, registry}, triggers.Reject, `INSERT on table "public"."loose_foreign_keys_deleted_records"`},
+		"parent":     {[]string{create, insert, registry}, triggers.Reject, "TRIGGER on table public.parents"},
+		"reading":    {[]string{create, insert, registry, "TRIGGER ON parents"}, triggers.Capture, "SELECT on table public.parents"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parents)
+			role, conn := b.installer(test.granted...)
+			b.cfg.Truncate = test.policy
+			_, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
+			var privilege *triggers.PrivilegeError
+			require.ErrorAs(t, err, &privilege)
+			require.Equal(t, role, privilege.Role)
+			require.Equal(t, test.missing, privilege.Missing)
+
+			b.Exec(privilege.Grant)
+			_, err = triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
+			if again := (*triggers.PrivilegeError)(nil); err != nil {
+				require.ErrorAs(t, err, &again)
+				require.NotEqual(t, test.missing, again.Missing, "the grant that the error names helps")
+			}
+		})
+	}
+}

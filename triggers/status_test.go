@@ -1,0 +1,173 @@
+package triggers_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		damage string
+		want   triggers.Kind
+		detail string
+	}{
+		"dropped":  {"DROP TRIGGER sexton_track ON parents", triggers.Missing, "deletions go unrecorded"},
+		"disabled": {"ALTER TABLE parents DISABLE TRIGGER sexton_track", triggers.Disabled, "the trigger is disabled"},
+		"all disabled, as pg_restore may leave it": {
+			"ALTER TABLE parents DISABLE TRIGGER ALL; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_truncate", triggers.Disabled, "the trigger is disabled",
+		},
+		"replica only": {"ALTER TABLE parents ENABLE REPLICA TRIGGER sexton_track", triggers.Disabled, "the trigger fires only under session_replication_role = replica"},
+		"plain":        {"ALTER TABLE parents ENABLE TRIGGER sexton_track", triggers.Plain, "the trigger does not fire under session_replication_role = replica"},
+		"other arguments": {
+			`DO $$ BEGIN EXECUTE format('CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON parents REFERENCING OLD TABLE AS sexton_deleted ` +
+				`FOR EACH STATEMENT EXECUTE FUNCTION sexton.%I(''x'')', (SELECT proname FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}$')); END $$; ` +
+				`ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track`,
+			triggers.Altered, "the trigger has other arguments",
+		},
+		"another function": {
+			`CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON parents REFERENCING OLD TABLE AS sexton_deleted
+				FOR EACH STATEMENT EXECUTE FUNCTION sexton.track_truncate('public.parents')`,
+			triggers.Altered, "the trigger has another function",
+		},
+		"another event": {
+			`DO $$ BEGIN EXECUTE format('CREATE OR REPLACE TRIGGER sexton_track AFTER UPDATE ON parents REFERENCING OLD TABLE AS sexton_deleted ` +
+				`FOR EACH STATEMENT EXECUTE FUNCTION sexton.%I(''public.parents'')', (SELECT proname FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}$')); END $$`,
+			triggers.Altered, "the trigger has another event",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parents)
+			b.install(id("parents"))
+			b.Exec(test.damage)
+			before := b.catalogue()
+			findings := b.status(id("parents"))
+			require.Equal(t, []triggers.Finding{{
+				Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail, Fix: "run `sexton triggers install`",
+			}}, findings)
+			require.Equal(t, test.want != triggers.Plain, findings[0].Drift())
+			require.Equal(t, before, b.catalogue(), "status changes nothing")
+
+			require.Len(t, b.install(id("parents")).Triggers, 1)
+			require.Empty(t, b.status(id("parents")))
+		})
+	}
+}
+
+func TestStatusFindsAlteredFunctions(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		damage string
+		detail string
+	}{
+		"body": {
+			"CREATE OR REPLACE FUNCTION sexton.track_truncate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN RETURN NULL; END'",
+			"the function is not as installed: its body differs",
+		},
+		"settings":         {"ALTER FUNCTION sexton.track_truncate() RESET search_path", `the function is not as installed: its settings are`},
+		"security invoker": {"ALTER FUNCTION sexton.track_truncate() SECURITY INVOKER", "the function is not as installed: it is not a SECURITY DEFINER trigger function in plpgsql"},
+		"public":           {"GRANT EXECUTE ON FUNCTION sexton.track_truncate() TO PUBLIC", "the function is not as installed: PUBLIC may execute it"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parents)
+			b.install(id("parents"))
+			b.Exec(test.damage)
+			findings := b.status(id("parents"))
+			require.Len(t, findings, 1)
+			require.Equal(t, "track_truncate", findings[0].Trigger)
+			require.Equal(t, triggers.Altered, findings[0].Kind)
+			require.Contains(t, findings[0].Detail, test.detail)
+
+			report := b.install(id("parents"))
+			require.Equal(t, []string{"track_truncate"}, report.Functions)
+			require.Empty(t, report.Triggers, "the triggers need no lock for that")
+			require.Empty(t, b.status(id("parents")))
+		})
+	}
+}
+
+func TestSurplusIsReportedAndLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, partitioned)
+	b.install(id("parents"), id("events"))
+	b.Exec("ALTER TABLE events DETACH PARTITION events_low")
+
+	surplus := b.install(id("events")).Surplus
+	require.Equal(t, surplus, b.status(id("events")))
+	places := [][2]string{}
+	for _, finding := range surplus {
+		require.Equal(t, triggers.Surplus, finding.Kind)
+		places = append(places, [2]string{finding.Table, finding.Trigger})
+	}
+	require.Equal(t, [][2]string{
+		{"public.events_low", "sexton_track"}, {"public.events_low", "sexton_truncate"},
+		{"public.parents", "sexton_track"}, {"public.parents", "sexton_truncate"},
+	}, places)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "it goes on recording")
+
+	b.Exec("DROP TRIGGER sexton_track ON events_low") // As the finding's fix says.
+	require.Len(t, b.status(id("events")), 3)
+}
+
+func TestFindingsHaveStableNamesInJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(triggers.Finding{Table: "t", Trigger: "x", Kind: triggers.Missing, Detail: "d", Fix: "f"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"table": "t", "trigger": "x", "kind": "missing", "detail": "d", "fix": "f"}`, string(text))
+}
+
+func TestUninstallLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, partitioned, "CREATE TABLE tags (id uuid)", "CREATE SCHEMA far", "CREATE TABLE far.away (id int)")
+	names := func() [][]string {
+		return b.Rows(`
+			SELECT 'trigger', tgrelid::regclass || '.' || tgname FROM pg_trigger
+			UNION ALL SELECT 'function', oid::regprocedure::text FROM pg_proc WHERE pronamespace <> 'pg_catalog'::regnamespace
+			UNION ALL SELECT 'relation', oid::regclass::text FROM pg_class
+			UNION ALL SELECT 'object', kind || ' ' || identity FROM sexton.objects
+			ORDER BY 1, 2`)
+	}
+	before := names()
+	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{Schema: "far", Table: "away", KeyColumn: "id"})
+	b.Exec("ALTER TABLE events DETACH PARTITION events_high; DELETE FROM parents WHERE id = 1")
+	report, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
+	require.NoError(t, err)
+	require.Len(t, report.Triggers, 16, "wherever they went")
+	require.Len(t, report.Functions, 3)
+	require.Equal(t, before, names())
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "work already recorded stays")
+
+	report, err = triggers.Uninstall(t.Context(), b.conn, b.cfg)
+	require.NoError(t, err)
+	require.Empty(t, report.Triggers)
+	require.Empty(t, report.Functions)
+}
+
+func TestUninstallKeepsTheFunctionsOfALockedTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents, "CREATE TABLE others (id int)")
+	b.install(id("parents"), id("others"))
+	reader := b.connect(b.URL)
+	_, err := reader.Exec(t.Context(), "BEGIN; SELECT FROM parents")
+	require.NoError(t, err)
+
+	report, err := triggers.Uninstall(t.Context(), b.conn, short(b.cfg))
+	var locked *triggers.LockError
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, []int32{int32(reader.PgConn().PID())}, locked.PIDs, "readers are in the way of DROP TRIGGER")
+	require.Len(t, report.Triggers, 2)
+	_, err = reader.Exec(t.Context(), "COMMIT; DELETE FROM parents WHERE id = 1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a table either records or is free")
+	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
+}

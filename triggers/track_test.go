@@ -1,0 +1,146 @@
+package triggers_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+const parents = "CREATE TABLE parents (id bigint PRIMARY KEY, name text); INSERT INTO parents SELECT generate_series(1, 5)"
+
+func TestDeletesAreRecorded(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		when string
+		want []string
+	}{
+		"delete":                  {"DELETE FROM parents WHERE id < 3", []string{"public.parents 1", "public.parents 2"}},
+		"delete of nothing":       {"DELETE FROM parents WHERE id < 0", []string{}},
+		"delete in a CTE":         {"WITH gone AS (DELETE FROM parents WHERE id = 4 RETURNING id) SELECT count(*) FROM gone", []string{"public.parents 4"}},
+		"delete rolled back":      {"BEGIN; DELETE FROM parents; ROLLBACK", []string{}},
+		"delete to a savepoint":   {"BEGIN; SAVEPOINT s; DELETE FROM parents; ROLLBACK TO s; DELETE FROM parents WHERE id = 1; COMMIT", []string{"public.parents 1"}},
+		"update of another value": {"UPDATE parents SET name = 'x'", []string{}},
+		"cascade of a real foreign key": {
+			"CREATE TABLE owners (id int PRIMARY KEY); INSERT INTO owners VALUES (1), (3); " +
+				"ALTER TABLE parents ADD owner int REFERENCES owners ON DELETE CASCADE; " +
+				"UPDATE parents SET owner = id WHERE id IN (1, 3); DELETE FROM owners",
+			[]string{"public.parents 1", "public.parents 3"},
+		},
+		"replica role": {
+			"SET session_replication_role = replica; DELETE FROM parents WHERE id = 5; RESET session_replication_role",
+			[]string{"public.parents 5"},
+		},
+		"empty search path": {"SET search_path = ''; DELETE FROM public.parents WHERE id = 1; RESET search_path", []string{"public.parents 1"}},
+		"function with the rights of its owner": {
+			"CREATE FUNCTION wipe() RETURNS void LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM parents WHERE id = 2'; SELECT wipe()",
+			[]string{"public.parents 2"},
+		},
+		"column added later": {"ALTER TABLE parents ADD extra int; DELETE FROM parents WHERE id = 1", []string{"public.parents 1"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parents)
+			b.install(id("parents"))
+			b.Exec(test.when)
+			require.Equal(t, test.want, b.tombstones())
+		})
+	}
+}
+
+func TestMergeIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.install(id("parents"))
+	want := []string{"public.parents 1"}
+	if pgtest.Scalar[int](t, b.Database, "SELECT current_setting('server_version_num')::int") < 150000 {
+		b.Exec("DELETE FROM parents WHERE id = 1") // MERGE came with 15.
+	} else {
+		b.Exec("MERGE INTO parents AS p USING (VALUES (1)) AS gone (id) ON p.id = gone.id WHEN MATCHED THEN DELETE")
+	}
+	require.Equal(t, want, b.tombstones())
+}
+
+func TestTombstonesAreComplete(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.install(id("parents"))
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.Equal(t, [][]string{{"1", "1", "0", "t", "NULL", "NULL"}}, b.Rows(`
+		SELECT partition, status, cleanup_attempts, consume_after <= now(), primary_key_text, last_error
+		FROM loose_foreign_keys_deleted_records`))
+}
+
+func TestKeysOfEveryType(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		given string
+		key   string
+		want  []string
+		text  bool
+	}{
+		"smallint":           {"CREATE TABLE p (id smallint); INSERT INTO p VALUES (-1)", "id", []string{"public.p -1"}, false},
+		"integer":            {"CREATE TABLE p (id int); INSERT INTO p VALUES (2)", "id", []string{"public.p 2"}, false},
+		"bigint":             {"CREATE TABLE p (id bigint); INSERT INTO p VALUES (9223372036854775807)", "id", []string{"public.p 9223372036854775807"}, false},
+		"domain over bigint": {"CREATE DOMAIN key1 AS bigint; CREATE DOMAIN key2 AS key1; CREATE TABLE p (id key2); INSERT INTO p VALUES (3)", "id", []string{"public.p 3"}, false},
+		"null":               {"CREATE TABLE p (id int, k int); INSERT INTO p VALUES (1, NULL), (2, 7)", "k", []string{"public.p 7"}, false},
+		"other column":       {"CREATE TABLE p (id int, project_id int); INSERT INTO p VALUES (1, 70)", "project_id", []string{"public.p 70"}, false},
+		"uuid": {
+			"CREATE TABLE p (id uuid); INSERT INTO p VALUES ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11')", "id",
+			[]string{"public.p a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}, true,
+		},
+		"text": {"CREATE TABLE p (id text); INSERT INTO p VALUES ('1'), (''), (' x')", "id", []string{"public.p ", "public.p  x", "public.p 1"}, true},
+		"enum": {"CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE p (id mood); INSERT INTO p VALUES ('sad')", "id", []string{"public.p sad"}, true},
+		"date, deleted under another style": {
+			"CREATE TABLE p (id date); INSERT INTO p VALUES ('2026-02-01'); SET DateStyle = 'German'", "id", []string{"public.p 2026-02-01"}, true,
+		},
+		"timestamptz, deleted under another zone": {
+			"CREATE TABLE p (id timestamptz); INSERT INTO p VALUES ('2026-02-01 00:00+00'); SET TimeZone = 'Asia/Tokyo'", "id",
+			[]string{"public.p 2026-02-01 00:00:00+00"}, true,
+		},
+		"bytea, deleted under another output": {
+			`CREATE TABLE p (id bytea); INSERT INTO p VALUES ('\x5c00'); SET bytea_output = 'escape'`, "id", []string{`public.p \x5c00`}, true,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			conn := b.connect(b.URL)
+			_, err := conn.Exec(t.Context(), test.given)
+			require.NoError(t, err)
+			b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumn: test.key})
+			_, err = conn.Exec(t.Context(), "DELETE FROM p")
+			require.NoError(t, err)
+			require.Equal(t, test.want, b.tombstones())
+			require.Equal(t, test.text, pgtest.Scalar[bool](t, b.Database,
+				"SELECT bool_and(primary_key_text IS NOT NULL) FROM loose_foreign_keys_deleted_records"))
+		})
+	}
+}
+
+// Two parents share a function where key column and key class are the same, and only there.
+func TestOneFunctionPerKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE a (id int); CREATE TABLE b (id bigint); CREATE TABLE c (id uuid); CREATE TABLE d (other int)")
+	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{Schema: "public", Table: "d", KeyColumn: "other"})
+	require.Len(t, report.Functions, 4, "three for keys, one for TRUNCATE: %v", report.Functions)
+	require.Equal(t, []string{
+		`Sexton: decides about TRUNCATE of tracked tables`,
+		`Sexton: records deletions by key column "id" (bigint)`,
+		`Sexton: records deletions by key column "id" (text)`,
+		`Sexton: records deletions by key column "other" (bigint)`,
+	}, column(b.Rows(`SELECT obj_description(oid, 'pg_proc') FROM pg_proc
+		WHERE pronamespace = 'sexton'::regnamespace AND proname ~ '^track_' ORDER BY 1`)))
+}
+
+func column(rows [][]string) []string {
+	values := make([]string, len(rows))
+	for i, row := range rows {
+		values[i] = row[0]
+	}
+	return values
+}
