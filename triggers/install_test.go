@@ -156,9 +156,13 @@ func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
 		CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE remote (id int) SERVER s;
 		CREATE TABLE mixed (id int) PARTITION BY LIST (id); CREATE FOREIGN TABLE mixed_remote PARTITION OF mixed DEFAULT SERVER s`)
 	all := []triggers.Parent{
-		id("missing"), {Schema: "nowhere", Table: "parents", KeyColumn: "id"}, {Schema: "public", Table: "parents", KeyColumn: "nothing"},
+		id("missing"),
+		{Schema: "nowhere", Table: "parents", KeyColumn: "id"},
+		{Schema: "public", Table: "parents", KeyColumn: "nothing"},
 		id("a_view"), id("a_matview"), id("remote"), id("events_low"), id("events_high_11"),
-		id("parents"), {Schema: "public", Table: "parents", KeyColumn: "iid"}, id("mixed"),
+		id("parents"),
+		{Schema: "public", Table: "parents", KeyColumn: "iid"},
+		id("mixed"),
 	}
 	messages := []string{
 		`track table "public"."missing": it does not exist`,

@@ -48,7 +48,7 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 		require.Equal(t, want, got[0][0], "%+v", parent)
 		require.Equal(t, want, got[1][0], "%+v", parent)
 	}
-	require.Equal(t, len(all)*2, len(b.tombstones()))
+	require.Len(t, b.tombstones(), len(all)*2)
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM x"), "table x is still there")
 
 	_, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)

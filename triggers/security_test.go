@@ -50,15 +50,18 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 	b.cfg.Truncate = triggers.Capture
 	b.install(id("parents"), id("tags"))
 	app := b.application("parents, tags")
+	b.Exec(`CREATE SCHEMA evil; GRANT ALL ON SCHEMA evil TO PUBLIC`)
 	_, err := app.Exec(t.Context(), `
+		CREATE FUNCTION evil.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'ignore' $$;
+		CREATE FUNCTION evil.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'hijacked' $$;
+		CREATE FUNCTION evil.never(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
+		CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.never);
 		CREATE TEMP TABLE loose_foreign_keys_deleted_records (fully_qualified_table_name text, primary_key_value bigint, primary_key_text text);
 		CREATE TEMP TABLE sexton_deleted (id bigint);
 		INSERT INTO sexton_deleted VALUES (666);
 		CREATE TEMP TABLE pg_class (oid oid, relkind "char");
-		CREATE FUNCTION pg_temp.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'hijacked' $$;
-		CREATE FUNCTION pg_temp.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'ignore' $$;
 		CREATE DOMAIN pg_temp.text AS varchar CHECK (value <> 'a');
-		SET search_path = pg_temp, public;
+		SET search_path = evil, pg_temp, pg_catalog, public;
 		DELETE FROM public.parents WHERE id = 1;
 		TRUNCATE public.tags`)
 	require.NoError(t, err)

@@ -109,8 +109,10 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 		places = append(places, [2]string{finding.Table, finding.Trigger})
 	}
 	require.Equal(t, [][2]string{
-		{"public.events_low", "sexton_track"}, {"public.events_low", "sexton_truncate"},
-		{"public.parents", "sexton_track"}, {"public.parents", "sexton_truncate"},
+		{"public.events_low", "sexton_track"},
+		{"public.events_low", "sexton_truncate"},
+		{"public.parents", "sexton_track"},
+		{"public.parents", "sexton_truncate"},
 	}, places)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "it goes on recording")

@@ -90,7 +90,8 @@ func TestKeysOfEveryType(t *testing.T) {
 		"other column":       {"CREATE TABLE p (id int, project_id int); INSERT INTO p VALUES (1, 70)", "project_id", []string{"public.p 70"}, false},
 		"uuid": {
 			"CREATE TABLE p (id uuid); INSERT INTO p VALUES ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11')", "id",
-			[]string{"public.p a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}, true,
+			[]string{"public.p a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"},
+			true,
 		},
 		"text": {"CREATE TABLE p (id text); INSERT INTO p VALUES ('1'), (''), (' x')", "id", []string{"public.p ", "public.p  x", "public.p 1"}, true},
 		"enum": {"CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE p (id mood); INSERT INTO p VALUES ('sad')", "id", []string{"public.p sad"}, true},
@@ -99,7 +100,8 @@ func TestKeysOfEveryType(t *testing.T) {
 		},
 		"timestamptz, deleted under another zone": {
 			"CREATE TABLE p (id timestamptz); INSERT INTO p VALUES ('2026-02-01 00:00+00'); SET TimeZone = 'Asia/Tokyo'", "id",
-			[]string{"public.p 2026-02-01 00:00:00+00"}, true,
+			[]string{"public.p 2026-02-01 00:00:00+00"},
+			true,
 		},
 		"bytea, deleted under another output": {
 			`CREATE TABLE p (id bytea); INSERT INTO p VALUES ('\x5c00'); SET bytea_output = 'escape'`, "id", []string{`public.p \x5c00`}, true,

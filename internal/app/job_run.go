@@ -180,7 +180,7 @@ func databaseInArgs(raw string) (string, error) {
 	const form = `{"database": "NAME"}`
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(raw), &fields); err != nil || fields == nil {
-		return "", fmt.Errorf("is no JSON object of the form %s", form)
+		return "", fmt.Errorf("must be a JSON object of the form %s", form)
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if field != "database" {

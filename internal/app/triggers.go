@@ -46,7 +46,7 @@ whose triggers are as they should be is not locked. It may be run again at any t
 			if err != nil {
 				return err
 			}
-			return a.printTriggerReports(reports)
+			return a.printInstalled(reports)
 		}),
 	})
 }
@@ -76,7 +76,13 @@ func (a *app) triggersUninstallCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.printTriggerReports(reports)
+			if a.json {
+				return a.printJSON(reports)
+			}
+			for _, report := range reports {
+				a.printf("%s: %s removed\n", report.Database, counted(len(report.Triggers), "trigger"))
+			}
+			return nil
 		}),
 	})
 }
@@ -166,7 +172,7 @@ func onConnection(cmd *cobra.Command, db database.Database, do func(*pgx.Conn) e
 	return do(conn.Conn())
 }
 
-func (a *app) printTriggerReports(reports []triggerReport) error {
+func (a *app) printInstalled(reports []triggerReport) error {
 	if a.json {
 		return a.printJSON(reports)
 	}

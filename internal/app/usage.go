@@ -115,9 +115,9 @@ func completionCommand() *cobra.Command {
 // listed joins names for a sentence.
 func listed(names []string) string { return strings.Join(names, ", ") }
 
-// meant asks for the name that word was probably meant to be.
+// meant asks for the one of several names that word was probably meant to be.
 func meant(word string, names []string) string {
-	if near := problem.Nearest(word, names); near != "" {
+	if near := problem.Nearest(word, names); near != "" && len(names) > 1 {
 		return "; did you mean " + near + "?"
 	}
 	return ""

@@ -119,8 +119,7 @@ func (l *loader) readFile() (string, *yamlfile.Node) {
 	case !explicit && errors.Is(err, fs.ErrNotExist):
 		return "", &yamlfile.Node{Kind: yamlfile.Mapping}
 	default:
-		var pathErr *fs.PathError
-		if errors.As(err, &pathErr) {
+		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathErr.Err
 		}
 		named := ""

@@ -33,7 +33,8 @@ func load(t *testing.T, text string, environ ...string) (*config.Config, error) 
 }
 
 func withoutFolder(dir string, err error) error {
-	list, ok := err.(problem.List)
+	var list problem.List
+	ok := errors.As(err, &list)
 	if !ok {
 		return err
 	}

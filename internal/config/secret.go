@@ -142,8 +142,7 @@ func checkURL(u URL) (message, fix string) {
 	if err == nil {
 		return "", ""
 	}
-	var file *fs.PathError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		return "names a file that cannot be read: " + file.Err.Error(), ""
 	}
 	return "is not a Postgres connection string",

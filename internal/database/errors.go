@@ -51,8 +51,7 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 func unreachable(name, key string, settings pgconn.Config, err error) error {
 	e := &UnreachableError{Database: name, Key: key, Err: err}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		e.Reason, e.Fix = refused(settings, pgErr)
 	} else {
 		e.Reason, e.Fix = silent(settings, err)

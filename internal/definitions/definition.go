@@ -17,8 +17,8 @@ const (
 	UpdateColumn Action = "update_column_to"
 )
 
-// The cleaner class that is built in: the generic delete plus one event with the keys of the rows whose
-// files somebody else has to remove.
+// ArtifactsCleaner is the cleaner class that is built in: the generic delete plus one event with the keys of
+// the rows whose files somebody else has to remove.
 const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
 
 // Name is a table name as the file has it. An empty Schema means the schema configured for the database.

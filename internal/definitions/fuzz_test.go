@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 		_, err := definitions.Parse(definitions.File{Name: "f.yml", Data: data})
 		var problems problem.List
 		if err != nil {
-			require.True(t, errors.As(err, &problems))
+			require.ErrorAs(t, err, &problems)
 		}
 		for _, p := range problems {
 			require.Equal(t, "f.yml", p.Position.File, p)

@@ -50,8 +50,7 @@ func unreadable(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "the definitions file does not exist; a smallest one is\n\n" + Example
 	}
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathErr.Err
 	}
 	return fmt.Sprintf("the definitions file cannot be read: %v", err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -84,6 +85,8 @@ func download(ctx context.Context, work, unpacked, repository string) error {
 	go func() { done <- server.Start() }()
 	select {
 	case err = <-done:
+		// The library uses the default client, whose connections would linger for a minute and a half.
+		http.DefaultClient.CloseIdleConnections()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -36,11 +36,7 @@ func repository(t *testing.T, downloads *atomic.Int32) *httptest.Server {
 		downloads.Add(1)
 		_, _ = w.Write(jar.Bytes())
 	}))
-	t.Cleanup(func() {
-		server.Close()
-		// The library's requests go through the default client, which keeps idle connections.
-		http.DefaultClient.CloseIdleConnections()
-	})
+	t.Cleanup(server.Close)
 	return server
 }
 

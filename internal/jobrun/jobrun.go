@@ -49,6 +49,9 @@ type Result struct {
 	Failed    int64
 }
 
+// Work is one pass under its lease. What it returns beside an error still counts.
+type Work func(context.Context, *lease.Lease) (Result, error)
+
 // Report is the outcome of a pass, as printed by `sexton job run --json`.
 type Report struct {
 	Kind     string  `json:"kind"`
@@ -71,7 +74,7 @@ type Runner struct {
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
 // callers that need its type; a skipped pass has none. ctx ending asks work to stop soon; history and lease
 // are settled all the same.
-func (r *Runner) Do(ctx context.Context, spec Spec, work func(context.Context, *lease.Lease) (Result, error)) (Report, error) {
+func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
 	queries := r.Leases.Jobs.Queries()
@@ -105,10 +108,11 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work func(context.Context, *
 	return report, errors.Join(err, record(settle, queries, report, result.Changed), prune(settle, queries, spec))
 }
 
-func (r *Runner) underLease(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work func(context.Context, *lease.Lease) (Result, error)) (result Result, err error) {
+func (r *Runner) underLease(
+	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work Work,
+) (result Result, err error) {
 	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
-	var held *lease.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
 		log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
 		return Result{}, nil
@@ -158,8 +162,7 @@ func prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 
 func logFailure(ctx context.Context, log *slog.Logger, err error) {
 	attributes := []any{"error", err, "stack", string(debug.Stack())}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		attributes = append(attributes, "sqlstate", pgErr.Code)
 	}
 	log.ErrorContext(ctx, "run_failed", attributes...)

@@ -73,7 +73,7 @@ func TestIdlePassesShareARow(t *testing.T) {
 	}
 	// The minute may have turned in between; the passes are all there either way.
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT sum(folded) FROM sexton.runs"))
-	require.EqualValues(t,
+	require.Equal(t,
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 	_, err := b.runner.Do(t.Context(), b.spec, busy)

@@ -214,11 +214,7 @@ func (r *run) step(ctx context.Context, c *chunk, t task, last bool) (again bool
 
 // removal is the statement that removes the chunk's finished tombstones.
 func (r *run) removal(c *chunk, gone *[]int64) batch.Statement {
-	ids := make([]int64, len(c.tombstones))
-	for i, t := range c.tombstones {
-		ids[i] = t.id
-	}
-	sql, args := c.parent.removeStatement(r.engine.Session.Names, ids, c.verify)
+	sql, args := c.parent.removeStatement(r.engine.Session.Names, c.tombstones, c.verify)
 	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
@@ -252,7 +248,7 @@ func (r *run) finish(ctx context.Context, c *chunk) ([]*chunk, error) {
 	}
 	failed := c.tombstones
 	c.tombstones = nil
-	return nil, r.blame(ctx, failed, *c.failed)
+	return nil, r.blame(ctx, c.parent, failed, *c.failed)
 }
 
 // halves splits a chunk so that a culprit among its tombstones ends up alone.
@@ -281,14 +277,11 @@ func (r *run) wait(ctx context.Context, c *chunk) ([]*chunk, error) {
 }
 
 // blame counts an attempt for tombstones and records the reason.
-func (r *run) blame(ctx context.Context, tombstones []tombstone, f failure) error {
-	ids, reasons := make([]int64, len(tombstones)), make([]string, len(tombstones))
-	for i, t := range tombstones {
-		ids[i], reasons[i] = t.id, f.text()
-	}
+func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f failure) error {
+	ids, times := places(tombstones)
 	var putOff int64
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{ids, reasons},
+		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{parent.Recorded, ids, times, f.text()},
 		Scan: func(rows pgx.Rows) (err error) {
 			putOff, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 			return err

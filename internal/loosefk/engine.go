@@ -44,7 +44,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		breaker: newBreaker(),
 	}
 	for _, parent := range e.Parents {
-		r.lanes = append(r.lanes, &lane{parent: parent, after: start})
+		r.lanes = append(r.lanes, &lane{parent: parent, after: beginning()})
 	}
 	err := r.drain(hard)
 	if cause := context.Cause(hard); err != nil && cause != nil {
@@ -74,16 +74,22 @@ type lane struct {
 	carried []*chunk
 }
 
-// position is a place in the order in which tombstones are worked off.
+// position is a place in the order in which tombstones are worked off. The time may be infinite: that is how
+// an operator puts a tombstone first.
 type position struct {
 	consumeAfter pgtype.Timestamptz
 	id           int64
 }
 
-var start = position{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+// beginning is before the first tombstone.
+func beginning() position {
+	return position{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+}
 
+// tombstone is one deleted parent: its place in the queue and its key, in one of two forms.
 type tombstone struct {
-	id      int64
+	position
+
 	integer *int64
 	text    *string
 }
@@ -115,10 +121,10 @@ func (r *run) drain(ctx context.Context) error {
 			}
 		}
 	}
-	if r.stop.Err() != nil {
-		return nil
+	if r.budget.over() {
+		return r.overLimit(ctx)
 	}
-	return r.overLimit(ctx)
+	return nil // Asked to stop, which is nobody's fault.
 }
 
 // overLimit counts an attempt for what this run began and could not finish.
@@ -131,7 +137,7 @@ func (r *run) overLimit(ctx context.Context) error {
 	for _, l := range r.lanes {
 		for _, c := range l.carried {
 			r.stats.OverLimit = true
-			if err := r.blame(ctx, c.tombstones, failure{message: r.budget.reason()}); err != nil {
+			if err := r.blame(ctx, c.parent, c.tombstones, failure{message: r.budget.reason()}); err != nil {
 				return err
 			}
 		}
@@ -218,8 +224,8 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		Args: []any{l.parent.Recorded, l.after.consumeAfter, l.after.id, loadSize},
 		Scan: func(rows pgx.Rows) error {
 			var t tombstone
-			_, err := pgx.ForEachRow(rows, []any{&t.id, &l.after.consumeAfter, &t.integer, &t.text}, func() error {
-				l.after.id = t.id
+			_, err := pgx.ForEachRow(rows, []any{&t.id, &t.consumeAfter, &t.integer, &t.text}, func() error {
+				l.after = t.position
 				if (t.integer != nil) == l.parent.Integer {
 					fresh = append(fresh, t)
 				} else {
@@ -234,7 +240,7 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
 	if len(foreign) > 0 {
-		return fresh, r.blame(ctx, foreign, failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn})
+		return fresh, r.blame(ctx, l.parent, foreign, failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn})
 	}
 	return fresh, nil
 }
@@ -248,13 +254,10 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
 		return err
 	}})
-	if err != nil || len(live) != len(parent.References) {
-		live = make([]bool, len(parent.References))
-		for i := range live {
-			live[i] = true
-		}
+	if err == nil {
+		return live
 	}
-	return live
+	return slices.Repeat([]bool{true}, len(parent.References))
 }
 
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.

@@ -212,6 +212,16 @@ func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	require.EqualValues(t, 1, b.Pending(t))
 }
 
+func TestTombstonePutFirstByHand(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id IN (1, 2)")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = '-infinity' WHERE primary_key_value = 2")
+	require.EqualValues(t, 2, b.run(t).Processed)
+	require.Zero(t, b.Pending(t))
+}
+
 func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 	t.Parallel()
 

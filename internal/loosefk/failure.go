@@ -104,6 +104,7 @@ func (b *breaker) failed(t task, how pass, f failure, v verdict) bool {
 			b.broken[at] = f
 			return true
 		}
+	default:
 	}
 	return false
 }

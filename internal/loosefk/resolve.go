@@ -65,7 +65,8 @@ func (r *resolver) bind(d definitions.Definition) {
 	ok = r.bindValues(d, child, reference) && ok
 	ok = r.checkPrivileges(d, child) && ok
 	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
-		r.report(d, problem.Error, ".cleaner_class", fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
+		r.report(d, problem.Error, ".cleaner_class",
+			fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
 		ok = false
 	}
 	if !ok {
@@ -118,7 +119,9 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		return nil
 	}
 	if !table.identifies(keyColumn) {
-		r.report(d, problem.Error, ".parent_column", fmt.Sprintf("column %s of parent %s is not unique", keyColumn, d.Parent), "name a column with a unique index: a key that two rows share would lose the children of both")
+		r.report(d, problem.Error, ".parent_column",
+			fmt.Sprintf("column %s of parent %s is not unique", keyColumn, d.Parent),
+			"name a column with a unique index: a key that two rows share would lose the children of both")
 		return nil
 	}
 	parent, known := r.parents[table.recorded]
@@ -127,7 +130,9 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		r.parents[table.recorded] = parent
 	}
 	if parent.KeyColumn != keyColumn {
-		r.report(d, problem.Error, ".parent_column", fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.KeyColumn), "all definitions of one parent have to use one column, as a tombstone carries one key")
+		r.report(d, problem.Error, ".parent_column",
+			fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.KeyColumn),
+			"all definitions of one parent have to use one column, as a tombstone carries one key")
 		return nil
 	}
 	return parent
@@ -152,13 +157,15 @@ func (r *resolver) checkColumn(d definitions.Definition, parent *Parent, child *
 	case !found:
 		r.missingColumn(d, ".column", d.Child, child, d.Column)
 		return false
-	case !comparable(foreign.Type, parent.KeyType):
+	case !compatible(foreign.Type, parent.KeyType):
 		r.report(d, problem.Error, ".column",
-			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s", d.Child, d.Column, short(foreign.Type), d.Parent, parent.KeyColumn, short(parent.KeyType)),
+			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s",
+				d.Child, d.Column, short(foreign.Type), d.Parent, parent.KeyColumn, short(parent.KeyType)),
 			"the two columns need one type, or integers of any width")
 		return false
 	case d.OnDelete == definitions.Nullify && foreign.NotNull:
-		r.report(d, problem.Error, ".on_delete", fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, d.Column), "drop the constraint, or use async_delete")
+		r.report(d, problem.Error, ".on_delete",
+			fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, d.Column), "drop the constraint, or use async_delete")
 		return false
 	case d.OnDelete == definitions.Nullify && foreign.Generated:
 		r.report(d, problem.Error, ".column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.Column), "")
@@ -223,7 +230,8 @@ func (r *resolver) checkValues(ctx context.Context, db dbsqlc.DBTX) error {
 				var pgErr *pgconn.PgError
 				switch {
 				case errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "22"):
-					r.report(reference.Definition, problem.Error, "", fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type)), "")
+					r.report(reference.Definition, problem.Error, "",
+						fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type)), "")
 				case err != nil:
 					return fmt.Errorf("check value of column %s: %w", value.Column, err)
 				}
@@ -234,7 +242,8 @@ func (r *resolver) checkValues(ctx context.Context, db dbsqlc.DBTX) error {
 }
 
 func (r *resolver) missingTable(d definitions.Definition, key, role string, name definitions.Name) {
-	r.report(d, problem.Error, key, fmt.Sprintf("%s table %s does not exist", role, r.catalog.qualified(name)), "create it, correct the name, or remove the definition")
+	r.report(d, problem.Error, key,
+		fmt.Sprintf("%s table %s does not exist", role, r.catalog.qualified(name)), "create it, correct the name, or remove the definition")
 }
 
 func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *relation, column string) {
@@ -275,16 +284,17 @@ func (r *resolver) reportCycles() {
 	}
 }
 
-var (
-	integers = []string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}
-	texts    = []string{"pg_catalog.text", "pg_catalog.\"varchar\"", "pg_catalog.varchar"}
-)
+func integer(typeName string) bool {
+	return slices.Contains([]string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}, typeName)
+}
 
-func integer(typeName string) bool { return slices.Contains(integers, typeName) }
+func textual(typeName string) bool {
+	return slices.Contains([]string{"pg_catalog.text", `pg_catalog."varchar"`, "pg_catalog.varchar"}, typeName)
+}
 
-// comparable tells whether the two types compare by one operator family, so that an index serves.
-func comparable(a, b string) bool {
-	return a == b || integer(a) && integer(b) || slices.Contains(texts, a) && slices.Contains(texts, b)
+// compatible tells whether the two types compare by one operator family, so that an index serves.
+func compatible(a, b string) bool {
+	return a == b || integer(a) && integer(b) || textual(a) && textual(b)
 }
 
 // short is a type name for people.

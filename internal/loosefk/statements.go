@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/definitions"
 	"sexton/internal/pgschema"
@@ -144,17 +145,32 @@ func (p *Parent) probeStatement(keys any) (string, []any) {
 // removeStatement removes those of the tombstones that have no child left in the references marked in
 // verify, and returns their ids. It decides by rows that are not there and never by a count of rows that
 // were cleaned: locked rows are skipped, and rows that move during a statement are missed.
-func (p *Parent) removeStatement(names pgschema.Names, ids []int64, verify []bool) (string, []any) {
+func (p *Parent) removeStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
 	args := &arguments{}
-	idsAt, verifyAt := args.add(ids), args.add(verify)
+	nameAt := args.add(p.Recorded)
+	ids, times := places(tombstones)
+	idsAt, timesAt, verifyAt := args.add(ids), args.add(times), args.add(verify)
 	var sql strings.Builder
-	fmt.Fprintf(&sql, `DELETE FROM %s AS tombstone WHERE tombstone.id = ANY ($%d::bigint[]) AND tombstone.status = 1`,
-		names.Render(`"public".loose_foreign_keys_deleted_records`), idsAt)
+	fmt.Fprintf(&sql, `DELETE FROM %s AS tombstone
+USING unnest($%d::bigint[], $%d::timestamptz[]) AS finished (id, consume_after)
+WHERE tombstone.fully_qualified_table_name = $%d
+AND tombstone.consume_after = finished.consume_after
+AND tombstone.id = finished.id
+AND tombstone.status = 1`, names.Render(`"public".loose_foreign_keys_deleted_records`), idsAt, timesAt, nameAt)
 	for i, reference := range p.References {
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
 	}
 	sql.WriteString("\nRETURNING tombstone.id")
 	return sql.String(), args.values
+}
+
+// places are the tombstones' places in the index, as parallel arrays.
+func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
+	ids, times = make([]int64, len(tombstones)), make([]pgtype.Timestamptz, len(tombstones))
+	for i, t := range tombstones {
+		ids[i], times[i] = t.id, t.consumeAfter
+	}
+	return ids, times
 }
 
 // loadSQL loads due tombstones of one parent behind a keyset position, oldest first.
@@ -187,14 +203,17 @@ const blameSQL = `
 WITH blamed AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET cleanup_attempts = least(tombstone.cleanup_attempts + 1, 32767)::smallint,
-        last_error = reason.text,
+        last_error = $4,
         consume_after = CASE
             WHEN tombstone.cleanup_attempts + 1 >= 3 THEN
                 clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
             ELSE tombstone.consume_after
         END
-    FROM unnest($1::bigint[], $2::text[]) AS reason (id, text)
-    WHERE tombstone.id = reason.id AND tombstone.status = 1
+    FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
+    WHERE tombstone.fully_qualified_table_name = $1
+      AND tombstone.consume_after = unfinished.consume_after
+      AND tombstone.id = unfinished.id
+      AND tombstone.status = 1
     RETURNING tombstone.cleanup_attempts
 )
 SELECT count(*) FILTER (WHERE blamed.cleanup_attempts >= 3) FROM blamed`

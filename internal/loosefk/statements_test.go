@@ -3,7 +3,9 @@ package loosefk
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
@@ -39,32 +41,37 @@ func TestCleanStatement(t *testing.T) {
 		args       []any
 	}{
 		"delete, skipping": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete}, skipping,
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete},
+			skipping,
 			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"delete, waiting": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete}, waiting,
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete},
+			waiting,
 			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"nullify": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Nullify}, skipping,
+			definitions.Definition{Column: "p id", OnDelete: definitions.Nullify},
+			skipping,
 			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"update": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.UpdateColumn}, skipping,
+			definitions.Definition{Column: "p id", OnDelete: definitions.UpdateColumn},
+			skipping,
 			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
 			 AND picked."state" IS DISTINCT FROM $4::text::pg_catalog.int2 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $5::text::pg_catalog.text AND child."state" IS DISTINCT FROM $6::text::pg_catalog.int2) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "3", "A", "3", "3"},
 		},
 		"files": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner}, skipping,
+			definitions.Definition{Column: "p id", OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
+			skipping,
 			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE
 			 RETURNING jsonb_build_object($5::text, child."id", $6::text, child."part") AS key),
@@ -92,17 +99,22 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	require.Equal(t, []any{[]int64{1}, "A"}, args)
 
 	// The child's own schema is called public here and must not be taken for the placeholder.
-	sql, args = parent.removeStatement(schemas, []int64{7}, []bool{true})
-	require.Equal(t, squeeze(`DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS tombstone WHERE tombstone.id = ANY ($1::bigint[]) AND tombstone.status = 1
-		AND (NOT ($2::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $3::text::pg_catalog.text OFFSET 0))
+	at := pgtype.Timestamptz{Time: time.Unix(1, 0), Valid: true}
+	tombstones := []tombstone{{position: position{id: 7, consumeAfter: at}}}
+	sql, args = parent.removeStatement(schemas, tombstones, []bool{true})
+	require.Equal(t, squeeze(`DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS tombstone
+		USING unnest($2::bigint[], $3::timestamptz[]) AS finished (id, consume_after)
+		WHERE tombstone.fully_qualified_table_name = $1 AND tombstone.consume_after = finished.consume_after AND tombstone.id = finished.id AND tombstone.status = 1
+		AND (NOT ($4::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
+		WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $5::text::pg_catalog.text OFFSET 0))
 		RETURNING tombstone.id`), squeeze(sql))
-	require.Equal(t, []any{[]int64{7}, []bool{true}, "A"}, args)
+	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, "A"}, args)
 
 	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})
 	sql, _ = parent.probeStatement([]string{"x"})
 	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")
-	sql, _ = parent.removeStatement(schemas, []int64{7}, []bool{true})
+	sql, _ = parent.removeStatement(schemas, tombstones, []bool{true})
 	require.Contains(t, sql, `= tombstone.primary_key_text::pg_catalog.uuid`)
 }
 

@@ -64,7 +64,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		if err != nil {
 			return s.db.explainOwner(look, fmt.Errorf("remove %s: %w", c.name(), err))
 		}
-		s.logApplied(ctx, "migration_reverted", c, applied)
+		s.logApplied(ctx, c, "down", applied)
 	}
 	if err := s.refuseLeftovers(ctx, look); err != nil {
 		return err

@@ -1,8 +1,6 @@
 package migrate
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // SchemaError says that a component's version in the database is not the one that this program works
 // with.
@@ -18,19 +16,21 @@ type SchemaError struct {
 
 // Error says what differs and what to run.
 func (e *SchemaError) Error() string {
+	var what string
 	switch {
 	case e.Object != "":
-		return fmt.Sprintf("schema of database %s: table %s of component %s has been removed; restore it, or run `sexton migrate down --force` and `sexton migrate up`",
-			e.Database, e.Object, e.Component)
+		what = fmt.Sprintf("table %s of component %s has been removed; "+
+			"restore it, or run `sexton migrate down --force` and `sexton migrate up`", e.Object, e.Component)
 	case e.Current > e.Want:
-		return fmt.Sprintf("schema of database %s: component %s is at version %d, this binary knows version %d; this binary is older than the schema, use a newer one",
-			e.Database, e.Component, e.Current, e.Want)
+		what = fmt.Sprintf("component %s is at version %d, this binary knows version %d; "+
+			"this binary is older than the schema, use a newer one", e.Component, e.Current, e.Want)
 	case e.Current == 0:
-		return fmt.Sprintf("schema of database %s: component %s is not installed; run `sexton migrate up`", e.Database, e.Component)
+		what = fmt.Sprintf("component %s is not installed; run `sexton migrate up`", e.Component)
 	default:
-		return fmt.Sprintf("schema of database %s: component %s is at version %d, this binary needs version %d; run `sexton migrate up`",
-			e.Database, e.Component, e.Current, e.Want)
+		what = fmt.Sprintf("component %s is at version %d, this binary needs version %d; run `sexton migrate up`",
+			e.Component, e.Current, e.Want)
 	}
+	return fmt.Sprintf("schema of database %s: %s", e.Database, what)
 }
 
 // ConflictError says that names which Sexton needs are taken by objects that it did not create.
@@ -55,7 +55,8 @@ type PlacementError struct {
 
 // Error names both places and the two ways out.
 func (e *PlacementError) Error() string {
-	return fmt.Sprintf("database %s has its tombstones in %s, but the configuration puts them into %s; set the schema back, or run `sexton migrate down` with the old configuration first",
+	return fmt.Sprintf("database %s has its tombstones in %s, but the configuration puts them into %s; "+
+		"set the schema back, or run `sexton migrate down` with the old configuration first",
 		e.Database, e.Installed, e.Configured)
 }
 
@@ -84,8 +85,8 @@ type PendingError struct {
 
 // Error tells how much is pending and what to do.
 func (e *PendingError) Error() string {
-	text := fmt.Sprintf("database %s has %d deleted parents whose children are not cleaned up yet; let `sexton run` finish, or pass --force to leave those children as orphans",
-		e.Database, e.Count)
+	text := fmt.Sprintf("database %s has %d deleted parents whose children are not cleaned up yet; "+
+		"let `sexton run` finish, or pass --force to leave those children as orphans", e.Database, e.Count)
 	if e.TriggersRemoved {
 		text += "; the triggers are already removed, so deletions are no longer recorded"
 	}

@@ -86,7 +86,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			if err != nil {
 				return db.explainOwner(look, fmt.Errorf("migrate %s: %w", c.name(), err))
 			}
-			s.logApplied(ctx, "migration_applied", c, applied)
+			s.logApplied(ctx, c, "up", applied)
 		}
 		return nil
 	})
@@ -103,10 +103,10 @@ func last(applied []Migration, otherwise int64) int64 {
 	return applied[len(applied)-1].Version
 }
 
-func (s *session) logApplied(ctx context.Context, message string, c component, applied []Migration) {
+func (s *session) logApplied(ctx context.Context, c component, direction string, applied []Migration) {
 	for _, m := range applied {
-		s.log.InfoContext(ctx, message,
-			slog.String("database", s.db.Name), slog.String("component", c.name()),
+		s.log.InfoContext(ctx, "migration_applied",
+			slog.String("database", s.db.Name), slog.String("component", c.name()), slog.String("direction", direction),
 			slog.Int64("version", m.Version), slog.String("name", m.Name))
 	}
 }

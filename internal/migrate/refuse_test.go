@@ -198,8 +198,12 @@ func TestCheckFindsOldAndRemoved(t *testing.T) {
 	require.ErrorContains(t, migrate.Check(t.Context(), db), `table "public".loose_foreign_keys_deleted_records of component loose_foreign_keys has been removed`)
 	d.Exec("DELETE FROM sexton.river_migration WHERE version > 5")
 	require.ErrorContains(t, migrate.Check(t.Context(), db), "component river is at version 5, this binary needs version")
+}
 
-	// Removed by hand or not, down clears up.
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), everything(t, pgtest.New(t)), false)
-	require.NoError(t, err, "where nothing is installed, nothing happens")
+func TestDownOfNothing(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	before := catalogue(d)
+	require.Empty(t, down(t, everything(t, d)).Components)
+	require.Equal(t, before, catalogue(d))
 }

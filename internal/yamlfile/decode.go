@@ -177,7 +177,7 @@ func splitList(n *Node) *Node {
 }
 
 func setDefaults(v reflect.Value) {
-	if d, ok := v.Addr().Interface().(Defaulter); ok {
+	if d, ok := reflect.TypeAssert[Defaulter](v.Addr()); ok {
 		d.SetDefaults()
 	}
 }

@@ -27,7 +27,7 @@ func encode(v reflect.Value) *Node {
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		return &Node{Kind: Text, Text: formatDuration(time.Duration(v.Int()))}
 	}
-	if literal, ok := v.Interface().(Literal); ok {
+	if literal, ok := reflect.TypeAssert[Literal](v); ok {
 		return &Node{Kind: Text, Text: literal.Text}
 	}
 	switch v.Kind() {
@@ -53,7 +53,7 @@ func encode(v reflect.Value) *Node {
 	case reflect.Int:
 		return &Node{Kind: Int, Text: strconv.FormatInt(v.Int(), 10)}
 	default:
-		if hider, ok := v.Interface().(Hider); ok {
+		if hider, ok := reflect.TypeAssert[Hider](v); ok {
 			return &Node{Kind: Text, Text: hider.Hidden()}
 		}
 		return &Node{Kind: Text, Text: v.String()}

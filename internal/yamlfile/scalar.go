@@ -93,7 +93,7 @@ func (d *decoder) str(n *Node, path string, v reflect.Value) {
 	if !d.text(n, path, "a text") {
 		return
 	}
-	chooser, limited := v.Interface().(Chooser)
+	chooser, limited := reflect.TypeAssert[Chooser](v)
 	switch {
 	case strings.Contains(n.Text, "\x00"):
 		d.fail(n, path, "contains a NUL character", "")

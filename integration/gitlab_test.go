@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgtest"
+)
+
+// inventorySQL lists everything in a database that somebody has created.
+const inventorySQL = `
+WITH named AS (
+    SELECT oid, nspname FROM pg_namespace WHERE nspname NOT IN ('pg_catalog', 'information_schema') AND nspname NOT LIKE 'pg\_t%'
+)
+SELECT 'schema', nspname FROM named
+UNION ALL SELECT 'relation', nspname || '.' || relname FROM pg_class JOIN named ON named.oid = relnamespace
+UNION ALL SELECT 'function', nspname || '.' || proname FROM pg_proc JOIN named ON named.oid = pronamespace
+UNION ALL SELECT 'type', nspname || '.' || typname FROM pg_type JOIN named ON named.oid = typnamespace
+UNION ALL SELECT 'trigger', tgrelid::regclass || ' ' || tgname FROM pg_trigger
+ORDER BY 1, 2`
+
+// testGitLab runs the program on GitLab's own definitions, from migrate up to migrate down, with half of all
+// parents deleted in between, and compares every row with what an oracle makes of the definitions.
+func testGitLab(t *testing.T, p program) {
+	path, err := filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml")
+	require.NoError(t, err)
+	defs, err := definitions.Load([]string{path})
+	require.NoError(t, err)
+	require.Len(t, defs, 340)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"),
+		fmt.Appendf(nil, "databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys:\n  definitions: [%s]\n", strconv.Quote(path)), 0o600))
+
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // every run has the same rows
+	f := plant(defs, random)
+	require.Len(t, f.tables, 270)
+	db := pgtest.New(t)
+	f.create(t, db)
+	before := db.Rows(inventorySQL)
+
+	p.run(t, dir, db.URL, 0, "migrate", "up")
+	p.run(t, dir, db.URL, 0, "triggers", "install")
+	p.run(t, dir, db.URL, 0, "triggers", "status")
+
+	deleteParents(t, db, f.condemn(random))
+	direct, tombstones := f.dead(), f.tombstones()
+	require.Equal(t, tombstones, pgtest.Scalar[int64](t, db, backlogSQL), "tombstones of the deleted parents")
+	require.Equal(t, tombstones, pending(t, p, dir, db.URL))
+
+	f.settle()
+	total := drain(t, p, dir, db)
+	f.compare(t, db)
+	require.Equal(t, f.tombstones(), total.Processed, "tombstones processed, those of deleted children included")
+	require.Equal(t, minus(f.dead(), direct), total.DeleteCountByTable)
+	require.Equal(t, artifactKeys(f), db.Rows(`
+		SELECT (key.value->>'id')::bigint, key.value->>'partition_id'
+		FROM sexton.events CROSS JOIN jsonb_array_elements(payload->'keys') AS key
+		WHERE kind = 'files_orphaned' AND payload->>'table' = 'p_ci_job_artifacts' ORDER BY 1`), "artifacts whose files are orphaned")
+
+	again := p.pass(t, dir, db.URL)
+	require.Equal(t, "done", again.Outcome)
+	require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second run must change nothing")
+	f.compare(t, db)
+
+	require.Zero(t, pending(t, p, dir, db.URL))
+	p.run(t, dir, db.URL, 0, "triggers", "status")
+	p.run(t, dir, db.URL, 0, "migrate", "down")
+	require.Equal(t, before, db.Rows(inventorySQL), "what migrate down left or took")
+}
+
+// compare expects every row to be what the oracle says.
+func (f *forest) compare(t *testing.T, db *pgtest.Database) {
+	t.Helper()
+	expected, content := f.expected(), f.content(db)
+	for _, table := range f.tables {
+		require.Equal(t, expected[table.name], content[table.name], "rows of %s", table.name)
+	}
+}
+
+// drain runs passes until no tombstone is left, and adds up what they did.
+func drain(t *testing.T, p program, dir string, db *pgtest.Database) report {
+	t.Helper()
+	total := report{DeleteCountByTable: map[string]int64{}}
+	const most = 5
+	for range most {
+		one := p.pass(t, dir, db.URL)
+		total.Processed += one.Processed
+		for table, rows := range one.DeleteCountByTable {
+			total.DeleteCountByTable[table] += rows
+		}
+		if pgtest.Scalar[int64](t, db, backlogSQL) == 0 {
+			require.Equal(t, "done", one.Outcome)
+			return total
+		}
+		require.Equal(t, "over_limit", one.Outcome, "outcome of a run that leaves something")
+	}
+	require.Failf(t, "the backlog is not drained", "after %d runs: %v", most, db.Rows("SELECT * FROM public.loose_foreign_keys_deleted_records LIMIT 10"))
+	return total
+}
+
+// condemn marks half of each parent's rows dead and returns statements that delete them: some by one key,
+// some by many, some from a partition.
+func (f *forest) condemn(random *rand.Rand) []string {
+	var statements []string
+	for _, t := range f.tables {
+		if !t.parent {
+			continue
+		}
+		order := random.Perm(len(t.rows))
+		for doomed := order[:len(order)/2]; len(doomed) > 0; {
+			size := min(random.IntN(9)+1, len(doomed))
+			keys := make([]string, size)
+			for i, at := range doomed[:size] {
+				t.rows[at].dead = true
+				keys[i] = fmt.Sprint(t.rows[at].id)
+			}
+			doomed = doomed[size:]
+			from := []string{quoteName(t.name)}
+			if t.partitioned && random.IntN(2) == 0 {
+				from = []string{t.partition(0), t.partition(1)}
+			}
+			for _, table := range from {
+				statements = append(statements, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s)", table, quoteAll(keys)))
+			}
+		}
+	}
+	random.Shuffle(len(statements), func(i, j int) { statements[i], statements[j] = statements[j], statements[i] })
+	return statements
+}
+
+// deleteParents runs the statements in several sessions at once.
+func deleteParents(t *testing.T, db *pgtest.Database, statements []string) {
+	t.Helper()
+	const sessions = 4
+	queue, failed := make(chan string), make(chan error, sessions)
+	for range sessions {
+		go func() {
+			var errs []error
+			for sql := range queue {
+				if _, err := db.Pool().Exec(context.WithoutCancel(t.Context()), sql); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", sql, err))
+				}
+			}
+			failed <- errors.Join(errs...)
+		}()
+	}
+	for _, sql := range statements {
+		queue <- sql
+	}
+	close(queue)
+	for range sessions {
+		require.NoError(t, <-failed)
+	}
+}
+
+// pending is the backlog that `status` reports.
+func pending(t *testing.T, p program, dir, url string) int64 {
+	t.Helper()
+	var status struct {
+		DeletionTables []struct {
+			Table    string `json:"table"`
+			Database string `json:"database"`
+			Pending  int64  `json:"pending"`
+			Capped   bool   `json:"capped"`
+		} `json:"deletion_tables"`
+	}
+	out := p.run(t, dir, url, 0, "status", "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &status), "decode status: %s", out)
+	require.Len(t, status.DeletionTables, 1)
+	require.Equal(t, "loose_foreign_keys_deleted_records", status.DeletionTables[0].Table)
+	require.Equal(t, "main", status.DeletionTables[0].Database)
+	require.False(t, status.DeletionTables[0].Capped)
+	return status.DeletionTables[0].Pending
+}
+
+func minus(all, some map[string]int64) map[string]int64 {
+	rest := maps.Clone(all)
+	for name, count := range some {
+		if rest[name] -= count; rest[name] == 0 {
+			delete(rest, name)
+		}
+	}
+	return rest
+}
+
+// artifactKeys are the keys of the dead rows of the table with a cleaner class.
+func artifactKeys(f *forest) [][]string {
+	var keys [][]string
+	artifacts := f.byName["p_ci_job_artifacts"]
+	dead := slices.DeleteFunc(slices.Clone(artifacts.rows), func(row *leaf) bool { return !row.dead })
+	for _, row := range dead {
+		keys = append(keys, []string{fmt.Sprint(row.id), fmt.Sprint(row.id % 2)})
+	}
+	return keys
+}

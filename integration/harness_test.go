@@ -1,0 +1,117 @@
+// Package integration tests Sexton as a whole: the built binary and the jobs in process, against real
+// Postgres, compared with what Postgres's own foreign keys would have left.
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const kind = "loose_foreign_keys_cleanup"
+
+// TestProgram holds the tests of the built binary. They share one build, which goes with this test's folder.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	p := program{path: filepath.Join(t.TempDir(), "sexton")}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, "sexton/cmd/worker").CombinedOutput()
+	require.NoError(t, err, "build the binary: %s", out)
+
+	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
+
+	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
+	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
+}
+
+// program is the built binary.
+type program struct{ path string }
+
+// process is one call of the program that has been started.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// start starts the program in dir, with nothing in its environment but the database's URL. The end of the
+// test kills it.
+func (p program) start(t *testing.T, dir, url string, args ...string) *process {
+	t.Helper()
+	started := &process{cmd: exec.CommandContext(t.Context(), p.path, args...)}
+	started.cmd.Dir, started.cmd.Env = dir, []string{"DATABASE_URL=" + url}
+	started.cmd.Stdout, started.cmd.Stderr = &started.stdout, &started.stderr
+	require.NoError(t, started.cmd.Start(), "start sexton %v", args)
+	return started
+}
+
+// wait returns the exit code; -1 stands for a process that was killed.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(t, err, "wait for sexton")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// run runs the program to its end, expects the exit code and returns what it printed.
+func (p program) run(t *testing.T, dir, url string, code int, args ...string) string {
+	t.Helper()
+	started := p.start(t, dir, url, args...)
+	require.Equal(t, code, started.wait(t), "exit code of sexton %v\nstdout: %s\nstderr: %s", args, &started.stdout, &started.stderr)
+	return started.stdout.String()
+}
+
+// report is what `job run --json` documents.
+type report struct {
+	Kind               string           `json:"kind"`
+	RunID              int64            `json:"run_id"`
+	Database           string           `json:"database"`
+	Outcome            string           `json:"outcome"`
+	Error              string           `json:"error"`
+	Processed          int64            `json:"processed"`
+	Rescheduled        int64            `json:"rescheduled"`
+	DeleteCount        int64            `json:"delete_count"`
+	UpdateCount        int64            `json:"update_count"`
+	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
+	Errors             []any            `json:"errors"`
+}
+
+func parseReport(t *testing.T, stdout string) report {
+	t.Helper()
+	var r report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r), "decode report: %s", stdout)
+	return r
+}
+
+// pass runs one pass of the clean-up that is expected to succeed.
+func (p program) pass(t *testing.T, dir, url string) report {
+	t.Helper()
+	r := parseReport(t, p.run(t, dir, url, 0, "job", "run", kind, "--json"))
+	require.Equal(t, kind, r.Kind)
+	require.Equal(t, "main", r.Database)
+	require.Empty(t, r.Errors, "errors of run %d", r.RunID)
+	return r
+}
+
+const backlogSQL = `SELECT count(*) FROM public.loose_foreign_keys_deleted_records`
+
+// waitForSession waits until a session of the database, found by a condition on pg_stat_activity, is there.
+func waitForSession(t *testing.T, db *pgtest.Database, what, condition string) {
+	t.Helper()
+	pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
+		var there bool
+		err := db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND `+condition+`)`).Scan(&there)
+		return there, err
+	})
+}

@@ -1,0 +1,174 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// listed is a package as `go list -json` describes it.
+type listed struct {
+	ImportPath string
+	// Imports are direct and without those of tests, Deps are all.
+	Imports []string
+	Deps    []string
+	GoFiles []string
+}
+
+func listPackages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps,GoFiles", "./...")
+	cmd.Dir = ".."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "list packages: %s", &stderr)
+	var packages []listed
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			require.NoError(t, err, "decode go list")
+		}
+		packages = append(packages, p)
+	}
+}
+
+// paths are import paths; one that ends in /... also stands for all below it, as in go list.
+type paths []string
+
+func (p paths) contain(path string) bool {
+	return slices.ContainsFunc(p, func(pattern string) bool {
+		prefix, tree := strings.CutSuffix(pattern, "/...")
+		return path == prefix || tree && strings.HasPrefix(path, prefix+"/")
+	})
+}
+
+// domains do the work of one job each.
+var domains = paths{
+	"sexton/internal/loosefk", "sexton/internal/ghostuser", "sexton/internal/placeholder", "sexton/internal/groupdelete", "sexton/internal/extdiff",
+}
+
+// testHelpers are imported by tests only.
+var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest"}
+
+// rule forbids packages to import others.
+type rule struct {
+	why string
+	// of are the packages the rule is about, but not those in except.
+	of, except paths
+	// never must not be imported; among what stays within only, if there is any, everything else must not.
+	never, within, only paths
+	// indirectly also looks at what is imported by way of other packages.
+	indirectly bool
+}
+
+var everything = paths{"sexton/..."}
+
+func rules() []rule {
+	return []rule{
+		{
+			why: "main only hands over to the command line",
+			of:  paths{"sexton/cmd/worker"}, within: everything, only: paths{"sexton/internal/app"},
+		},
+		{
+			why: "the command line stands at the top and knows all parts",
+			of:  everything, except: paths{"sexton/cmd/worker"}, never: paths{"sexton/internal/app", "sexton/cmd/..."},
+		},
+		{
+			why: "jobs are run by the command line",
+			of:  everything, except: paths{"sexton/internal/app"}, never: paths{"sexton/river_jobs"},
+		},
+		{
+			why: "domains are used by the jobs; the command line looks at their results",
+			of:  everything, except: slices.Concat(domains, paths{"sexton/river_jobs", "sexton/internal/app"}), never: domains,
+		},
+		{
+			why: "domains know neither each other, nor the job queue, nor the configuration",
+			of:  domains, indirectly: true,
+			never: slices.Concat(domains, paths{"github.com/riverqueue/...", "riverqueue.com/...", "sexton/internal/config", "sexton/internal/listen"}),
+		},
+		{
+			why: "triggers are code for the database and need nothing but a connection",
+			of:  paths{"sexton/triggers"}, within: paths{"sexton/...", "github.com/...", "go.uber.org/...", "pgregory.net/...", "golang.org/..."},
+			only: paths{"github.com/jackc/pgx/v5/..."},
+		},
+		{
+			why: "the folder sql carries files",
+			of:  paths{"sexton/sql"}, within: paths{"..."}, only: paths{"embed"},
+		},
+		{
+			why: "definitions are read without a database",
+			of:  paths{"sexton/internal/definitions", "sexton/internal/yamlfile", "sexton/internal/problem"}, indirectly: true,
+			never: paths{"github.com/jackc/...", "sexton/internal/database", "sexton/internal/dbsqlc"},
+		},
+		{
+			why: "tests and their servers are no part of the program",
+			of:  everything, except: testHelpers, indirectly: true,
+			never: slices.Concat(testHelpers, paths{"github.com/stretchr/...", "go.uber.org/goleak", "pgregory.net/..."}),
+		},
+		{
+			why: "this folder holds tests only",
+			of:  everything, never: paths{"sexton/integration"},
+		},
+	}
+}
+
+// broken lists the imports of a package that the rule forbids.
+func (r rule) broken(p listed) []string {
+	if !r.of.contain(p.ImportPath) || r.except.contain(p.ImportPath) {
+		return nil
+	}
+	imports := p.Imports
+	if r.indirectly {
+		imports = p.Deps
+	}
+	var found []string
+	for _, path := range imports {
+		outside := slices.Contains(r.within, "...") || r.within.contain(path)
+		if r.never.contain(path) || outside && !r.only.contain(path) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// TestImports keeps the imports running one way: cmd/worker, internal/app, river_jobs, domains, and below
+// them what the domains share.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	packages := listPackages(t)
+	require.NotEmpty(t, packages)
+	for _, r := range rules() {
+		for _, p := range packages {
+			for _, path := range r.broken(p) {
+				t.Errorf("%s imports %s, but %s", p.ImportPath, path, r.why)
+			}
+		}
+	}
+	for _, p := range packages {
+		switch p.ImportPath {
+		case "sexton/sql":
+			require.Equal(t, []string{"embed.go"}, p.GoFiles, "Go files in sql")
+		case "sexton/integration":
+			require.Empty(t, p.GoFiles, "files in integration that are no tests")
+		}
+	}
+}
+
+func TestMainIsShort(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../cmd/worker/main.go")
+	require.NoError(t, err)
+	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 20, "lines of cmd/worker/main.go")
+}

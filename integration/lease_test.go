@@ -1,0 +1,220 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+const leaseKey = "loose_foreign_keys/cleanup_worker:main"
+
+// gate is the advisory lock at which a worker stops.
+const gate = 4711
+
+// gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it notes which session
+// deleted which child and, while the gate is closed, stops.
+const gatedTables = `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents SELECT generate_series(1, 10);
+INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;
+
+CREATE TABLE deletions (child_id bigint PRIMARY KEY, session text NOT NULL);
+CREATE TABLE closed_gate (since timestamptz NOT NULL);
+CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
+BEGIN
+    INSERT INTO deletions VALUES (OLD.id, current_setting('application_name'));
+    IF EXISTS (SELECT FROM closed_gate) THEN
+        PERFORM pg_advisory_xact_lock(4711);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_deletion AFTER DELETE ON children FOR EACH ROW EXECUTE FUNCTION note_deletion();`
+
+const gatedDefinitions = `children:
+  - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
+`
+
+// gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder with the
+// configuration for the program.
+type gatedSite struct {
+	db   *pgtest.Database
+	dir  string
+	defs []definitions.Definition
+}
+
+func newGatedSite(t *testing.T) gatedSite {
+	t.Helper()
+	s := gatedSite{db: dbtest.New(t).Database, dir: t.TempDir()}
+	s.db.Exec(gatedTables)
+	path := filepath.Join(s.dir, "loose_foreign_keys.yml")
+	require.NoError(t, os.WriteFile(path, []byte(gatedDefinitions), 0o600))
+	var err error
+	s.defs, err = definitions.Load([]string{path})
+	require.NoError(t, err)
+	newWorker(t, s.db, "installer", pgtest.Logger(t), nil).track(t, t.Context(), s.defs)
+	s.db.Exec("DELETE FROM parents WHERE id <= 5")
+	return s
+}
+
+// expireLease stands for the time that has to pass until the lease of a worker that does not answer is over.
+func (s gatedSite) expireLease() {
+	s.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
+}
+
+// finished expects the end state: the children of deleted parents gone, all of them deleted under the token,
+// which also stands in lease and fence.
+func (s gatedSite) finished(t *testing.T, token string) {
+	t.Helper()
+	require.Equal(t, [][]string{{"6", "10"}, {"7", "10"}, {"8", "10"}, {"9", "10"}, {"10", "10"}},
+		s.db.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"), "children per parent")
+	require.Equal(t, [][]string{{token, "50"}},
+		s.db.Rows("SELECT substring(session FROM '#([0-9]+)$'), count(*) FROM deletions GROUP BY 1"), "deletions per token")
+	require.Zero(t, pgtest.Scalar[int64](t, s.db, backlogSQL), "tombstones left")
+	require.Equal(t, [][]string{{token, token}},
+		s.db.Rows("SELECT lease.token, fence.token FROM sexton.leases AS lease JOIN sexton.fences AS fence USING (key)"), "token of lease and fence")
+}
+
+// stopInBatch starts a worker and returns when it has deleted children and cannot commit. The gate stands
+// open for workers that come later. Calling the function returned lets the first one go on.
+func (s gatedSite) stopInBatch(t *testing.T, p program) (*process, func()) {
+	t.Helper()
+	keeper := connect(t, s.db.URL)
+	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
+	require.NoError(t, err)
+	s.db.Exec("INSERT INTO closed_gate VALUES (now())")
+	first := p.start(t, s.dir, s.db.URL, "job", "run", kind, "--json")
+	waitForSession(t, s.db, "the first worker to stop in its batch",
+		`wait_event_type = 'Lock' AND wait_event = 'advisory' AND starts_with(application_name, sexton.session_name('`+leaseKey+`'))`)
+	s.db.Exec("DELETE FROM closed_gate")
+	return first, func() {
+		_, err := keeper.Exec(context.WithoutCancel(t.Context()), "SELECT pg_advisory_unlock($1)", gate)
+		require.NoError(t, err)
+	}
+}
+
+// testTakeover stops a worker between its DELETE and its COMMIT until its lease is over and another one has
+// finished the work. The first one's transaction must fail and leave nothing.
+func testTakeover(t *testing.T, p program) {
+	s := newGatedSite(t)
+	first, release := s.stopInBatch(t, p)
+
+	refused := parseReport(t, p.run(t, s.dir, s.db.URL, 0, "job", "run", kind, "--json"))
+	require.Equal(t, "skipped", refused.Outcome, "beside a lease that is held")
+
+	s.expireLease()
+	second := p.pass(t, s.dir, s.db.URL)
+	require.Equal(t, "done", second.Outcome)
+	require.Equal(t, int64(50), second.DeleteCount, "the second worker has to do all of it: nothing of the first is committed")
+	require.Equal(t, int64(5), second.Processed)
+
+	release()
+	require.Equal(t, 1, first.wait(t), "exit code of the first worker\nstderr: %s", &first.stderr)
+	failed := parseReport(t, first.stdout.String())
+	require.Equal(t, "failed", failed.Outcome)
+	require.NotEmpty(t, failed.Error)
+	s.finished(t, "2")
+	require.Equal(t, [][]string{{"failed"}}, s.db.Rows("SELECT outcome FROM sexton.runs WHERE id = $1", failed.RunID), "the first run's history")
+}
+
+// testKill kills a worker between its DELETE and its COMMIT. Its session in the server lives on and holds
+// its locks; the next worker has to get past it.
+func testKill(t *testing.T, p program) {
+	s := newGatedSite(t)
+	first, release := s.stopInBatch(t, p)
+	defer release()
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
+	require.Equal(t, -1, first.wait(t))
+	waitForSession(t, s.db, "the killed worker's session", `wait_event = 'advisory'`)
+
+	s.expireLease()
+	require.Equal(t, "done", p.pass(t, s.dir, s.db.URL).Outcome)
+	s.finished(t, "2")
+	require.Equal(t, [][]string{{"failed", "the worker died before this run could end"}, {"done", "NULL"}},
+		s.db.Rows("SELECT outcome, error FROM sexton.runs ORDER BY id"), "history")
+	again := p.pass(t, s.dir, s.db.URL)
+	require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second run must change nothing")
+}
+
+// pause is a tracer that stops a worker before the second batch in which it would delete children. Its
+// session is idle then and holds nothing by which the server could tell.
+type pause struct {
+	ctx              context.Context //nolint:containedctx // the test's: its end ends the pause
+	deletions        int
+	reached, resumed chan struct{}
+}
+
+func (p *pause) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, query := range data.Batch.QueuedQueries {
+		if strings.HasPrefix(query.SQL, "DELETE FROM ONLY") {
+			p.deletions++
+		}
+	}
+	if p.deletions == 2 && p.reached != nil {
+		close(p.reached)
+		p.reached = nil
+		select {
+		case <-p.resumed:
+		case <-p.ctx.Done():
+		}
+	}
+	return ctx
+}
+
+func (*pause) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*pause) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (*pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*pause) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestFenceStopsFormerHolder pauses a worker between two batches until its lease is over and another worker
+// has finished the work. Resumed, it must not begin another batch, although there is new work by then.
+func TestFenceStopsFormerHolder(t *testing.T) {
+	t.Parallel()
+	s := newGatedSite(t)
+	tracer := &pause{ctx: t.Context(), reached: make(chan struct{}), resumed: make(chan struct{})}
+	reached := tracer.reached
+	first := newWorker(t, s.db, "first", pgtest.Logger(t), tracer)
+
+	var report jobrun.Report
+	var failure error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		report, failure = first.run(t.Context(), s.defs)
+	}()
+	select {
+	case <-reached:
+	case <-ended:
+		require.Fail(t, "the first worker ended before its second batch", "%+v: %v", report, failure)
+	}
+	s.expireLease()
+	second, err := newWorker(t, s.db, "second", pgtest.Logger(t), nil).run(t.Context(), s.defs)
+	require.NoError(t, err)
+	require.Equal(t, jobrun.Done, second.Outcome)
+	s.db.Exec("DELETE FROM parents WHERE id = 6")
+	close(tracer.resumed)
+	<-ended
+
+	require.Equal(t, jobrun.Failed, report.Outcome, "a worker whose lease has passed on must fail")
+	require.ErrorIs(t, failure, lease.ErrLost)
+	require.Equal(t, int64(1), pgtest.Scalar[int64](t, s.db, backlogSQL), "the tombstone that came later is the next holder's")
+	require.Equal(t, int64(10), pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children WHERE parent_id = 6"))
+	require.Equal(t, [][]string{{"#1", "3"}, {"#2", "47"}},
+		s.db.Rows("SELECT right(session, 2), count(*) FROM deletions GROUP BY 1 ORDER BY 1"), "deletions per token")
+}

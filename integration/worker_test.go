@@ -1,0 +1,73 @@
+package integration
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+// worker is one Sexton process, run inside the test.
+type worker struct {
+	config *config.Config
+	db     database.Database
+	runner *jobrun.Runner
+	logger *slog.Logger
+}
+
+// newWorker connects a worker to the database. Its lock timeout is long enough for locks that the test gives
+// up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
+func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
+	t.Helper()
+	c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
+		"DATABASE_URL=" + db.URL, "SEXTON_LOOSE_FOREIGN_KEYS__LOCK_TIMEOUT=4s",
+	}})
+	require.NoError(t, err)
+	settings, err := pgxpool.ParseConfig(db.URL)
+	require.NoError(t, err)
+	settings.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+
+	w := &worker{config: c, logger: log}
+	w.db = database.Database{
+		Name: "main", Pool: pool, Direct: settings.ConnConfig,
+		Names: pgschema.Names{Jobs: c.Jobs.Schema, Tracked: c.Databases[0].Schema},
+	}
+	w.runner = &jobrun.Runner{Leases: &lease.Manager{Jobs: w.db, Holder: holder}, Logger: w.logger}
+	return w
+}
+
+// track installs the triggers that the definitions need.
+func (w *worker) track(t require.TestingT, ctx context.Context, defs []definitions.Definition) {
+	conn, err := w.db.Pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	parents, problems, err := loosefk.Resolve(ctx, conn, w.db.Names.Tracked, defs)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents)
+	_, err = triggers.Install(ctx, conn.Conn(), cfg, tracked)
+	require.NoError(t, err)
+}
+
+// run runs one pass of the clean-up.
+func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
+	deps := riverjobs.Deps{Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
+	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, w.db.Name)
+}

@@ -1,0 +1,183 @@
+package app_test
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/devpg"
+	"sexton/internal/pgtest"
+)
+
+// connecting are the commands that need a database.
+func connecting() [][]string {
+	return [][]string{
+		{"status"}, {"job", "list"}, {"job", "run", kind}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"},
+		{"triggers", "install"}, {"triggers", "status"}, {"triggers", "uninstall"},
+	}
+}
+
+// with returns the site's URL with another database name, user or host.
+func (s *site) with(change func(u *url.URL)) string {
+	s.tb.Helper()
+	u, err := url.Parse(s.URL)
+	require.NoError(s.tb, err)
+	change(u)
+	return u.String()
+}
+
+func TestDatabaseThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.configure(s.with(func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	s.refused(t, 4, connecting(), `sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: `+
+		`database "no_such_database" does not exist (create it, or correct the database's name)`)
+}
+
+func TestServerThatIsDown(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	address := "postgres://user:hidden@/app?host=" + url.QueryEscape(s.dir)
+	s.configure(address, "")
+	s.refused(t, 4, connecting(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: "+
+		"no server answers at DIR port 5432: no such file or directory (start it, or correct host and port)")
+
+	// The place is where the address comes from.
+	s.configure(s.URL, "")
+	r := s.run("status", "--database-url", address)
+	require.Equal(t, 4, r.code)
+	require.Contains(t, r.stderr, "sexton: --database-url: database main cannot be reached")
+	r = run([]string{"DATABASE_URL=" + address}, "migrate", "status")
+	require.Equal(t, 4, r.code)
+	require.Contains(t, r.stderr, "sexton: DATABASE_URL: database main cannot be reached")
+	require.NotContains(t, r.stderr, "hidden")
+}
+
+func TestDirectServerThatIsDown(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.dir)
+	s.refused(t, 4, connecting(), "sexton: SEXTON_DATABASES__MAIN__LISTEN_URL: database main cannot be reached: no server answers at DIR port 5432")
+}
+
+func TestConnectionStringWithBadParameter(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.configure(s.URL+"&pool_max_conns=none", "")
+	s.refused(t, 2, connecting(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: cannot be parsed (look at its parameters)")
+}
+
+func TestPoolParametersAreForThePoolAlone(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.configure(s.URL+"&pool_max_conns=3", "")
+	s.ok("migrate", "up")
+}
+
+func TestRoleThatMayNotConnect(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	role := s.CreateRole()
+	s.configure(s.AsRole(role), "")
+	name := pgx.Identifier{s.Name}.Sanitize()
+	s.Exec("REVOKE CONNECT ON DATABASE " + name + " FROM PUBLIC")
+	s.refused(t, 4, connecting(), `database main cannot be reached: permission denied for database "`+s.Name+`"`)
+	require.Contains(t, s.run("status").stderr, "(GRANT CONNECT on the database to user "+role+")")
+
+	s.Exec("GRANT CONNECT ON DATABASE " + name + " TO PUBLIC")
+	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " NOLOGIN")
+	s.refused(t, 4, connecting(), `database main cannot be reached: role "`+role+`" is not permitted to log in (correct the user, let it log in`)
+}
+
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE ROLE guarded LOGIN PASSWORD 'right'")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "pg_hba.conf"), []byte("local all all scram-sha-256\n"), 0o600))
+	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
+
+	address := func(password string) string {
+		u, err := url.Parse(server.URL("postgres"))
+		require.NoError(t, err)
+		u.User = url.UserPassword("guarded", password)
+		return u.String()
+	}
+	definitions := filepath.Join(t.TempDir(), "definitions.yml")
+	require.NoError(t, os.WriteFile(definitions, []byte(goodDefinitions), 0o600))
+	environ := []string{"SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=" + definitions}
+	for _, args := range connecting() {
+		r := run(environ, append(args, "--database-url", address("hidden"))...)
+		require.Equal(t, 4, r.code, args)
+		require.Empty(t, r.stdout, args)
+		require.Equal(t, "sexton: --database-url: database main cannot be reached: "+
+			"password authentication failed for user \"guarded\" (correct user and password)\n", r.stderr, args)
+	}
+	require.Equal(t, 3, run(nil, "migrate", "status", "--database-url", address("right")).code)
+}
+
+func TestRoleThatMayNotInstall(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	role := s.CreateRole()
+	s.configure(s.AsRole(role), "")
+	quoted := pgx.Identifier{role}.Sanitize()
+	before := s.snapshot()
+	r := s.run("migrate", "up")
+	require.Equal(t, 1, r.code)
+	require.Empty(t, r.stdout)
+	require.Contains(t, r.stderr, "role "+role+` in database main: may not create schema "sexton"; run: GRANT CREATE ON DATABASE "`+s.Name+`" TO `+quoted)
+	require.Contains(t, r.stderr, `may not create tables in schema "public"; run: GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestRoleWithoutRights(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	role := s.CreateRole()
+	s.configure(s.AsRole(role), "")
+	s.refused(t, 1, [][]string{{"status"}, {"job", "list"}, {"job", "run", kind}, {"migrate", "up"}, {"migrate", "status"}, {"triggers", "install"}},
+		"role "+role+" in database main: permission denied for schema sexton; run: the statements that `sexton migrate up --print-grants` prints")
+}
+
+// asOwner gives a role everything of Sexton's and nothing of the application's tables.
+func (s *site) asOwner() (role string) {
+	s.tb.Helper()
+	role = s.CreateRole()
+	quoted := pgx.Identifier{role}.Sanitize()
+	s.Exec("GRANT ALL ON SCHEMA public TO " + quoted + "; GRANT CREATE ON DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " TO " + quoted)
+	s.configure(s.AsRole(role), "")
+	s.ok("migrate", "up")
+	return role
+}
+
+func TestRoleWithoutRightsOnTheChild(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	s.asOwner()
+	s.refused(t, 2, [][]string{{"job", "run", kind}, {"triggers", "install"}},
+		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role may not SELECT and DELETE on issues (GRANT SELECT, `)
+}
+
+func TestRoleWithoutRightsOnTheParent(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	role := s.asOwner()
+	quoted := pgx.Identifier{role}.Sanitize()
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
+	s.refused(t, 1, [][]string{{"triggers", "install"}}, "role "+quoted+" lacks TRIGGER on table public.projects; run: GRANT TRIGGER ON TABLE public.projects TO "+quoted)
+
+	s.Exec("GRANT TRIGGER ON TABLE projects TO " + quoted)
+	require.Contains(t, s.ok("triggers", "install"), "created sexton_track on public.projects")
+	r := s.run("triggers", "status")
+	require.Zero(t, r.code, "a plain trigger is no drift: %s", r.stdout)
+	require.Contains(t, r.stdout, "ENABLE ALWAYS TRIGGER sexton_track")
+}

@@ -1,0 +1,233 @@
+package app_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// refused runs commands that must all end alike: with the exit code, one line on standard error per wanted
+// text, in any order, nothing on standard output, and the database as it was.
+func (s *site) refused(t *testing.T, code int, commands [][]string, wants ...string) {
+	t.Helper()
+	before := s.snapshot()
+	for _, args := range commands {
+		r := s.run(args...)
+		require.Equal(t, code, r.code, "sexton %v: %s%s", args, r.stdout, r.stderr)
+		require.Empty(t, r.stdout, "sexton %v", args)
+		for _, want := range wants {
+			require.Contains(t, r.stderr, strings.ReplaceAll(want, "DIR", s.dir), "sexton %v", args)
+		}
+		require.Equal(t, len(wants), strings.Count("\n"+r.stderr, "\nsexton: "), "sexton %v: %s", args, r.stderr)
+	}
+	require.Equal(t, before, s.snapshot(), "something was changed")
+}
+
+// configured lists all commands that read the configuration.
+func configured() [][]string {
+	return [][]string{
+		{"config", "check"}, {"config", "show"}, {"status"}, {"job", "list"}, {"job", "run", kind},
+		{"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"triggers", "install"}, {"triggers", "status"}, {"triggers", "uninstall"},
+	}
+}
+
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines string
+		wants []string
+	}{
+		"unknown key": {
+			"loose_foreign_keys: {shedule: \"* * * * *\"}\n",
+			[]string{"DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)"},
+		},
+		"bad cron": {
+			"loose_foreign_keys: {schedule: \"61 * * * *\"}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: its field 1, the minute, cannot be read"},
+		},
+		"cron that never fires": {
+			"loose_foreign_keys: {schedule: \"0 0 31 2 *\"}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: never fires: no such date exists"},
+		},
+		"wrong type": {
+			"jobs: {max_workers: many}\n",
+			[]string{"DIR/sexton.yaml:3:21: jobs.max_workers: must be a whole number"},
+		},
+		"wrong value": {
+			"loose_foreign_keys: {truncate: rejct}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
+		},
+		"two databases": {
+			"  ci: {url: \"postgres://localhost/ci\"}\n",
+			[]string{"DIR/sexton.yaml:3:3: databases.ci: several databases are not available in this version of sexton (configure one)"},
+		},
+		"not yet available": {
+			"ghost_users: {enabled: true}\n",
+			[]string{"DIR/sexton.yaml:3:24: ghost_users.enabled: ghost_users is not available in this version of sexton (set enabled: false)"},
+		},
+		"no YAML": {"jobs: {\n", []string{"DIR/sexton.yaml:"}},
+		"everything at once": {
+			"jobs: {schema: Upper, databse: main}\nloose_foreign_keys: {schedule: \"61 * * * *\"}\nadjourned_groups: {schedule: \"0 0 31 2 *\"}\n",
+			[]string{
+				"DIR/sexton.yaml:3:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores",
+				"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)",
+				"DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
+				"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := installed(t)
+			s.configure(s.URL, test.lines)
+			s.refused(t, 2, configured(), test.wants...)
+		})
+	}
+}
+
+func TestUnreadableConfiguration(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	require.NoError(t, os.Mkdir(s.path("folder"), 0o700))
+	for path, want := range map[string]string{
+		"missing.yaml": "DIR/missing.yaml: the configuration file, which --config names, cannot be read: no such file or directory",
+		"folder":       "DIR/folder: the configuration file, which --config names, cannot be read: is a directory",
+	} {
+		var commands [][]string
+		for _, args := range configured() {
+			commands = append(commands, append(args, "--config", s.path(path)))
+		}
+		s.refused(t, 2, commands, want)
+	}
+}
+
+func TestNoDatabaseConfigured(t *testing.T) {
+	t.Parallel()
+	r := run(nil, "migrate", "up")
+	require.Equal(t, 2, r.code)
+	require.Equal(t, "sexton: no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: "+
+		"databases: {main: {url: \"postgres://user:password@host:5432/database\"}})\n", r.stderr)
+}
+
+// definitionReaders are the commands that look at the definitions before they connect, if they do.
+func definitionReaders() [][]string {
+	return [][]string{{"config", "check"}, {"job", "run", kind}, {"triggers", "install"}, {"triggers", "status"}}
+}
+
+func TestBadDefinitions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		definitions string
+		wants       []string
+	}{
+		"duplicate definition": {
+			goodDefinitions + "  - {table: projects, column: project_id, on_delete: async_nullify}\n",
+			[]string{"DIR/loose_foreign_keys.yml:5:5: issues[1]: repeats issues[0] at DIR/loose_foreign_keys.yml:2:5: child issues, column project_id, parent projects"},
+		},
+		"unknown key": {
+			"issues:\n  - {table: projects, column: project_id, on_delte: async_delete, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:43: issues[0].on_delte: unknown key (did you mean on_delete?)"},
+		},
+		"unknown database": {
+			"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n",
+			[]string{`DIR/loose_foreign_keys.yml:2:5: issues[0].database: no database "ci" is configured (there is main)`},
+		},
+		"everything at once": {
+			"issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n  - {table: projects, column: author_id, on_delete: remove}\n",
+			[]string{
+				"DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
+				"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
+				"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := installed(t)
+			s.write("loose_foreign_keys.yml", test.definitions)
+			s.refused(t, 2, definitionReaders(), test.wants...)
+		})
+	}
+}
+
+func TestUnreadableDefinitions(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	require.NoError(t, os.Mkdir(s.path("folder"), 0o700))
+	s.configure(s.URL, "loose_foreign_keys: {definitions: [loose_foreign_keys.yml, folder, missing.yml]}\n")
+	s.refused(t, 2, definitionReaders(),
+		"DIR/folder: the definitions file cannot be read: is a directory",
+		"DIR/missing.yml: the definitions file does not exist; a smallest one is\n\nissues:")
+}
+
+func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
+	t.Parallel()
+	entry := func(rest string) string { return "issues:\n  - {" + rest + "}\n" }
+	for name, test := range map[string]struct {
+		definitions string
+		wants       []string
+	}{
+		"missing parent": {
+			entry("table: project, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].table: parent table public.project does not exist (create it, correct the name, or remove the definition)"},
+		},
+		"missing child": {
+			"issue:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issue[0]: child table public.issue does not exist (create it, correct the name, or remove the definition)"},
+		},
+		"missing column": {
+			entry("table: projects, column: projct_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].column: table issues has no column projct_id (did you mean project_id?)"},
+		},
+		"missing parent column": {
+			entry("table: projects, column: project_id, on_delete: async_delete, parent_column: iid"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].parent_column: table projects has no column iid (did you mean id?)"},
+		},
+		"wrong type": {
+			entry("table: labels, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text (the two columns need one type"},
+		},
+		"wrong value": {
+			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),
+			[]string{`DIR/loose_foreign_keys.yml:2:5: issues[0]: value "me" does not fit column author_id of type int8`},
+		},
+		"nullify on NOT NULL": {
+			entry("table: projects, column: author_id, on_delete: async_nullify"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)"},
+		},
+		"partition as parent": {
+			entry("table: builds_1, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].table: parent builds_1 is a partition (name the partitioned table it belongs to)"},
+		},
+		"view as child": {
+			"open_issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:5: open_issues[0]: child open_issues is not a table (name the table behind it)"},
+		},
+		"everything at once": {
+			goodDefinitions + `  - {table: project, column: project_id, on_delete: async_delete}
+  - {table: projects, column: projct_id, on_delete: async_delete}
+  - {table: labels, column: project_id, on_delete: async_delete}
+  - {table: projects, column: author_id, on_delete: async_nullify}
+  - {table: builds_1, column: project_id, on_delete: async_delete}
+issue:
+  - {table: projects, column: project_id, on_delete: async_delete}
+`,
+			[]string{
+				"DIR/loose_foreign_keys.yml:5:5: issues[1].table: parent table", "DIR/loose_foreign_keys.yml:6:5: issues[2].column: table issues has no column",
+				"DIR/loose_foreign_keys.yml:7:5: issues[3].column: issues.project_id is of type", "DIR/loose_foreign_keys.yml:8:5: issues[4].on_delete: async_nullify, but",
+				"DIR/loose_foreign_keys.yml:9:5: issues[5].table: parent builds_1 is a partition", "DIR/loose_foreign_keys.yml:11:5: issue[0]: child table",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := installed(t)
+			s.Exec("DELETE FROM projects WHERE id = 1")
+			s.write("loose_foreign_keys.yml", test.definitions)
+			s.refused(t, 2, [][]string{{"job", "run", kind}, {"triggers", "install"}, {"triggers", "status"}}, test.wants...)
+			require.EqualValues(t, 10, s.orphans())
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/problem"
+)
+
+// everyCommand calls do for each command that a person can see.
+func everyCommand(do func(cmd *cobra.Command)) {
+	a := &app{}
+	root := a.command()
+	root.InitDefaultHelpCmd()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		do(cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+func TestTheCommandsAreThose(t *testing.T) {
+	t.Parallel()
+	var paths []string
+	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
+	require.ElementsMatch(t, []string{
+		"", " help", " version", " status",
+		" config", " config check", " config show",
+		" job", " job list", " job run",
+		" migrate", " migrate up", " migrate status", " migrate down",
+		" triggers", " triggers install", " triggers status", " triggers uninstall",
+		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
+	}, paths)
+}
+
+func TestEveryHelpHasAnExample(t *testing.T) {
+	t.Parallel()
+	everyCommand(func(cmd *cobra.Command) {
+		path := strings.Fields(cmd.CommandPath())[1:]
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, Main(append([]string{}, append(path, "--help")...), nil, &stdout, &stderr), path)
+		require.Empty(t, stderr.String(), path)
+		_, examples, found := strings.Cut(stdout.String(), "\nExamples:\n")
+		require.True(t, found, "%v shows no example:\n%s", path, stdout.String())
+		example, _, _ := strings.Cut(examples, "\n\n")
+		require.Contains(t, example, strings.Join(append([]string{"sexton"}, path...), " "), "the example of %v shows another command", path)
+		for _, flag := range []string{"--config FILE", "--database-url URL"} {
+			require.Contains(t, stdout.String(), flag, path)
+		}
+		require.NotEmpty(t, cmd.Short, path)
+		require.NotContains(t, cmd.Short, "\n", path)
+	})
+}
+
+func TestReportingCommandsTakeJSON(t *testing.T) {
+	t.Parallel()
+	everyCommand(func(cmd *cobra.Command) {
+		silent := cmd.HasSubCommands() || cmd.Name() == "help" || cmd.HasParent() && cmd.Parent().Name() == "completion"
+		require.Equal(t, !silent, cmd.Flags().Lookup("json") != nil, cmd.CommandPath())
+	})
+}
+
+// A pass can fail over what would have another exit code before it began.
+func TestFailedRunExitsWithFailure(t *testing.T) {
+	t.Parallel()
+	var found problem.List
+	found.Errorf(problem.Position{File: "a.yml", Line: 2, Column: 5}, "issues[0].table", "gone")
+	for _, cause := range []error{found.Err(), &database.UnreachableError{Database: "main", Reason: "gone", Fix: "bring it back"}} {
+		var stderr bytes.Buffer
+		a := &app{stderr: &stderr}
+		require.Equal(t, exitFailure, a.exit(nil, &failedRunError{kind: "some_kind", cause: cause}))
+		require.Equal(t, "sexton: run of some_kind failed: "+cause.Error()+"\n", stderr.String())
+	}
+}

@@ -1,0 +1,149 @@
+package app_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	untouched := s.snapshot()
+
+	r := s.run("migrate", "status")
+	require.Equal(t, 3, r.code)
+	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1$`, r.stdout)
+	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.stderr)
+	require.Equal(t, untouched, s.snapshot())
+
+	up := s.ok("migrate", "up")
+	require.Regexp(t, `^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
+	once := s.snapshot()
+	require.Regexp(t, `(?m)^main +river +(\d+) +(\d+)$`, s.ok("migrate", "up"))
+	require.Equal(t, once, s.snapshot(), "up is idempotent")
+	require.Regexp(t, `^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING\n(main +\w+ +\d+ +\d+ +0\n){4}$`, s.ok("migrate", "status"))
+
+	s.ok("triggers", "install")
+	s.Exec("DELETE FROM projects WHERE id = 1")
+	pending := s.snapshot()
+	r = s.run("migrate", "down")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "database main has 1 deleted parents whose children are not cleaned up yet")
+	require.Contains(t, r.stderr, "--force")
+	require.Equal(t, pending, s.snapshot())
+
+	down := s.ok("migrate", "down", "--force")
+	require.Regexp(t, `(?m)^main +base +\d+ +0$`, down)
+	require.Contains(t, down, "main: 2 triggers removed\n")
+	require.Equal(t, "main: nothing is installed\n", s.ok("migrate", "down"))
+	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
+}
+
+func TestMigrateDownKeepsASchemaInUse(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("CREATE TABLE sexton.mine (id int)")
+	require.Contains(t, s.ok("migrate", "down"), "main: schema sexton is kept, as it holds objects that Sexton did not create\n")
+	require.Equal(t, [][]string{{"mine"}}, s.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
+}
+
+func TestMigrateJSON(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	component := func(document any, name string) map[string]any {
+		list, ok := document.([]any)
+		require.True(t, ok)
+		require.Len(t, list, 1)
+		database, ok := list[0].(map[string]any)
+		require.True(t, ok)
+		require.Equal(t, "main", database["database"])
+		components, ok := database["components"].([]any)
+		require.True(t, ok)
+		for _, c := range components {
+			if c, ok := c.(map[string]any); ok && c["component"] == name {
+				return c
+			}
+		}
+		require.Failf(t, "missing component", "%s in %v", name, document)
+		return nil
+	}
+	first := map[string]any{"version": 1.0, "name": "00001_deleted_records"}
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 1.0, "pending": []any{first}},
+		component(s.json(3, "migrate", "status"), "loose_foreign_keys"))
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 1.0, "applied": []any{first}},
+		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 1.0, "applied": []any{}},
+		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
+	require.Equal(t, []any{}, component(s.json(0, "migrate", "status"), "loose_foreign_keys")["pending"])
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 0.0, "applied": []any{first}},
+		component(s.json(0, "migrate", "down"), "loose_foreign_keys"))
+}
+
+// schemaBound are the commands that need a schema that fits.
+func schemaBound() [][]string {
+	return [][]string{{"status"}, {"job", "list"}, {"job", "run", kind}, {"triggers", "install"}, {"triggers", "status"}, {"migrate", "status"}}
+}
+
+func TestSchemaThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	before := s.snapshot()
+	for _, args := range schemaBound() {
+		r := s.run(args...)
+		require.Equal(t, 3, r.code, args)
+		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.stderr, args)
+	}
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestSchemaThatIsNewer(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO sexton.migrations_base (version) VALUES (99)")
+	before := s.snapshot()
+	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
+		r := s.run(args...)
+		require.Equal(t, 3, r.code, args)
+		require.Contains(t, r.stderr, "component base is at version 99, this binary knows version 1; this binary is older than the schema, use a newer one", args)
+	}
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestSchemaInAnotherPlace(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("CREATE SCHEMA other")
+	before := s.snapshot()
+	s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__SCHEMA=other")
+	r := s.run("status")
+	require.Equal(t, 3, r.code)
+	require.Contains(t, r.stderr, `database main has its tombstones in "public".loose_foreign_keys_deleted_records`)
+	require.Equal(t, before, s.snapshot())
+}
+
+// TestGrantsAreEnough works as the roles that --print-grants is for.
+func TestGrantsAreEnough(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	worker, viewer := s.CreateRole(), s.CreateRole()
+	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
+
+	// The statements are the same for every server, so none is asked.
+	offline := []string{"DATABASE_URL=postgres://nobody@/none?host=" + s.dir}
+	grants := run(offline, "migrate", "up", "--print-grants")
+	require.Zero(t, grants.code, grants.stderr)
+	s.Exec(strings.NewReplacer(`:"worker"`, quote(worker), `:"viewer"`, quote(viewer)).Replace(grants.stdout))
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quote(worker))
+	s.Exec("DELETE FROM projects WHERE id = 1")
+
+	require.Contains(t, s.ok("job", "run", kind, "--database-url", s.AsRole(worker)), "deleted    10 rows: issues 10")
+	for _, role := range []string{worker, viewer} {
+		for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}} {
+			s.ok(append(args, "--database-url", s.AsRole(role))...)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package app_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStatusOfAnIdleDatabase(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	before := s.snapshot()
+	require.Equal(t, map[string]any{
+		"deletion_tables": []any{map[string]any{
+			"table": "loose_foreign_keys_deleted_records", "database": "main", "pending": 0.0, "capped": false,
+			"oldest_age_seconds": 0.0, "deferred": 0.0, "confirming": 0.0,
+		}},
+		"leases": []any{},
+		"jobs": []any{map[string]any{
+			"kind": kind, "queue": kind, "database": "main", "schedule": "* * * * *", "paused": false,
+			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil,
+		}},
+	}, s.json(0, "status"))
+	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF
+loose_foreign_keys_deleted_records +main +0 +- +0
+
+JOB +DATABASE +SCHEDULE +LAST RUN +OUTCOME +WAITS FOR +ERROR
+loose_foreign_keys_cleanup +main +\* \* \* \* \* +never +- +- +-
+$`, s.ok("status"))
+	require.Equal(t, before, s.snapshot())
+}
+
+// statusOf decodes the parts of the status that single tests look at.
+func (s *site) statusOf() (table, job map[string]any, leases []any) {
+	s.tb.Helper()
+	document, ok := s.json(0, "status").(map[string]any)
+	require.True(s.tb, ok)
+	first := func(key string) map[string]any {
+		list, ok := document[key].([]any)
+		require.True(s.tb, ok)
+		require.Len(s.tb, list, 1)
+		entry, ok := list[0].(map[string]any)
+		require.True(s.tb, ok)
+		return entry
+	}
+	leases, ok = document["leases"].([]any)
+	require.True(s.tb, ok)
+	return first("deletion_tables"), first("jobs"), leases
+}
+
+func TestStatusShowsBacklogAndLease(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '1 hour'")
+	s.holdLease()
+
+	table, job, leases := s.statusOf()
+	require.EqualValues(t, 3, table["pending"])
+	require.InDelta(t, 3600, table["oldest_age_seconds"], 60)
+	require.EqualValues(t, 0, table["deferred"])
+	require.Equal(t, []any{map[string]any{
+		"key": leaseKey, "holder": "host:1:abc", "token": 7.0,
+		"acquired_at": "2026-01-02T03:04:05Z", "expires_at": "2099-01-02T03:04:05Z",
+	}}, leases)
+	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
+
+	shown := s.ok("status")
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0\n`, shown)
+	require.Regexp(t, `LEASE +HOLDER +EXPIRES\n`+leaseKey+` +host:1:abc +2099-01-02T03:04:05Z\n`, shown)
+}
+
+func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
+	table, job, _ := s.statusOf()
+	require.EqualValues(t, 2, table["deferred"])
+	require.Nil(t, job["waiting_for"], "one tombstone is due")
+
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
+	_, job, _ = s.statusOf()
+	require.Equal(t, "3 tombstones that failed before and wait for their next try", job["waiting_for"])
+
+	s.pause()
+	_, job, _ = s.statusOf()
+	require.Equal(t, true, job["paused"])
+	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "the pause comes first")
+}
+
+func TestStatusStopsCountingAtTheCap(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
+		SELECT id, 'public.projects' FROM generate_series(1, 10000) AS id`)
+	table, _, _ := s.statusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, false, table["capped"])
+
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name) VALUES (0, 'public.projects')")
+	table, _, _ = s.statusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, true, table["capped"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10000\+ +\d+s +0\n`, s.ok("status"))
+}
+
+func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
+		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, kind)
+	require.Regexp(t, `failed +- +first; second\n$`, s.ok("status"))
+	_, job, _ := s.statusOf()
+	require.Equal(t, "first\nsecond", job["last_error"])
+
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
+		'{"errors": [{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}]}')`, kind)
+	_, job, _ = s.statusOf()
+	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
+}

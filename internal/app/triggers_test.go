@@ -1,0 +1,79 @@
+package app_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTriggersInstallStatusUninstall(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	s.ok("migrate", "up")
+	before := s.snapshot()
+	r := s.run("triggers", "status")
+	require.Equal(t, 5, r.code)
+	require.Empty(t, r.stderr)
+	require.Regexp(t, `(?m)^main +missing +public\.projects +sexton_track +deletions go unrecorded +run .sexton triggers install.$`, r.stdout)
+	require.Equal(t, before, s.snapshot())
+
+	require.Equal(t, `main: created sexton_track on public.projects
+main: created sexton_truncate on public.projects
+main: 2 triggers changed, 0 as they should be
+`, s.ok("triggers", "install"))
+	require.Equal(t, "main: all triggers are as the definitions need them\n", s.ok("triggers", "status"))
+	once := s.snapshot()
+	require.Equal(t, "main: 0 triggers changed, 2 as they should be\n", s.ok("triggers", "install"))
+	require.Equal(t, once, s.snapshot(), "install is idempotent")
+
+	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
+	r = s.run("triggers", "status")
+	require.Equal(t, 5, r.code)
+	require.Regexp(t, `^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`, r.stdout)
+	require.Contains(t, s.ok("triggers", "install"), "main: 1 trigger changed, 1 as they should be\n")
+
+	require.Equal(t, "main: 2 triggers removed\n", s.ok("triggers", "uninstall"))
+	require.Equal(t, "main: 0 triggers removed\n", s.ok("triggers", "uninstall"))
+}
+
+func TestTriggersJSON(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	unchanged := map[string]any{"database": "main", "functions": []any{}, "triggers": []any{}, "unchanged": 2.0, "surplus": []any{}}
+	require.Equal(t, []any{unchanged}, s.json(0, "triggers", "install"))
+	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{}}}, s.json(0, "triggers", "status"))
+
+	s.Exec("DROP TRIGGER sexton_track ON projects")
+	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{map[string]any{
+		"table": "public.projects", "trigger": "sexton_track", "kind": "missing", "detail": "deletions go unrecorded", "fix": "run `sexton triggers install`",
+	}}}}, s.json(5, "triggers", "status"))
+
+	removed, ok := s.json(0, "triggers", "uninstall").([]any)
+	require.True(t, ok)
+	report, ok := removed[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, []any{map[string]any{"table": "public.projects", "trigger": "sexton_truncate", "action": "dropped"}}, report["triggers"])
+	require.Len(t, report["functions"], 2)
+}
+
+func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
+	r := s.run("triggers", "status")
+	require.Equal(t, 5, r.code)
+	require.Regexp(t, `(?m)^main +surplus +public\.projects +sexton_track +no definition names this table as parent`, r.stdout)
+	require.Contains(t, s.ok("triggers", "install"),
+		"main: sexton_track on public.projects is surplus: restore the definition, or run: DROP TRIGGER \"sexton_track\" ON public.projects\n")
+}
+
+func TestTriggersWarnOfAMissingIndex(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("DROP INDEX issues_project_id_idx")
+	r := s.run("triggers", "install")
+	require.Zero(t, r.code)
+	require.Contains(t, r.stderr, "sexton: warning: "+s.path("loose_foreign_keys.yml")+
+		":2:5: issues[0].column: no index of issues begins with project_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON")
+	require.Zero(t, s.run("triggers", "status").code)
+}

@@ -1,0 +1,123 @@
+package app_test
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	before := s.snapshot()
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command": {
+			[]string{"stauts"},
+			`sexton has no command "stauts"; there are completion, config, job, migrate, status, triggers, version; did you mean status?`,
+		},
+		"unknown subcommand": {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are list, run; did you mean run?`},
+		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
+		"unknown help topic": {[]string{"help", "job", "walk"}, `sexton job has no command "walk"; there are list, run`},
+		"unknown shell":      {[]string{"completion", "tcsh"}, `sexton completion has no command "tcsh"; there are bash, fish, powershell, zsh`},
+		"surplus argument":   {[]string{"config", "check", "sexton.yaml"}, `sexton config check takes no argument, not "sexton.yaml"`},
+		"unknown flag":       {[]string{"status", "--jsno"}, "unknown flag: --jsno; sexton status takes --config, --database-url, --help, --json"},
+		"flag without value": {[]string{"status", "--config"}, "flag needs an argument: --config; sexton status takes --config, --database-url, --help, --json"},
+		"missing kind":       {[]string{"job", "run"}, "sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them"},
+		"two kinds":          {[]string{"job", "run", kind, kind}, "sexton job run needs the KIND of one job"},
+		"unknown kind":       {[]string{"job", "run", "cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},
+		"unknown database":   {[]string{"job", "run", kind, "--database", "ci"}, `no database "ci" is configured; there is main`},
+		"unknown database in args": {
+			[]string{"job", "run", kind, "--args", `{"database": "ci"}`}, `no database "ci" is configured; there is main`,
+		},
+		"two databases": {
+			[]string{"job", "run", kind, "--database", "main", "--args", `{"database": "ci"}`},
+			`--database main and --args {"database": "ci"} name different databases`,
+		},
+		"args not JSON":    {[]string{"job", "run", kind, "--args", "main"}, `--args main: must be a JSON object of the form {"database": "NAME"}`},
+		"args with a tail": {[]string{"job", "run", kind, "--args", "{} {}"}, `--args {} {}: must be a JSON object`},
+		"args no object":   {[]string{"job", "run", kind, "--args", "null"}, `--args null: must be a JSON object`},
+		"args unknown":     {[]string{"job", "run", kind, "--args", `{"db": "main"}`}, `the job has no argument "db"; it takes {"database": "NAME"}`},
+		"args of another type": {
+			[]string{"job", "run", kind, "--args", `{"database": 1}`}, `the argument database must be a text, as in {"database": "NAME"}`,
+		},
+	} {
+		r := s.run(test.args...)
+		require.Equal(t, 2, r.code, name)
+		require.Empty(t, r.stdout, name)
+		lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+		require.Len(t, lines, 2, "%s: %s", name, r.stderr)
+		require.Regexp(t, "^sexton: ", lines[0], name)
+		require.Contains(t, lines[0], test.want, name)
+		require.Regexp(t, `^Run "sexton( [a-z]+)* --help" for what it takes\.$`, lines[1], name)
+	}
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestNoJobEnabled(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	r := s.run("job", "run", kind)
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.stderr, "no job is enabled; set loose_foreign_keys.enabled: true")
+}
+
+func TestHelpWithoutArguments(t *testing.T) {
+	t.Parallel()
+	bare, asked, topic := run(nil, []string{}...), run(nil, "--help"), run(nil, "help")
+	require.Zero(t, bare.code)
+	require.Equal(t, asked, topic)
+	require.Contains(t, asked.stdout, "Available Commands:")
+	require.Equal(t, run(nil, "job", "run", "--help"), run(nil, "help", "job", "run"))
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for shell, want := range map[string]string{
+		"bash": "complete -o default -F __start_sexton sexton", "zsh": "#compdef sexton",
+		"fish": "complete -c sexton", "powershell": "Register-ArgumentCompleter -CommandName 'sexton'",
+	} {
+		r := run(nil, "completion", shell)
+		require.Zero(t, r.code, shell)
+		require.Empty(t, r.stderr, shell)
+		require.Contains(t, r.stdout, want, shell)
+	}
+}
+
+func TestCompletionOffersKindsAndCommands(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	require.Contains(t, s.ok("__complete", "job", "run", ""), kind+"\t")
+	require.Equal(t, ":4\n", s.ok("__complete", "job", "run", kind, ""))
+	require.Contains(t, s.ok("__complete", "help", "job", ""), "run\n")
+	require.Equal(t, ":4\n", s.ok("__complete", "help", "jib", ""))
+	require.Equal(t, ":4\n", run(nil, "__complete", "job", "run", "").stdout, "without a configuration there is nothing to offer")
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := run(nil, "version")
+	require.Zero(t, r.code)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\n$`, r.stdout)
+
+	var document struct {
+		Version, Go, River string
+		Schema             []struct {
+			Component string
+			Version   int64
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(run(nil, "version", "--json").stdout), &document))
+	require.Equal(t, runtime.Version(), document.Go)
+	require.NotEmpty(t, document.Version)
+	require.Len(t, document.Schema, 4)
+	for _, c := range document.Schema {
+		require.Positive(t, c.Version, c.Component)
+	}
+}

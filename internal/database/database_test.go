@@ -1,0 +1,256 @@
+package database_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/devpg"
+	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// open opens the database main with three connections.
+func og) (database.Database, error) {
+	return database.Open(ctx, "main", url, direct, pgschema.Names{Jobs: "sexton", Tracked: "public"}, 3)
+}
+
+// secret is the password in every connection string that must fail.
+const secret = "hunter2"
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db, err := open(t.Context(), d.URL+"&pool_max_conns=1", "")
+	require.NoError(t, err)
+	defer db.Pool.Close()
+	require.Equal(t, "main", db.Name)
+	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
+	require.EqualValues(t, 3, db.Pool.Config().MaxConns)
+	var application string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), "SHOW application_name").Scan(&application))
+	require.Equal(t, "sexton", application)
+
+	direct, err := pgx.ConnectConfig(t.Context(), db.Direct)
+	require.NoError(t, err, "what a pool is told must not reach the server")
+	require.NoError(t, direct.QueryRow(t.Context(), "SHOW application_name").Scan(&application))
+	require.NoError(t, direct.Close(t.Context()))
+	require.Equal(t, "sexton", application)
+}
+
+func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db, err := open(t.Context(), d.URL+"&application_name=mine&connect_timeout=7", d.URL+"&application_name=direct")
+	require.NoError(t, err)
+	defer db.Pool.Close()
+	require.Equal(t, "mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
+	require.Equal(t, "direct", db.Direct.RuntimeParams["application_name"])
+	require.Equal(t, "7s", db.Pool.Config().ConnConfig.ConnectTimeout.String())
+	require.Equal(t, "5s", db.Direct.ConnectTimeout.String())
+}
+
+// refused opens a database that must not open and returns why.
+func refused(t *testing.T, url, direct string) *database.UnreachableError {
+	t.Helper()
+	_, err := open(t.Context(), url, direct)
+	var unreachable *database.UnreachableError
+	require.ErrorAs(t, err, &unreachable)
+	require.Equal(t, "main", unreachable.Database)
+	require.ErrorContains(t, err, "database main cannot be reached: "+unreachable.Reason+" ("+unreachable.Fix+")")
+	for _, text := range []string{err.Error(), fmt.Sprintf("%+v", err), unreachable.Err.Error()} {
+		require.NotContains(t, text, secret)
+	}
+	return unreachable
+}
+
+// edit changes the parts of a connection string.
+func edit(t *testing.T, address string, change func(u *url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	change(u)
+	return u.String()
+}
+
+func TestOpenNamesWhatTheServerRefuses(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	role := d.CreateRole()
+	quoted, name := pgx.Identifier{role}.Sanitize(), pgx.Identifier{d.Name}.Sanitize()
+
+	e := refused(t, edit(t, d.URL, func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	require.Equal(t, `database "no_such_database" does not exist`, e.Reason)
+	require.Equal(t, "create it, or correct the database's name", e.Fix)
+	require.Equal(t, "url", e.Key)
+
+	d.Exec("ALTER DATABASE " + name + " CONNECTION LIMIT 0")
+	e = refused(t, d.AsRole(role), "")
+	require.Equal(t, fmt.Sprintf("too many connections for database %q", d.Name), e.Reason)
+	require.Contains(t, e.Fix, "raise max_connections or the limit of the database or user")
+	d.Exec("ALTER DATABASE " + name + " CONNECTION LIMIT -1")
+
+	d.Exec("REVOKE CONNECT ON DATABASE " + name + " FROM PUBLIC")
+	e = refused(t, d.AsRole(role), "")
+	require.Equal(t, fmt.Sprintf("permission denied for database %q", d.Name), e.Reason)
+	require.Equal(t, "GRANT CONNECT on the database to user "+role, e.Fix)
+
+	d.Exec("ALTER ROLE " + quoted + " NOLOGIN")
+	e = refused(t, d.AsRole(role), "")
+	require.Equal(t, fmt.Sprintf("role %q is not permitted to log in", role), e.Reason)
+	require.Contains(t, e.Fix, "let it log in")
+
+	e = refused(t, d.URL+"&search_patch=x", "")
+	require.Equal(t, `unrecognized configuration parameter "search_patch" (SQLSTATE 42704)`, e.Reason)
+
+	e = refused(t, d.URL, edit(t, d.URL, func(u *url.URL) { u.Path = "/no_such_database" }))
+	require.Equal(t, "listen_url", e.Key)
+	require.Equal(t, `database "no_such_database" does not exist`, e.Reason)
+}
+
+func TestOpenWithWrongPassword(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	hba := "local all guarded scram-sha-256\nlocal postgres postgres trust\n"
+	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "pg_hba.conf"), []byte(hba), 0o600))
+	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE ROLE guarded LOGIN PASSWORD 'right'")
+	require.NoError(t, err)
+
+	guarded := func(password string) string {
+		return edit(t, server.URL("postgres"), func(u *url.URL) { u.User = url.UserPassword("guarded", password) })
+	}
+	e := refused(t, guarded(secret), "")
+	require.Equal(t, `password authentication failed for user "guarded"`, e.Reason)
+	require.Equal(t, "correct user and password", e.Fix)
+
+	stranger := edit(t, server.URL("postgres"), func(u *url.URL) { u.User = url.UserPassword("stranger", secret) })
+	e = refused(t, stranger, "")
+	require.Contains(t, e.Reason, `no pg_hba.conf entry for host "[local]", user "stranger"`)
+	require.Contains(t, e.Fix, "pg_hba.conf")
+
+	db, err := open(t.Context(), guarded("right"), "")
+	require.NoError(t, err)
+	db.Pool.Close()
+
+	// A smart shutdown waits for the session above and lets nobody else in.
+	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGTERM))
+	pgtest.WaitFor(t, "the server to shut down", func(ctx context.Context) (bool, error) {
+		db, err := open(ctx, guarded("right"), "")
+		if err == nil {
+			db.Pool.Close()
+		}
+		return err != nil, nil
+	})
+	e = refused(t, guarded("right"), "")
+	require.Equal(t, "the database system is shutting down", e.Reason)
+	require.Contains(t, e.Fix, "wait")
+	require.NoError(t, conn.Close(t.Context()))
+}
+
+func TestOpenWithoutServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := refused(t, "postgres://user:"+secret+"@/app?port=5433&host="+dir, "")
+	require.Equal(t, "no server answers at "+dir+" port 5433: no such file or directory", e.Reason)
+	require.Equal(t, "start it, or correct host and port", e.Fix)
+
+	e = refused(t, "postgres://user:"+secret+"@no-such-host.invalid/app", "")
+	require.Equal(t, "host no-such-host.invalid cannot be found", e.Reason)
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	/nolint:forcetypeassert // it listens on TCP
+	require.NoError(t, listener.Close())
+	e = refused(t, fmt.Sprintf("postgres://user:%s@127.0.0.1:%d/app", secret, port), "")
+	require.Equal(t, fmt.Sprintf("no server answers at 127.0.0.1 port %d: connection refused", port), e.Reason)
+}
+
+func TestOpenWithWhatIsNoPostgres(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	address := fmt.Sprintf("postgres://user:%s@%s/app?sslmode=require", secret, listener.Addr())
+	e := refused(t, address, "")
+	require.Contains(t, e.Reason, "the connection to 127.0.0.1 port ")
+	require.NotContains(t, e.Reason, "\n")
+	require.Equal(t, "correct host, port and sslmode", e.Fix)
+	require.NoError(t, listener.Close())
+	<-gone
+}
+
+func TestOpenGivesUpOnASilentServer(t *testing.T) {
+	t.Parallel()
+	// Connections wait in the backlog, and nobody ever takes them out.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?connect_timeout=1&sslmode=disable", secret, listener.Addr()), "")
+	require.Regexp(t, `^no answer from 127\.0\.0\.1 port \d+ within 1s$`, e.Reason)
+}
+
+func TestOpenWithMalformedConnectionString(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	for _, address := range []string{
+		"postgres://user:" + secret + "@host:port/app", "postgres://user:" + secret + "@/app?pool_max_conns=" + secret, "password=" + secret + " port=x",
+	} {
+		_, err := open(t.Context(), address, "")
+		var settings *database.SettingsError
+		require.ErrorAs(t, err, &settings)
+		require.Equal(t, database.SettingsError{Database: "main", Key: "url"}, *settings)
+		require.EqualError(t, err, "the url of database main cannot be parsed")
+		_, err = open(t.Context(), d.URL, address)
+		require.EqualError(t, err, "the listen_url of database main cannot be parsed")
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, direct := range []string{"", d.URL} {
+		_, err := open(ctx, d.URL, direct)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, errors.As(err, new(*databaseNotErrorAsachaerr, new(*database.UnreachableError)")
+	}
+}
+
+func TestQueriesUseTheSchemas(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
+	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3)
+	require.NoError(t, err)
+	defer db.Pool.Close()
+	leases, err := db.Queries().LeasesHeld(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, leases)
+}

@@ -1,0 +1,65 @@
+package riverjobs
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const definitionsFile = `
+children:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+notes:
+  - {table: parents, column: parent_id, on_delete: async_nullify}
+`
+
+// bundle is a database with three parents, of which each has two children and a note, and what jobs need to
+// work on it.
+type bundle struct {
+	db   *dbtest.DB
+	deps Deps
+	log  *bytes.Buffer
+}
+
+func setup(t *testing.T, environ ...string) bundle {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON children (parent_id);
+		CREATE INDEX ON notes (parent_id);
+		INSERT INTO parents SELECT generate_series(1, 3);
+		INSERT INTO children SELECT id, id % 3 + 1 FROM generate_series(1, 6) AS id;
+		INSERT INTO notes SELECT id, id FROM parents;`)
+	db.Track(t, "parents")
+	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)})
+	require.NoError(t, err)
+	log := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	return bundle{db: db, log: log, deps: Deps{
+		Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Definitions: defs, Logger: logger,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
+	}}
+}
+
+func configuration(t *testing.T, environ ...string) *config.Config {
+	t.Helper()
+	// The tests hand over connected databases, so nobody dials this address.
+	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ})
+	require.NoError(t, err)
+	return c
+}

@@ -1,0 +1,89 @@
+package riverjobs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// everyArgs has the arguments of every kind that this package knows.
+func everyArgs() []river.JobArgs {
+	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}}
+}
+
+func TestRegisterAddsExactlyTheJobs(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"} {
+		b := setup(t, setting)
+		listed := map[string]bool{}
+		for _, job := range Jobs(b.deps.Config) {
+			listed[job.Kind] = true
+		}
+		workers := river.NewWorkers()
+		Register(workers, b.deps)
+		client, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)})
+		require.NoError(t, err)
+		for _, args := range everyArgs() {
+			// A client takes only kinds that it has a worker for.
+			_, err := client.Insert(t.Context(), args, nil)
+			require.Equal(t, listed[args.Kind()], err == nil, "%s with %s: %v", args.Kind(), setting, err)
+			delete(listed, args.Kind())
+		}
+		require.Empty(t, listed, "kinds that this test does not know")
+	}
+}
+
+func TestJobsAreComplete(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, job := range Jobs(configuration(t)) {
+		require.Equal(t, job.Kind, job.Queue, "one queue per kind")
+		require.NotEmpty(t, job.Schedule, job.Kind)
+		require.NotEmpty(t, job.Summary, job.Kind)
+		require.NotNil(t, job.Run, job.Kind)
+		for _, key := range []string{job.Kind, job.LeaseKey("main"), job.LeaseKey("ci")} {
+			require.False(t, seen[key], "%s twice", key)
+			seen[key] = true
+		}
+	}
+	require.Len(t, seen, 3)
+}
+
+// TestClientWorksJobs goes through a running River client, as a worker process has it.
+func TestClientWorksJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("DELETE FROM parents")
+	workers := river.NewWorkers()
+	Register(workers, b.deps)
+	queues := map[string]river.QueueConfig{}
+	for _, job := range Jobs(b.deps.Config) {
+		queues[job.Queue] = river.QueueConfig{MaxWorkers: 2}
+	}
+	client, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{
+		Schema: "sexton", Workers: workers, Queues: queues, Logger: pgtest.Logger(t), FetchCooldown: 5 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	ended, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
+	defer cancel()
+	require.NoError(t, client.Start(t.Context()))
+	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	select {
+	case event := <-ended:
+		require.Equal(t, river.EventKindJobCompleted, event.Kind, event.Job.Errors)
+	case <-deadline.C:
+		require.Fail(t, "the job was not worked")
+	}
+	require.NoError(t, client.Stop(t.Context()))
+	require.Zero(t, b.db.Pending(t))
+	require.Empty(t, b.db.Rows("SELECT FROM children"))
+}
