@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,8 +34,7 @@ func load(t *testing.T, text string, environ ...string) (*config.Config, error) 
 }
 
 func withoutFolder(dir string, err error) error {
-	var list problem.List
-	ok := errors.As(err, &list)
+	list, ok := errors.AsType[problem.List](err)
 	if !ok {
 		return err
 	}

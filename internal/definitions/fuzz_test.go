@@ -1,7 +1,6 @@
 package definitions_test
 
 import (
-	"errors"
 	"os"
 	"testing"
 

@@ -240,7 +240,9 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
 	if len(foreign) > 0 {
-		return fresh, r.blame(ctx, l.parent, foreign, failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn})
+		return fresh, r.blame(ctx, l.parent, foreign, failure{
+			table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn,
+		})
 	}
 	return fresh, nil
 }

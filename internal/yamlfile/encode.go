@@ -142,8 +142,9 @@ func quoteJSON(text string) string {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	// A string always encodes.
-	_ = encoder.Encode(text)
+	if err := encoder.Encode(text); err != nil {
+		return strconv.Quote(text) // A string always encodes.
+	}
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
