@@ -29,6 +29,8 @@ func TestProgram(t *testing.T) {
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
 
+	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
+
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
 }
