@@ -84,7 +84,7 @@ func (tw *twins) check(rt *rapid.T, s shape) {
 	c.exec(tw.native, "native", c.schema.constrain())
 	c.exec(tw.ours, "ours", "TRUNCATE public.loose_foreign_keys_deleted_records")
 	defs := c.schema.definitions()
-	tw.worker.track(rt, tw.ctx, defs)
+	tw.worker.track(tw.ctx, rt, defs)
 
 	c.workload()
 	held := c.conflicts()

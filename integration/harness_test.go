@@ -28,9 +28,7 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, err, "build the binary: %s", out)
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
-
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
-
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
 }
@@ -52,6 +50,11 @@ func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 	started.cmd.Dir, started.cmd.Env = dir, []string{"DATABASE_URL=" + url}
 	started.cmd.Stdout, started.cmd.Stderr = &started.stdout, &started.stderr
 	require.NoError(t, started.cmd.Start(), "start sexton %v", args)
+	t.Cleanup(func() {
+		if started.cmd.ProcessState == nil {
+			_ = started.cmd.Wait()
+		}
+	})
 	return started
 }
 
@@ -59,8 +62,7 @@ func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	err := p.cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		require.NoError(t, err, "wait for sexton")
 	}
 	return p.cmd.ProcessState.ExitCode()

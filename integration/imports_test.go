@@ -166,6 +166,27 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestImportRules shows that each rule forbids what it is there for.
+func TestImportRules(t *testing.T) {
+	t.Parallel()
+	for _, p := range []listed{
+		{ImportPath: "sexton/cmd/worker", Imports: []string{"sexton/internal/config"}},
+		{ImportPath: "sexton/river_jobs", Imports: []string{"sexton/internal/app"}},
+		{ImportPath: "sexton/internal/batch", Imports: []string{"sexton/river_jobs"}},
+		{ImportPath: "sexton/internal/batch", Imports: []string{"sexton/internal/loosefk"}},
+		{ImportPath: "sexton/internal/loosefk", Deps: []string{"github.com/riverqueue/river/rivertype"}},
+		{ImportPath: "sexton/internal/loosefk", Deps: []string{"sexton/internal/ghostuser"}},
+		{ImportPath: "sexton/triggers", Imports: []string{"sexton/internal/batch"}},
+		{ImportPath: "sexton/sql", Imports: []string{"fmt"}},
+		{ImportPath: "sexton/internal/definitions", Deps: []string{"github.com/jackc/pgx/v5"}},
+		{ImportPath: "sexton/internal/app", Deps: []string{"sexton/internal/pgtest"}},
+		{ImportPath: "sexton/internal/app", Imports: []string{"sexton/integration"}},
+	} {
+		broken := slices.ContainsFunc(rules(), func(r rule) bool { return len(r.broken(p)) > 0 })
+		require.True(t, broken, "%s may not import %q", p.ImportPath, slices.Concat(p.Imports, p.Deps))
+	}
+}
+
 func TestMainIsShort(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../cmd/worker/main.go")

@@ -65,7 +65,7 @@ func newGatedSite(t *testing.T) gatedSite {
 	var err error
 	s.defs, err = definitions.Load([]string{path})
 	require.NoError(t, err)
-	newWorker(t, s.db, "installer", pgtest.Logger(t), nil).track(t, t.Context(), s.defs)
+	newWorker(t, s.db, "installer", pgtest.Logger(t), nil).track(t.Context(), t, s.defs)
 	s.db.Exec("DELETE FROM parents WHERE id <= 5")
 	return s
 }
@@ -109,6 +109,7 @@ func (s gatedSite) stopInBatch(t *testing.T, p program) (*process, func()) {
 // testTakeover stops a worker between its DELETE and its COMMIT until its lease is over and another one has
 // finished the work. The first one's transaction must fail and leave nothing.
 func testTakeover(t *testing.T, p program) {
+	t.Helper()
 	s := newGatedSite(t)
 	first, release := s.stopInBatch(t, p)
 
@@ -133,6 +134,7 @@ func testTakeover(t *testing.T, p program) {
 // testKill kills a worker between its DELETE and its COMMIT. Its session in the server lives on and holds
 // its locks; the next worker has to get past it.
 func testKill(t *testing.T, p program) {
+	t.Helper()
 	s := newGatedSite(t)
 	first, release := s.stopInBatch(t, p)
 	defer release()

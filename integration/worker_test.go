@@ -54,7 +54,7 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 }
 
 // track installs the triggers that the definitions need.
-func (w *worker) track(t require.TestingT, ctx context.Context, defs []definitions.Definition) {
+func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
 	conn, err := w.db.Pool.Acquire(ctx)
 	require.NoError(t, err)
 	defer conn.Release()

@@ -1,6 +1,7 @@
 package riverjobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -121,7 +122,7 @@ func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Databa
 	if err != nil {
 		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
 	}
-	if err := problems.Err(); err != nil {
+	if err := cmp.Or(problems.Err(), loosefk.MissingPrivileges(parents).Err()); err != nil {
 		return nil, err
 	}
 	trackNewPartitions(ctx, deps, db, conn, parents)

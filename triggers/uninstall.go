@@ -71,7 +71,11 @@ func drop(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		statement := fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quoteIdent(t.Trigger), pgx.Identifier{t.Schema, t.Table}.Sanitize())
 		if _, err := tx.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("drop trigger %s on %s: %w", t.Trigger, t.Display, err)
+			fix := ""
+			if sqlState(err) == "42501" {
+				fix = " (only the table's owner may: connect as that role)"
+			}
+			return fmt.Errorf("drop trigger %s on %s%s: %w", t.Trigger, t.Display, fix, err)
 		}
 	}
 	return nil

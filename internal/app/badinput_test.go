@@ -28,8 +28,17 @@ func (s *site) refused(t *testing.T, code int, commands [][]string, wants ...str
 // configured lists all commands that read the configuration.
 func configured() [][]string {
 	return [][]string{
-		{"config", "check"}, {"config", "show"}, {"status"}, {"job", "list"}, {"job", "run", kind},
-		{"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"triggers", "install"}, {"triggers", "status"}, {"triggers", "uninstall"},
+		{"config", "check"},
+		{"config", "show"},
+		{"status"},
+		{"job", "list"},
+		{"job", "run", kind},
+		{"migrate", "up"},
+		{"migrate", "status"},
+		{"migrate", "down"},
+		{"triggers", "install"},
+		{"triggers", "status"},
+		{"triggers", "uninstall"},
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,11 @@ func (a *app) connect(ctx context.Context) (*connections, error) {
 
 func open(ctx context.Context, c *config.Config) (*connections, error) {
 	all := &connections{config: c}
+	// A worker has one connection in a pass; the others are for leases, history and what looks at them.
+	size := int32(c.Jobs.MaxWorkers) + 4
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema}
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, int32(c.Jobs.MaxWorkers)+4) //nolint:gosec // bounded by the configuration
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
 		if err != nil {
 			all.close()
 			return nil, located(c, err)
@@ -98,20 +101,18 @@ func (c *connections) checkSchemas(ctx context.Context) error {
 	return nil
 }
 
-// loadDefinitions loads the definition files, if the component is enabled.
+// loadDefinitions loads the definition files, if the component is enabled. As with definitions.Load, the
+// sound ones come beside an error.
 func loadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	if !c.LooseForeignKeys.Enabled {
 		return nil, nil
 	}
 	defs, err := definitions.Load(c.LooseForeignKeys.Definitions)
-	if err != nil {
-		return nil, err
-	}
+	problems, _ := errors.AsType[problem.List](err)
 	names := make([]string, len(c.Databases))
 	for i, db := range c.Databases {
 		names[i] = db.Name
 	}
-	var problems problem.List
 	for _, d := range defs {
 		if d.Database != "" && !slices.Contains(names, d.Database) {
 			problems.Add(problem.Problem{
@@ -123,11 +124,42 @@ func loadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	return defs, problems.Err()
 }
 
-// resolve binds the definitions to a database. The findings that are no errors come beside the parents.
-func resolve(ctx context.Context, defs []definitions.Definition, db database.Database) ([]*loosefk.Parent, problem.List, error) {
-	parents, problems, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
-	if err != nil {
-		return nil, nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
+// bound are definitions, bound to the databases they speak of.
+type bound struct {
+	*connections
+
+	definitions []definitions.Definition
+	// parents are in the order of the databases.
+	parents  [][]*loosefk.Parent
+	warnings problem.List
+}
+
+// bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
+// and what only the databases can tell is reported together.
+func bind(ctx context.Context, c *config.Config) (_ *bound, err error) {
+	defs, wrong := loadDefinitions(c)
+	problems, _ := errors.AsType[problem.List](wrong)
+	all, err := open(ctx, c)
+	if err == nil {
+		defer func() {
+			if err != nil {
+				all.close()
+			}
+		}()
+		err = all.checkSchemas(ctx)
 	}
-	return parents, problems, problems.Err()
+	if err != nil {
+		return nil, cmp.Or(wrong, err)
+	}
+	b := &bound{connections: all, definitions: defs}
+	for _, db := range all.databases {
+		parents, found, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
+		if err != nil {
+			return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
+		}
+		problems.Add(found...)
+		b.parents = append(b.parents, parents)
+	}
+	b.warnings = problems.Only(problem.Warning)
+	return b, problems.Err()
 }

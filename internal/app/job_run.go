@@ -17,6 +17,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -94,19 +95,17 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	if err != nil {
 		return err
 	}
-	defs, err := loadDefinitions(c)
-	if err != nil {
-		return err
-	}
-	all, err := open(ctx, c)
+	all, err := bind(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer all.close()
-	if err := all.checkSchemas(ctx); err != nil {
-		return err
+	served := slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })
+	if missing := loosefk.MissingPrivileges(all.parents[served]); len(missing) > 0 {
+		// Files and tables are right, so this is a failure and no wrong input.
+		return errors.New(missing.Error())
 	}
-	paused, err := pausedQueue(ctx, all, job.Queue)
+	paused, err := pausedQueue(ctx, all.connections, job.Queue)
 	if err != nil {
 		return err
 	}
@@ -115,13 +114,9 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
 		})
 	}
-	served := all.databases[slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })]
-	if _, _, err := resolve(ctx, defs, served); err != nil {
-		return err
-	}
 	log := a.logger(c)
 	report, err := job.Run(ctx, riverjobs.Deps{
-		Config: c, Databases: all.databases, Definitions: defs, Logger: log,
+		Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
 	}, name)
 	if printErr := a.printReport(report); printErr != nil {

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -81,9 +82,7 @@ func TestJobRunJSON(t *testing.T) {
 		"processed": 1.0, "rescheduled": 0.0, "errors": []any{},
 	}
 	want := map[string]any{"kind": kind, "run_id": 1.0, "database": "main", "outcome": "done", "stats": stats}
-	for field, value := range stats {
-		want[field] = value
-	}
+	maps.Copy(want, stats)
 	require.Equal(t, want, document)
 	require.Equal(t, [][]string{{kind, "main", "done", "NULL", "t"}}, s.Rows("SELECT kind, database, outcome, error, ended_at IS NOT NULL FROM sexton.runs"))
 }

@@ -20,7 +20,7 @@ func newLogger(w io.Writer, settings config.Log) *slog.Logger {
 	file, isFile := w.(*os.File)
 	terminal := isFile && term.IsTerminal(int(file.Fd()))
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }

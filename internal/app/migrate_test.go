@@ -31,7 +31,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 	pending := s.snapshot()
 	r = s.run("migrate", "down")
 	require.Equal(t, 1, r.code)
-	require.Contains(t, r.stderr, "database main has 1 deleted parents whose children are not cleaned up yet")
+	require.Contains(t, r.stderr, "database main still has pending tombstones (1)")
 	require.Contains(t, r.stderr, "--force")
 	require.Equal(t, pending, s.snapshot())
 

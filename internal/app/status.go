@@ -235,7 +235,8 @@ func (a *app) printStatus(document statusDocument) error {
 		}
 		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
 		for _, j := range document.Jobs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Kind, j.Database, j.Schedule, age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				j.Kind, j.Database, j.Schedule, age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
 		}
 	})
 }

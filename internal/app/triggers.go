@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/database"
-	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -21,8 +20,8 @@ func (a *app) triggersCommand() *cobra.Command {
 
 // triggerReport is one entry of `sexton triggers install --json` and `uninstall --json`.
 type triggerReport struct {
-	Database string `json:"database"`
-	triggers.Report
+	Database        string `json:"database"`
+	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
 func (a *app) triggersInstallCommand() *cobra.Command {
@@ -135,27 +134,16 @@ func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Co
 	if err != nil {
 		return err
 	}
-	defs, err := loadDefinitions(c)
-	if err != nil {
-		return err
-	}
-	all, err := open(ctx, c)
+	all, err := bind(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer all.close()
-	if err := all.checkSchemas(ctx); err != nil {
-		return err
+	for _, p := range all.warnings {
+		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
 	}
-	for _, db := range all.databases {
-		parents, problems, err := resolve(ctx, defs, db)
-		for _, p := range problems.Only(problem.Warning) {
-			_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
-		}
-		if err != nil {
-			return err
-		}
-		cfg, tracked := riverjobs.Tracking(all.config, db, parents)
+	for i, db := range all.databases {
+		cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[i])
 		if err := onConnection(cmd, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ const secret = "hunter2"
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db, err := open(t.Context(), d.URL+"&pool_max_conns=1", "")
+	db, err := open(t.Context(), query(t, d.URL, "&pool_max_conns=1"), "")
 	require.NoError(t, err)
 	defer db.Pool.Close()
 	require.Equal(t, "main", db.Name)
@@ -52,7 +52,7 @@ func TestOpen(t *testing.T) {
 func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db, err := open(t.Context(), d.URL+"&application_name=mine&connect_timeout=7", d.URL+"&application_name=direct")
+	db, err := open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct"))
 	require.NoError(t, err)
 	defer db.Pool.Close()
 	require.Equal(t, "mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
@@ -84,6 +84,12 @@ func edit(t *testing.T, address string, change func(u *url.URL)) string {
 	return u.String()
 }
 
+// query adds parameters, such as "&connect_timeout=7", to a connection string.
+func query(t *testing.T, address, parameters string) string {
+	t.Helper()
+	return edit(t, address, func(u *url.URL) { u.RawQuery += parameters })
+}
+
 func TestOpenNamesWhatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -111,7 +117,7 @@ func TestOpenNamesWhatTheServerRefuses(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("role %q is not permitted to log in", role), e.Reason)
 	require.Contains(t, e.Fix, "let it log in")
 
-	e = refused(t, d.URL+"&search_patch=x", "")
+	e = refused(t, query(t, d.URL, "&search_patch=x"), "")
 	require.Equal(t, `unrecognized configuration parameter "search_patch" (SQLSTATE 42704)`, e.Reason)
 
 	e = refused(t, d.URL, edit(t, d.URL, func(u *url.URL) { u.Path = "/no_such_database" }))
@@ -171,13 +177,9 @@ func TestOpenWithoutServer(t *testing.T) {
 	e = refused(t, "postgres://user:"+secret+"@no-such-host.invalid/app", "")
 	require.Equal(t, "host no-such-host.invalid cannot be found", e.Reason)
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address, isTCP := listener.Addr().(*net.TCPAddr)
-	require.True(t, isTCP)
-	require.NoError(t, listener.Close())
-	e = refused(t, fmt.Sprintf("postgres://user:%s@%s/app", secret, address), "")
-	require.Equal(t, fmt.Sprintf("no server answers at 127.0.0.1 port %d: connection refused", address.Port), e.Reason)
+	// Ports below 1024 are given to nobody by chance, so that no other test listens here.
+	e = refused(t, "postgres://user:"+secret+"@127.0.0.1:1/app", "")
+	require.Equal(t, "no server answers at 127.0.0.1 port 1: connection refused", e.Reason)
 }
 
 func TestOpenWithWhatIsNoPostgres(t *testing.T) {

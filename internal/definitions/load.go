@@ -26,7 +26,8 @@ type File struct {
 }
 
 // Load reads definitions from the files at paths, in their order and the order of writing. The error is a
-// problem.List with everything that is wrong in all of them; then there are no definitions.
+// problem.List with everything that is wrong in all of them. The sound definitions come beside it, so that
+// a database can be asked about them at once.
 func Load(paths []string) ([]Definition, error) {
 	var problems problem.List
 	var files []File
@@ -40,10 +41,7 @@ func Load(paths []string) ([]Definition, error) {
 	}
 	definitions, found := parse(files)
 	problems.Add(found...)
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	return definitions, nil
+	return definitions, problems.Err()
 }
 
 func unreadable(err error) string {
@@ -59,10 +57,7 @@ func unreadable(err error) string {
 // Parse is Load for files that have been read already.
 func Parse(files ...File) ([]Definition, error) {
 	definitions, problems := parse(files)
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	return definitions, nil
+	return definitions, problems.Err()
 }
 
 func parse(files []File) ([]Definition, problem.List) {
@@ -186,11 +181,13 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 	r.definitions = append(r.definitions, definition)
 }
 
-// conflicts reports definitions that contradict or repeat each other, wherever they stand.
+// conflicts reports definitions that contradict or repeat an earlier one, wherever they stand, and drops them.
 func (r *reader) conflicts() {
 	first := map[string]Definition{}
 	keys := map[Name]Definition{}
-	for _, d := range r.definitions {
+	all := r.definitions
+	r.definitions = nil
+	for _, d := range all {
 		id := identity(d)
 		if earlier, twice := first[id]; twice {
 			r.problems.Errorf(d.Position, d.Key, "repeats %s at %s: child %s, column %s, parent %s",
@@ -198,20 +195,18 @@ func (r *reader) conflicts() {
 			continue
 		}
 		first[id] = d
-		if d.ParentColumn == "" {
-			continue
-		}
 		// A tombstone carries one key, so all definitions of a parent have to refer to the same column. One
 		// that leaves it out means the primary key, whose name only the catalogue knows.
 		earlier, named := keys[d.Parent]
-		if !named {
-			keys[d.Parent] = d
-			continue
-		}
-		if earlier.ParentColumn != d.ParentColumn {
+		if d.ParentColumn != "" && named && earlier.ParentColumn != d.ParentColumn {
 			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
 				d.ParentColumn, earlier.Key, earlier.Position, earlier.ParentColumn, d.Parent)
+			continue
 		}
+		if d.ParentColumn != "" && !named {
+			keys[d.Parent] = d
+		}
+		r.definitions = append(r.definitions, d)
 	}
 }
 

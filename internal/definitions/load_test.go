@@ -161,11 +161,19 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parse(test.text)
+			_, err := parse(test.text)
 			require.EqualError(t, err, test.want)
-			require.Nil(t, got)
 		})
 	}
+}
+
+func TestSoundDefinitionsComeBesideTheError(t *testing.T) {
+	t.Parallel()
+
+	got, err := parse("a:\n  - {table: p, column: c, on_delete: async_delete}\n  - {table: p, column: c, on_delete: async_nullify}\n  - {table: q}\n")
+	require.Error(t, err)
+	require.Len(t, got, 1)
+	require.Equal(t, "a[0]", got[0].Key)
 }
 
 func TestParseLetsSimilarDefinitionsStand(t *testing.T) {

@@ -265,6 +265,8 @@ func (c *chunk) halves() []*chunk {
 func (r *run) wait(ctx context.Context, c *chunk) ([]*chunk, error) {
 	if c.how == waiting && c.cleaned == 0 {
 		c.idle++
+	} else {
+		c.idle = 0
 	}
 	if c.idle >= patience {
 		c.fail(failure{message: "children remain that nobody has locked: a trigger, rule or row-level security policy of a child table keeps them"})

@@ -58,6 +58,9 @@ type Reference struct {
 	// Index is false where no index leads with the column, so that each statement reads the whole table.
 	Index bool
 
+	// grant is the statement that gives the connected role what it lacks; empty where it lacks nothing.
+	grant string
+
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.
 	rowsPerParent float64

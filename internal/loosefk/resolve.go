@@ -18,7 +18,7 @@ import (
 // Resolve binds definitions to the tables of one database. Names without a schema belong to schema.
 //
 // Its findings are all that only a database can tell: errors (a missing table or column, types that do not
-// compare, NOT NULL under async_nullify, a partition named as parent, missing privileges) and warnings
+// compare, NOT NULL under async_nullify, a partition named as parent) and warnings
 // (a foreign-key column without an index). The parents are complete only where the findings hold no error.
 // The error is for the database itself.
 func Resolve(ctx context.Context, db dbsqlc.DBTX, schema string, defs []definitions.Definition) ([]*Parent, problem.List, error) {
@@ -60,10 +60,10 @@ func (r *resolver) bind(d definitions.Definition) {
 	}
 	reference := &Reference{
 		Definition: d, Child: child.Table, Leaves: child.Leaves, PrimaryKey: child.PrimaryKey, Index: child.Leading[d.Column],
+		grant: grant(d, child),
 	}
 	ok := r.checkColumn(d, parent, child)
 	ok = r.bindValues(d, child, reference) && ok
-	ok = r.checkPrivileges(d, child) && ok
 	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
 		r.report(d, problem.Error, ".cleaner_class",
 			fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
@@ -202,17 +202,36 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 	return ok
 }
 
-func (r *resolver) checkPrivileges(d definitions.Definition, child *relation) bool {
-	privilege, granted := "DELETE", child.CanDelete
-	if d.OnDelete != definitions.Delete {
-		privilege, granted = "UPDATE", child.CanUpdate
+// grant is the statement that gives the role what the definition needs, or "" where it has it. UPDATE is
+// needed for a deletion as well: batches lock the rows that they have found.
+func grant(d definitions.Definition, child *relation) string {
+	privileges := "SELECT, UPDATE"
+	missing := !child.CanSelect || !child.CanUpdate
+	if d.OnDelete == definitions.Delete {
+		privileges += ", DELETE"
+		missing = missing || !child.CanDelete
 	}
-	if granted && child.CanSelect {
-		return true
+	if !missing {
+		return ""
 	}
-	r.report(d, problem.Error, "", fmt.Sprintf("the database role may not SELECT and %s on %s", privilege, d.Child),
-		fmt.Sprintf("GRANT SELECT, %s ON %s TO the role in the database's url", privilege, child.SQL()))
-	return false
+	return fmt.Sprintf("GRANT %s ON %s", privileges, child.SQL())
+}
+
+// MissingPrivileges lists the child tables on which the connected role may not do what their definitions
+// need. Only passes need it: triggers are installed and compared without.
+func MissingPrivileges(parents []*Parent) problem.List {
+	var problems problem.List
+	for _, parent := range parents {
+		for _, reference := range parent.References {
+			if d := reference.Definition; reference.grant != "" {
+				problems.Add(problem.Problem{
+					Position: d.Position, Key: d.Key, Message: fmt.Sprintf("the database role may not clean up table %s", d.Child),
+					Fix: reference.grant + " TO the role in the database's url",
+				})
+			}
+		}
+	}
+	return problems
 }
 
 // checkValues casts every condition and target value once, so that a value which does not fit its column is

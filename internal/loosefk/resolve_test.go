@@ -158,11 +158,16 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	require.NoError(t, err)
 	defer pool.Close()
 	defs := parse(t, "children: [{table: parents, column: parent_id, on_delete: async_delete}]")
-	_, problems, err := loosefk.Resolve(t.Context(), pool, "public", defs)
-	require.NoError(t, err)
-	require.ErrorContains(t, problems.Err(), `children[0]: the database role may not SELECT and DELETE on children (GRANT SELECT, DELETE ON "public"."children" TO the role in the database's url)`)
+	missing := func() problem.List {
+		parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", defs)
+		require.NoError(t, err)
+		require.NoError(t, problems.Err())
+		return loosefk.MissingPrivileges(parents)
+	}
+	require.EqualError(t, missing().Err(), `lfk.yml:1:12: children[0]: the database role may not clean up table children `+
+		`(GRANT SELECT, UPDATE, DELETE ON "public"."children" TO the role in the database's url)`)
 	db.Exec("GRANT DELETE ON children TO " + role)
-	_, problems, err = loosefk.Resolve(t.Context(), pool, "public", defs)
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
+	require.Len(t, missing(), 1, "locking a row needs UPDATE")
+	db.Exec("GRANT UPDATE ON children TO " + role)
+	require.Empty(t, missing())
 }

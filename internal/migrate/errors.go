@@ -85,8 +85,8 @@ type PendingError struct {
 
 // Error tells how much is pending and what to do.
 func (e *PendingError) Error() string {
-	text := fmt.Sprintf("database %s has %d deleted parents whose children are not cleaned up yet; "+
-		"let `sexton run` finish, or pass --force to leave those children as orphans", e.Database, e.Count)
+	text := fmt.Sprintf("database %s still has pending tombstones (%d), each for a deleted parent whose children are not cleaned up; "+
+		"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans", e.Database, e.Count)
 	if e.TriggersRemoved {
 		text += "; the triggers are already removed, so deletions are no longer recorded"
 	}
