@@ -3,6 +3,7 @@ package loosefk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -117,53 +118,54 @@ func (r *Reference) learn(parents int, rows int64, full bool) {
 }
 
 // slice gives a chunk one statement per task. It returns what is left to do: nothing, the chunk itself,
-// or the two halves of it where a statement failed that may succeed for fewer parents.
+// or the two halves of it where one statement was too much for all its parents together.
 func (r *run) slice(ctx context.Context, c *chunk) ([]*chunk, error) {
 	c.begun = true
-	tasks := c.tasks
-	c.tasks = nil
-	removed := len(tasks) == 0
-	if removed {
-		if halves, err := r.finish(ctx, c); halves != nil || err != nil || c.done() {
+	removed, left, err := r.work(ctx, c)
+	if err != nil || left != nil || c.done() {
+		return left, err
+	}
+	if !removed {
+		if halves, err := r.finish(ctx, c); err != nil || halves != nil || c.done() {
 			return halves, err
 		}
 	}
+	return r.wait(ctx, c)
+}
+
+// work runs the chunk's tasks. It reports whether the last of them took the removal of finished tombstones
+// along, and what is left where the pass is not through.
+func (r *run) work(ctx context.Context, c *chunk) (removed bool, left []*chunk, err error) {
+	tasks := c.tasks
+	c.tasks = nil
 	for i, t := range tasks {
+		rest := tasks[i+1:]
 		if r.ended() {
 			c.tasks = append(c.tasks, tasks[i:]...)
-			return []*chunk{c}, nil
+			return false, []*chunk{c}, nil
 		}
 		if known, open := r.breaker.open(t, c.how); open {
 			c.fail(known)
 			continue
 		}
-		last := i == len(tasks)-1 && len(c.tasks) == 0 && c.failed == nil && !c.alone
-		again, err := r.step(ctx, c, t, last)
-		if err != nil {
-			return r.recover(ctx, c, t, tasks[i+1:], last, err)
-		}
-		if c.done() {
-			return nil, nil
-		}
-		if again {
+		removed = len(rest) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone
+		again, err := r.step(ctx, c, t, removed)
+		switch {
+		case err != nil:
+			left, err := r.recover(ctx, c, t, rest, err)
+			return false, left, err
+		case again && len(c.tombstones) > 1:
+			// One of the parents has more children than fit: let the others pass.
+			c.tasks = append(append(c.tasks, t), rest...)
+			return false, c.halves(), nil
+		case again && !c.done():
 			c.tasks = append(c.tasks, t)
-			if len(c.tombstones) > 1 {
-				// One of them has more children than fit: let the others pass.
-				c.tasks = append(c.tasks, tasks[i+1:]...)
-				return c.halves(), nil
-			}
 		}
-		removed = last
 	}
 	if len(c.tasks) > 0 {
-		return []*chunk{c}, nil
+		return false, []*chunk{c}, nil
 	}
-	if !removed {
-		if halves, err := r.finish(ctx, c); halves != nil || err != nil || c.done() {
-			return halves, err
-		}
-	}
-	return r.wait(ctx, c)
+	return removed, nil, nil
 }
 
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }
@@ -175,11 +177,17 @@ func (c *chunk) fail(f failure) {
 	}
 }
 
-// step runs one task's statement, together with the removal of finished tombstones if it is the last. It
-// reports whether the task may find more rows at once.
-func (r *run) step(ctx context.Context, c *chunk, t task, last bool) (again bool, err error) {
-	limit := r.budget.rows(t.reference, t.limit)
-	sql, args := c.parent.cleanStatement(r.engine.Session.Names, t.reference, t.leaf, c.how, keysOf(c.parent, c.tombstones), limit)
+// step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
+// removal of finished tombstones if it is the pass's last. It reports whether there may be more rows at once.
+func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (again bool, err error) {
+	keys, limit := keysOf(c.parent, c.tombstones), r.budget.rows(t.reference, t.limit)
+	var statements []batch.Statement
+	if c.how == waiting {
+		sql, args := c.parent.waitStatement(t.reference, t.leaf, keys, limit)
+		statements = append(statements, batch.Statement{SQL: sql, Args: args})
+	}
+	cleaning := len(statements)
+	sql, args := c.parent.cleanStatement(r.engine.Session.Names, t.reference, t.leaf, keys, limit)
 	clean := batch.Statement{SQL: sql, Args: args}
 	var counted int64
 	if t.reference.Definition.CleanerClass != "" {
@@ -188,16 +196,19 @@ func (r *run) step(ctx context.Context, c *chunk, t task, last bool) (again bool
 			return err
 		}
 	}
-	statements := []batch.Statement{clean}
+	statements = append(statements, clean)
 	var gone []int64
-	if last {
+	if remove {
 		statements = append(statements, r.removal(c, &gone))
 	}
 	affected, err := r.engine.Session.Run(ctx, statements...)
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
+		return false, fmt.Errorf("%w: %w", errRemoval, err)
+	}
 	if err != nil {
 		return false, err
 	}
-	rows := affected[0]
+	rows := affected[cleaning]
 	if clean.Scan != nil {
 		rows = counted
 	}

@@ -72,6 +72,16 @@ type breaker struct {
 	timeouts map[key]int
 }
 
+// pass tells how a chunk treats rows that another transaction has locked.
+type pass int
+
+const (
+	// skipping leaves locked rows for later, so that nobody waits for anybody.
+	skipping pass = iota
+	// waiting waits for them under the lock timeout.
+	waiting
+)
+
 // key is a child table in one pass: a table that cannot be waited for can still be skipped through.
 type key struct {
 	leaf uint32
@@ -109,16 +119,18 @@ func (b *breaker) failed(t task, how pass, f failure, v verdict) bool {
 	return false
 }
 
+// errRemoval marks a step that failed in the removal of tombstones and not in its own statement.
+var errRemoval = errors.New("remove tombstones")
+
 // recover decides what becomes of a chunk after one of its statements failed: it goes on with the other
 // tasks, tries the same in smaller pieces, or gives the failed table up.
-func (r *run) recover(ctx context.Context, c *chunk, t task, rest []task, withRemoval bool, err error) ([]*chunk, error) {
+func (r *run) recover(ctx context.Context, c *chunk, t task, rest []task, err error) ([]*chunk, error) {
 	f, v := judge(err, t.reference.Child.Label())
 	if v == fatal {
 		return nil, err
 	}
-	var failed *batch.StatementError
-	if withRemoval && errors.As(err, &failed) && failed.Index == 1 {
-		// The removal failed and took the cleaned rows back with it: do them apart.
+	if errors.Is(err, errRemoval) {
+		// It took the cleaned rows back with it: do the two apart.
 		c.alone = true
 		c.tasks = append(c.tasks, t)
 		return []*chunk{c}, nil

@@ -77,6 +77,29 @@ func TestChildChangedWhileWaitedForGoes(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
+// A child that the application never stops updating is locked most of the time and has a new version at
+// each look.
+func TestBusyChildGoes(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	busy := make(chan error, 1)
+	go func() {
+		for {
+			tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+			if err != nil || tag.RowsAffected() == 0 {
+				busy <- err
+				return
+			}
+		}
+	}()
+	stats := b.run(t)
+	require.NoError(t, <-busy, "the updates end when their row is gone")
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+}
+
 // A lock that outlasts the lock timeout costs its own tombstone an attempt and nobody else's.
 func TestLongLockBlamesItsTombstoneAlone(t *testing.T) {
 	t.Parallel()

@@ -14,16 +14,6 @@ import (
 // Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table
 // may itself live in a schema called public.
 
-// pass tells how a statement treats rows that another transaction has locked.
-type pass int
-
-const (
-	// skipping leaves locked rows for later, so that nobody waits for anybody.
-	skipping pass = iota
-	// waiting waits for them under the lock timeout and looks again at what it got.
-	waiting
-)
-
 // keysParameter is the array of parent keys, typed like the parent's column. Integers of different width
 // share an operator family, so an index on an integer column serves a bigint array as well.
 func (p *Parent) keysParameter(n int) string {
@@ -62,30 +52,41 @@ func (r *Reference) restrictions(alias string, args *arguments) string {
 	return sql.String()
 }
 
-// cleanStatement builds the bounded statement for one leaf: at most limit children of keys are deleted or
-// changed. It is built around row pointers, as a LIMIT needs a subquery, and repeats the foreign-key
-// condition on the outer row: a child that was moved to another parent while the waiting pass waited for
-// its lock stays. IS TRUE keeps the planner from serving the outer condition by the index, which would
-// compare every child with every pointer.
-func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, how pass, keys any, limit int) (string, []any) {
-	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	column := identifier(r.Definition.Column)
-	matches := func(alias string) string {
-		return fmt.Sprintf("%s.%s = ANY (%s)", alias, column, p.keysParameter(keysAt))
-	}
+// pick is the subquery for at most limit children of keys, with the clause that locks them. An update that
+// leaves keys alone takes the weaker lock, beside which others may still insert rows that refer to the child.
+func (p *Parent) pick(r *Reference, leaf Table, columns string, keysAt, limitAt int, args *arguments) string {
 	lock := "FOR UPDATE"
 	if r.Updates() {
 		lock = "FOR NO KEY UPDATE"
 	}
-	if how == skipping {
-		lock += " SKIP LOCKED"
-	}
-	picked := fmt.Sprintf(
-		"SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d %s",
-		leaf.SQL(), matches("picked"), r.restrictions("picked", args), limitAt, lock)
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s LIMIT $%d %s",
+		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), limitAt, lock)
+}
+
+func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
+	return fmt.Sprintf("%s.%s = ANY (%s)", alias, identifier(r.Definition.Column), p.keysParameter(keysAt))
+}
+
+// waitStatement waits until it has locked at most limit children of keys. The statement behind it in the
+// transaction has a newer snapshot: it sees what these rows have become, and a child that was moved to
+// another parent in the meantime is no longer among them.
+func (p *Parent) waitStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
+	args := &arguments{}
+	keysAt, limitAt := args.add(keys), args.add(limit)
+	return p.pick(r, leaf, "", keysAt, limitAt, args), args.values
+}
+
+// cleanStatement deletes or changes at most limit children of keys in one leaf, without waiting for rows
+// that somebody else has locked. It is built around row pointers, as a LIMIT needs a subquery. The
+// foreign-key condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the
+// index, which would compare every child with every pointer.
+func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, keys any, limit int) (string, []any) {
+	args := &arguments{}
+	keysAt, limitAt := args.add(keys), args.add(limit)
+	column := identifier(r.Definition.Column)
+	picked := p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args) + " SKIP LOCKED"
 	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
-		picked, matches("child"), r.restrictions("child", args))
+		picked, p.matches(r, "child", keysAt), r.restrictions("child", args))
 
 	var sql string
 	switch {

@@ -36,34 +36,23 @@ func TestCleanStatement(t *testing.T) {
 	picked := `SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" = ANY ($1::bigint[]) AND picked."kind" = $3::text::pg_catalog.text`
 	for name, test := range map[string]struct {
 		definition definitions.Definition
-		how        pass
 		want       string
 		args       []any
 	}{
-		"delete, skipping": {
+		"delete": {
 			definitions.Definition{Column: "p id", OnDelete: definitions.Delete},
-			skipping,
 			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
-			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
-			[]any{[]int64{1, 2}, 10, "A", "A"},
-		},
-		"delete, waiting": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete},
-			waiting,
-			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"nullify": {
 			definitions.Definition{Column: "p id", OnDelete: definitions.Nullify},
-			skipping,
 			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"update": {
 			definitions.Definition{Column: "p id", OnDelete: definitions.UpdateColumn},
-			skipping,
 			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
 			 AND picked."state" IS DISTINCT FROM $4::text::pg_catalog.int2 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $5::text::pg_catalog.text AND child."state" IS DISTINCT FROM $6::text::pg_catalog.int2) IS TRUE`,
@@ -71,7 +60,6 @@ func TestCleanStatement(t *testing.T) {
 		},
 		"files": {
 			definitions.Definition{Column: "p id", OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
-			skipping,
 			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE
 			 RETURNING jsonb_build_object($5::text, child."id", $6::text, child."part") AS key),
@@ -83,11 +71,21 @@ func TestCleanStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			parent, reference := example(test.definition)
-			sql, args := parent.cleanStatement(schemas, reference, leaf, test.how, []int64{1, 2}, 10)
+			sql, args := parent.cleanStatement(schemas, reference, leaf, []int64{1, 2}, 10)
 			require.Equal(t, squeeze(test.want), squeeze(sql))
 			require.Equal(t, test.args, args)
 		})
 	}
+}
+
+func TestWaitStatement(t *testing.T) {
+	t.Parallel()
+
+	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Nullify})
+	sql, args := parent.waitStatement(reference, leaf, []int64{1, 2}, 10)
+	require.Equal(t, squeeze(`SELECT FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" = ANY ($1::bigint[])
+		AND picked."kind" = $3::text::pg_catalog.text LIMIT $2 FOR NO KEY UPDATE`), squeeze(sql))
+	require.Equal(t, []any{[]int64{1, 2}, 10, "A"}, args)
 }
 
 func TestProbeAndRemoveStatements(t *testing.T) {
