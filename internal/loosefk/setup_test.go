@@ -30,9 +30,6 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 	db := dbtest.New(t)
 	db.Exec(tables)
 	db.Track(t, tracked...)
-	conn, err := db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(conn.Release)
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected)
 	require.NoError(t, err)
@@ -40,7 +37,7 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 		Database: "main", Pace: "normal",
 		Limits: loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
 		Session: &batch.Session{
-			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: acquire(t, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 		},
 	}}
@@ -48,10 +45,10 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 	return b
 }
 
-func parse(t *testing.T, yaml string) []definitions.Definition {
-	t.Helper()
+func parse(tb testing.TB, yaml string) []definitions.Definition {
+	tb.Helper()
 	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return defs
 }
 
