@@ -121,5 +121,14 @@ func (c *scenario) compare() {
 	var left int64
 	require.NoError(c.rt, c.ours.QueryRow(c.ctx, backlogSQL).Scan(&left))
 	require.Zero(c.rt, left, "tombstones are left after the run")
-	require.Equal(c.rt, c.rows(c.native), c.rows(c.ours), "rows differ from what native foreign keys leave")
+	require.Equal(c.rt, c.lines(c.native), c.lines(c.ours), "rows differ from what native foreign keys leave")
+}
+
+// lines are the rows that a session sees, as a failure is to show them.
+func (c *scenario) lines(conn *pgx.Conn) []string {
+	lines := []string{}
+	for _, r := range c.rows(conn) {
+		lines = append(lines, c.schema.tables[r.Table].name+" "+r.Text)
+	}
+	return lines
 }
