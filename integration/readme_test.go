@@ -32,6 +32,7 @@ func readmeShell(t *testing.T, heading string) []string {
 
 // testReadmeSteps does what a new user does: the five steps, word for word, in one shell.
 func testReadmeSteps(t *testing.T, p program) {
+	t.Helper()
 	db := pgtest.New(t)
 	db.Exec(`
 		CREATE TABLE projects (id bigint PRIMARY KEY);

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -79,7 +79,8 @@ func download(ctx context.Context, work, unpacked, repository string) error {
 		BinariesPath(unpacked).
 		Port(port).
 		Encoding("none").
-		Logger(io.Discard))
+		// Without a writer of ours it does not read the log either, whose file may be gone by then.
+		Logger(nil))
 	done := make(chan error, 1)
 	// The library takes no context: a cancelled start returns at once and leaves the request to its own end.
 	go func() { done <- server.Start() }()
@@ -87,6 +88,7 @@ func download(ctx context.Context, work, unpacked, repository string) error {
 	case err = <-done:
 		// The library uses the default client, whose connections would linger for a minute and a half.
 		http.DefaultClient.CloseIdleConnections()
+		removeLibraryLogs()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -97,6 +99,22 @@ func download(ctx context.Context, work, unpacked, repository string) error {
 		return errors.Join(errors.New("the downloaded archive holds no server"), server.Stop())
 	}
 	return err
+}
+
+// removeLibraryLogs removes the log files that the library makes in the temporary folder, keeps open and
+// never removes. The names of this process's own are only to be had from Linux.
+func removeLibraryLogs() {
+	const open = "/proc/self/fd"
+	descriptors, err := os.ReadDir(open)
+	if err != nil {
+		return
+	}
+	for _, descriptor := range descriptors {
+		name, err := os.Readlink(filepath.Join(open, descriptor.Name()))
+		if err == nil && strings.HasPrefix(filepath.Base(name), "embedded_postgres_log") && filepath.IsAbs(name) {
+			_ = os.Remove(name)
+		}
+	}
 }
 
 // freePort finds a port for the library, which wants one that is free even though nothing will listen on it.
