@@ -25,7 +25,7 @@ func mutations() []mutation {
 	return []mutation{
 		{
 			name: "without the waiting pass",
-			file: "internal/loosefk/chunk.go", old: "return r.wait(ctx, c)", new: "return nil, nil",
+			file: "internal/loosefk/slice.go", old: "c.how = waiting\n", new: "return nothing(), nil\n",
 			message: "tombstones are left after the run",
 		},
 		{

@@ -103,8 +103,12 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 		for _, counts := range stats.Errors {
 			result.Failed += counts.Count
 		}
-		if stats.OverLimit {
+		switch {
+		case stats.OverLimit:
 			result.Outcome = jobrun.OverLimit
+		case stats.Interrupted:
+			// For whoever asks, the same: there is more to do.
+			result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 		}
 		return result, err
 	})
@@ -122,7 +126,11 @@ func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Databa
 	if err != nil {
 		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
 	}
-	if err := cmp.Or(problems.Err(), loosefk.MissingPrivileges(parents).Err()); err != nil {
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	missing, err := loosefk.MissingPrivileges(ctx, conn, parents)
+	if err := cmp.Or(err, missing.Err()); err != nil {
 		return nil, err
 	}
 	trackNewPartitions(ctx, deps, db, conn, parents)

@@ -84,7 +84,7 @@ func TestWorkerReportsDefinitionsThatNoLongerFit(t *testing.T) {
 	b.db.Exec("ALTER TABLE notes RENAME parent_id TO parent")
 
 	_, err := b.work(t, "main")
-	require.ErrorContains(t, err, "definitions.yml:5:5: notes[0].column: table notes has no column parent_id (did you mean parent?)")
+	require.ErrorContains(t, err, "definitions.yml:5:30: notes[0].column: table notes has no column parent_id (did you mean parent?)")
 	require.Equal(t, [][]string{{"failed", err.Error()}}, b.db.Rows("SELECT outcome, error FROM sexton.runs"))
 	require.EqualValues(t, 1, b.db.Pending(t), "the work waits for better definitions")
 }

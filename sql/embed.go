@@ -14,8 +14,8 @@ import "embed"
 //go:embed migrations
 var Migrations embed.FS
 
-// Grants holds the folder grants: header.sql and a file per component, for psql with the variables worker
-// and viewer.
+// Grants holds the folder grants: header.sql and a file per component, for psql with the variables
+// application, worker and viewer.
 //
 //go:embed grants
 var Grants embed.FS

@@ -36,18 +36,12 @@ type resolved struct {
 	class    keyClass
 }
 
-// function returns the name of the function that a trigger of this parent runs.
-func (r *resolved) function(trigger string) string {
-	if trigger == TruncateTrigger {
-		return truncateFunction
-	}
-	return trackName(r.KeyColumn, r.class)
-}
-
 // target is one trigger on one table: what is there, beside what belongs there.
 type target struct {
 	relation
+	// parent is nil for a wake trigger, wakes the kind that it wakes.
 	parent  *resolved
+	wakes   string
 	Trigger string
 
 	relkind    string
@@ -61,6 +55,25 @@ type target struct {
 	functionName   string
 	eventMatches   bool
 	argsMatch      bool
+}
+
+// function returns the name of the function that the trigger has to run.
+func (t target) function() string {
+	switch t.Trigger {
+	case WakeTrigger:
+		return wakeInsertedFunction
+	case TruncateTrigger:
+		return truncateFunction
+	default:
+		return trackName(t.parent.KeyColumn, t.parent.class)
+	}
+}
+
+// scanTarget reads a row of tables.sql or wakes.sql and returns the place of the parent or wake with it.
+func scanTarget(row pgx.CollectableRow) (t target, place int, err error) {
+	err = row.Scan(&place, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
+		&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.eventMatches, &t.argsMatch)
+	return t, place, err
 }
 
 // preflight checks what has to be there before functions are written and returns the current role.
@@ -183,12 +196,9 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		return nil, fmt.Errorf("look up triggers: %w", err)
 	}
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
-		var t target
-		var parent int
-		err := row.Scan(&parent, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
-			&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.eventMatches, &t.argsMatch)
+		t, place, err := scanTarget(row)
 		if err == nil {
-			t.parent = parents[parent]
+			t.parent = parents[place]
 		}
 		return t, err
 	})
@@ -203,7 +213,7 @@ func (t target) foreignTable() error {
 		t.parent.recorded, t.Display)
 }
 
-// wantedFunctions returns the functions that the parents need, each once.
+// wantedFunctions returns the functions that parents and wake triggers need, each once.
 func (c Config) wantedFunctions(parents []*resolved) []function {
 	var wanted []function
 	if len(parents) > 0 {
@@ -214,6 +224,9 @@ func (c Config) wantedFunctions(parents []*resolved) []function {
 		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}
+	}
+	if len(c.Wake) > 0 {
+		wanted = append(wanted, c.wakeFunction())
 	}
 	return wanted
 }
@@ -243,7 +256,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 			details[name] = "it is not a SECURITY DEFINER trigger function in plpgsql"
 		case public:
 			details[name] = "PUBLIC may execute it"
-		case !mayInsert:
+		case !mayInsert && name != wakeInsertedFunction:
 			details[name] = fmt.Sprintf("its owner %s may not insert into %s, so deletes on the parents fail", owner, c.tombstones())
 		default:
 			details[name] = ""

@@ -1,9 +1,13 @@
-// Package triggers installs what records deletions: trigger functions in Sexton's schema and, on every
-// tracked parent, two statement triggers that run them.
+// Package triggers installs what records deletions and what wakes workers: trigger functions in Sexton's
+// schema and statement triggers that run them, on every tracked parent
 //
-//   - sexton_track (AFTER DELETE) writes one tombstone per deleted row, in the deleting transaction.
-//   - sexton_truncate (BEFORE TRUNCATE) refuses, records or lets pass, because TRUNCATE fires no DELETE
-//     trigger.
+//   - sexton_track (AFTER DELETE), which writes one tombstone per deleted row, in the deleting transaction;
+//   - sexton_truncate (BEFORE TRUNCATE), which refuses, records or lets pass, because TRUNCATE fires no
+//     DELETE trigger;
+//
+// and on deletion tables
+//
+//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind unless it is awake.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
 // whoever may delete a parent needs no right on the tombstones. There is one tracking function per key

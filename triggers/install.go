@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Install creates or corrects the functions and triggers that the parents need, partitions included.
-// Triggers on tables that are no parents are reported and left: they may hold work back, they lose none.
+// Install creates or corrects the functions and triggers that the parents need, partitions included, and
+// the wake triggers. Those that nothing asks for are reported and left: they may hold work back, they lose
+// none.
 //
 // It is idempotent, and safe when several installers run at once. Every table has a transaction of its
 // own; one that cannot be locked is reported as *LockError after the others are done. A parent that

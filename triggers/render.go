@@ -99,12 +99,15 @@ func settings(header string) []string {
 // createTrigger returns the statement that creates or replaces one trigger.
 func (c Config) createTrigger(t target) string {
 	template := trackTriggerSQL
-	if t.Trigger == TruncateTrigger {
+	switch t.Trigger {
+	case WakeTrigger:
+		return c.createWake(t)
+	case TruncateTrigger:
 		template = truncateTriggerSQL
 	}
 	return strings.NewReplacer(
 		`"parent_schema"."parent_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
-		`"sexton"."track_function"`, pgx.Identifier{c.JobsSchema, t.parent.function(t.Trigger)}.Sanitize(),
+		`"sexton"."track_function"`, pgx.Identifier{c.JobsSchema, t.function()}.Sanitize(),
 		`'recorded_name'`, quoteLiteral(t.parent.recorded),
 		`'key_column'`, quoteLiteral(t.parent.KeyColumn),
 		`'truncate_policy'`, quoteLiteral(string(c.Truncate)),

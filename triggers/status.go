@@ -72,6 +72,12 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspe
 			problems = append(problems, t.foreignTable())
 		}
 	}
+	wakes, wrong, err := c.wakeTargets(ctx, tx)
+	if err != nil {
+		return look, err
+	}
+	look.targets = append(look.targets, wakes...)
+	problems = append(problems, wrong...)
 	if err := errors.Join(problems...); err != nil {
 		return look, err
 	}
@@ -102,10 +108,13 @@ func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Fin
 		if wanted[place{t.OID, t.Trigger}] {
 			continue
 		}
+		detail, restore := "no definition names this table as parent", "restore the definition"
+		if t.Trigger == WakeTrigger {
+			detail, restore = "no enabled job works on this table", "enable the job"
+		}
 		surplus = append(surplus, Finding{
-			Table: t.Display, Trigger: t.Trigger, Kind: Surplus,
-			Detail: "no definition names this table as parent",
-			Fix:    fmt.Sprintf("restore the definition, or run: DROP TRIGGER %s ON %s", quoteIdent(t.Trigger), t.Display),
+			Table: t.Display, Trigger: t.Trigger, Kind: Surplus, Detail: detail,
+			Fix: fmt.Sprintf("%s, or run: DROP TRIGGER %s ON %s", restore, quoteIdent(t.Trigger), t.Display),
 		})
 	}
 	return surplus, nil
@@ -117,8 +126,11 @@ func (c Config) compare(t target) (Finding, bool) {
 	switch {
 	case !t.present:
 		finding.Kind, finding.Detail = Missing, "deletions go unrecorded"
-		if t.Trigger == TruncateTrigger {
+		switch t.Trigger {
+		case TruncateTrigger:
 			finding.Detail = "TRUNCATE goes unnoticed"
+		case WakeTrigger:
+			finding.Detail = "work that comes in waits for the next tick"
 		}
 	case c.foreign(t):
 		finding.Kind = Altered
@@ -143,12 +155,16 @@ func (c Config) compare(t target) (Finding, bool) {
 
 // foreign tells whether a trigger of our name runs somebody else's function.
 func (c Config) foreign(t target) bool {
-	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, "track_"))
+	prefix := "track_"
+	if t.Trigger == WakeTrigger {
+		prefix = "wake_"
+	}
+	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, prefix))
 }
 
 func (c Config) alteration(t target) string {
 	var differences []string
-	if t.functionName != t.parent.function(t.Trigger) {
+	if t.functionName != t.function() {
 		differences = append(differences, "another function")
 	}
 	if !t.eventMatches {

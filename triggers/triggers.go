@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// The names of the triggers, the same on every tracked table.
+// The names of the triggers: the first two on every tracked table, the third on deletion tables.
 const (
 	TrackTrigger    = "sexton_track"
 	TruncateTrigger = "sexton_truncate"
+	WakeTrigger     = "sexton_wake"
 )
 
 // Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate overrides it.
@@ -30,6 +31,8 @@ type Config struct {
 	TrackedSchema string
 	// Truncate is empty for Reject.
 	Truncate Policy
+	// Wake are the deletion tables whose insertions wake a worker, each for one kind.
+	Wake []Wake
 	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
@@ -46,7 +49,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Truncate != Reject && c.Truncate != Capture && c.Truncate != Ignore:
 		return c, fmt.Errorf("configure triggers: truncate policy %q is none of reject, capture, ignore", c.Truncate)
 	}
-	return c, nil
+	return c, c.checkWake()
 }
 
 // Parent is a table whose deletions are recorded, with the column whose values name its rows.
@@ -108,7 +111,7 @@ type Report struct {
 	Triggers  []Change `json:"triggers"`
 	// Unchanged counts the triggers that were as they should be; their tables were not locked.
 	Unchanged int `json:"unchanged"`
-	// Surplus are triggers of ours on tables that are no parents (any more). Install leaves them.
+	// Surplus are triggers of ours that nothing asks for (any more). Install leaves them.
 	Surplus []Finding `json:"surplus"`
 }
 

@@ -78,6 +78,7 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
   sexton migrate up                                 # Sexton's own tables
   sexton triggers install                           # one trigger per parent in loose_foreign_keys.yml
   sexton job run loose_foreign_keys_cleanup         # one pass`,
+		Version:       readVersions().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -86,6 +87,7 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
 	root.AddCommand(a.jobCommand(), a.migrateCommand(), a.triggersCommand(), a.statusCommand(), a.configCommand(), a.versionCommand(),
 		completionCommand())
+	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpCommand())
@@ -148,10 +150,11 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 	return code
 }
 
+// loadConfig is config.Load, with what this version does not do.
 func (a *app) loadConfig() (*config.Config, error) {
 	c, err := config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	if len(c.Databases) > 1 {
 		return nil, problem.List{c.Problem("databases."+c.Databases[1].Name, "several databases are not available in this version of sexton", "configure one")}

@@ -180,7 +180,7 @@ func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
 	}{
 		"missing parent": {
 			entry("table: project, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].table: parent table public.project does not exist (create it, correct the name, or remove the definition)"},
+			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent table public.project does not exist (create it, correct the name, or remove the definition)"},
 		},
 		"missing child": {
 			"issue:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
@@ -188,27 +188,27 @@ func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
 		},
 		"missing column": {
 			entry("table: projects, column: projct_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].column: table issues has no column projct_id (did you mean project_id?)"},
+			[]string{"DIR/loose_foreign_keys.yml:2:31: issues[0].column: table issues has no column projct_id (did you mean project_id?)"},
 		},
 		"missing parent column": {
 			entry("table: projects, column: project_id, on_delete: async_delete, parent_column: iid"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].parent_column: table projects has no column iid (did you mean id?)"},
+			[]string{"DIR/loose_foreign_keys.yml:2:83: issues[0].parent_column: table projects has no column iid (did you mean id?)"},
 		},
 		"wrong type": {
 			entry("table: labels, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text (the two columns need one type"},
+			[]string{"DIR/loose_foreign_keys.yml:2:29: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text (the two columns need one type"},
 		},
 		"wrong value": {
 			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),
-			[]string{`DIR/loose_foreign_keys.yml:2:5: issues[0]: value "me" does not fit column author_id of type int8`},
+			[]string{`DIR/loose_foreign_keys.yml:2:80: issues[0].conditions[0].value: value "me" does not fit column author_id of type bigint`},
 		},
 		"nullify on NOT NULL": {
 			entry("table: projects, column: author_id, on_delete: async_nullify"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)"},
+			[]string{"DIR/loose_foreign_keys.yml:2:53: issues[0].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)"},
 		},
 		"partition as parent": {
 			entry("table: builds_1, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issues[0].table: parent builds_1 is a partition (name the partitioned table it belongs to)"},
+			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent builds_1 is a partition (name the partitioned table it belongs to)"},
 		},
 		"view as child": {
 			"open_issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
@@ -224,9 +224,9 @@ issue:
   - {table: projects, column: project_id, on_delete: async_delete}
 `,
 			[]string{
-				"DIR/loose_foreign_keys.yml:5:5: issues[1].table: parent table", "DIR/loose_foreign_keys.yml:6:5: issues[2].column: table issues has no column",
-				"DIR/loose_foreign_keys.yml:7:5: issues[3].column: issues.project_id is of type", "DIR/loose_foreign_keys.yml:8:5: issues[4].on_delete: async_nullify, but",
-				"DIR/loose_foreign_keys.yml:9:5: issues[5].table: parent builds_1 is a partition", "DIR/loose_foreign_keys.yml:11:5: issue[0]: child table",
+				"DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table", "DIR/loose_foreign_keys.yml:6:31: issues[2].column: table issues has no column",
+				"DIR/loose_foreign_keys.yml:7:29: issues[3].column: issues.project_id is of type", "DIR/loose_foreign_keys.yml:8:53: issues[4].on_delete: async_nullify, but",
+				"DIR/loose_foreign_keys.yml:9:13: issues[5].table: parent builds_1 is a partition", "DIR/loose_foreign_keys.yml:11:5: issue[0]: child table",
 			},
 		},
 	} {

@@ -1,6 +1,15 @@
 package app
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
 
 func (a *app) configCommand() *cobra.Command {
 	return group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
@@ -21,11 +30,14 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Args:    noArguments,
 		RunE: a.run(func(*cobra.Command, []string) error {
 			c, err := a.loadConfig()
-			if err != nil {
-				return err
+			problems, _ := errors.AsType[problem.List](err)
+			var defs []definitions.Definition
+			if c != nil && !concerns(problems, "loose_foreign_keys") {
+				defs, err = loadDefinitions(c)
+				found, _ := errors.AsType[problem.List](err)
+				problems.Add(found...)
 			}
-			defs, err := loadDefinitions(c)
-			if err != nil {
+			if err := problems.Err(); err != nil {
 				return err
 			}
 			if a.json {
@@ -35,6 +47,11 @@ func (a *app) configCheckCommand() *cobra.Command {
 			return nil
 		}),
 	})
+}
+
+// concerns tells whether one of the findings is about the section.
+func concerns(problems problem.List, section string) bool {
+	return slices.ContainsFunc(problems, func(p problem.Problem) bool { return strings.HasPrefix(strings.ToLower(p.Key), section) })
 }
 
 func (a *app) configShowCommand() *cobra.Command {

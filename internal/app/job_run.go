@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/config"
@@ -18,7 +19,9 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
 )
 
 // failedRunError ends a command whose pass failed. The exit code is that of a failure whatever the cause,
@@ -29,6 +32,12 @@ type failedRunError struct {
 }
 
 func (e *failedRunError) Error() string { return fmt.Sprintf("run of %s failed: %v", e.kind, e.cause) }
+
+// deniedError ends a command whose files and tables are right but whose role may not do the work. That is a
+// failure and no wrong input, so the list is not unwrapped.
+type deniedError struct{ missing problem.List }
+
+func (e *deniedError) Error() string { return e.missing.Error() }
 
 // passRequest is what `sexton job run` is asked for.
 type passRequest struct {
@@ -101,9 +110,15 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	}
 	defer all.close()
 	served := slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })
-	if missing := loosefk.MissingPrivileges(all.parents[served]); len(missing) > 0 {
-		// Files and tables are right, so this is a failure and no wrong input.
-		return errors.New(missing.Error())
+	if err := a.warn(ctx, all, served); err != nil {
+		return err
+	}
+	missing, err := loosefk.MissingPrivileges(ctx, all.databases[served].Pool, all.parents[served])
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return &deniedError{missing}
 	}
 	paused, err := pausedQueue(ctx, all.connections, job.Queue)
 	if err != nil {
@@ -126,6 +141,26 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 		return &failedRunError{kind: job.Kind, cause: err}
 	}
 	return err
+}
+
+// warn tells of what makes a pass slow or leaves it without work, and is no reason not to run.
+func (a *app) warn(ctx context.Context, all *bound, served int) error {
+	for _, p := range all.warnings {
+		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
+	}
+	db := all.databases[served]
+	cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[served])
+	return onConnection(ctx, db, func(conn *pgx.Conn) error {
+		findings, err := triggers.Status(ctx, conn, cfg, tracked)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
+			_, _ = fmt.Fprintln(a.stderr, "sexton: warning: triggers are not as the definitions need them, so deletions may go unrecorded;"+
+				" see sexton triggers status, run sexton triggers install")
+		}
+		return nil
+	})
 }
 
 func findJob(c *config.Config, kind string) (riverjobs.Job, error) {

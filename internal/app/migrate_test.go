@@ -129,14 +129,14 @@ func TestGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := installed(t)
 	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-	worker, viewer := s.CreateRole(), s.CreateRole()
+	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 
 	// The statements are the same for every server, so none is asked.
 	offline := []string{"DATABASE_URL=postgres://nobody@/none?host=" + s.dir}
 	grants := run(offline, "migrate", "up", "--print-grants")
 	require.Zero(t, grants.code, grants.stderr)
-	s.Exec(strings.NewReplacer(`:"worker"`, quote(worker), `:"viewer"`, quote(viewer)).Replace(grants.stdout))
+	s.Exec(strings.NewReplacer(`:"application"`, quote(application), `:"worker"`, quote(worker), `:"viewer"`, quote(viewer)).Replace(grants.stdout))
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quote(worker))
 	s.Exec("DELETE FROM projects WHERE id = 1")
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
@@ -34,6 +37,8 @@ type deletionTable struct {
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
+	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
+	Undefined []string `json:"undefined,omitempty"`
 	// Confirming counts rows that wait for their second look; there is none in this version.
 	Confirming int64 `json:"confirming"`
 }
@@ -103,8 +108,12 @@ func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
 			if err != nil {
 				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 			}
+			undefined, err := undefinedParents(ctx, all.config, db, parents)
+			if err != nil {
+				return document, err
+			}
 			document.DeletionTables = append(document.DeletionTables, deletionTable{
-				Table: "loose_foreign_keys_deleted_records", Database: db.Name,
+				Table: "loose_foreign_keys_deleted_records", Database: db.Name, Undefined: undefined,
 				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
 				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
 			})
@@ -124,6 +133,22 @@ func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
 		document.Jobs[i].explain(document)
 	}
 	return document, nil
+}
+
+// undefinedParents are those of the parents that no definition names. Definitions that cannot be read name
+// none, which is for other commands to say.
+func undefinedParents(ctx context.Context, c *config.Config, db database.Database, parents []string) ([]string, error) {
+	defs, err := loadDefinitions(c)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see above
+	}
+	defined, _, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
+	if err != nil {
+		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
+	}
+	return slices.DeleteFunc(parents, func(name string) bool {
+		return slices.ContainsFunc(defined, func(p *loosefk.Parent) bool { return p.Recorded == name })
+	}), nil
 }
 
 // jobStates reads schedule, pause and last run of every job and database.
@@ -189,10 +214,18 @@ func (s *jobState) explain(document statusDocument) {
 		}
 	}
 	for _, t := range document.DeletionTables {
-		if t.Database == s.Database && t.Deferred > 0 && t.Deferred == t.Pending {
-			reason := counted(t.Deferred, "tombstone") + " that failed before and wait for their next try"
-			s.WaitingFor = &reason
+		var reason string
+		switch {
+		case t.Database != s.Database:
+			continue
+		case len(t.Undefined) > 0:
+			reason = "a definition for tombstones of " + listed(t.Undefined)
+		case t.Deferred > 0 && t.Deferred == t.Pending:
+			reason = counted(t.Deferred, "tombstone") + " that failed before and wait for their next try"
+		default:
+			continue
 		}
+		s.WaitingFor = &reason
 	}
 }
 

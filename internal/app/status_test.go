@@ -119,3 +119,11 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 	_, job, _ = s.statusOf()
 	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
 }
+
+func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
+	s.ok("job", "run", kind)
+	require.Contains(t, s.ok("status"), "a definition for tombstones of public.gone")
+}

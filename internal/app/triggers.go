@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -66,7 +67,7 @@ func (a *app) triggersUninstallCommand() *cobra.Command {
 			reports := []triggerReport{}
 			for _, db := range all.databases {
 				cfg, _ := riverjobs.Tracking(all.config, db, nil)
-				err := onConnection(cmd, db, func(conn *pgx.Conn) error {
+				err := onConnection(cmd.Context(), db, func(conn *pgx.Conn) error {
 					report, err := triggers.Uninstall(cmd.Context(), conn, cfg)
 					reports = append(reports, triggerReport{Database: db.Name, Report: report})
 					return err
@@ -144,15 +145,15 @@ func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Co
 	}
 	for i, db := range all.databases {
 		cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[i])
-		if err := onConnection(cmd, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
+		if err := onConnection(cmd.Context(), db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func onConnection(cmd *cobra.Command, db database.Database, do func(*pgx.Conn) error) error {
-	conn, err := db.Pool.Acquire(cmd.Context())
+func onConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) error) error {
+	conn, err := db.Pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}

@@ -74,6 +74,6 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	r := s.run("triggers", "install")
 	require.Zero(t, r.code)
 	require.Contains(t, r.stderr, "sexton: warning: "+s.path("loose_foreign_keys.yml")+
-		":2:5: issues[0].column: no index of issues begins with project_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON")
+		":3:13: issues[0].column: no index of issues begins with project_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON")
 	require.Zero(t, s.run("triggers", "status").code)
 }

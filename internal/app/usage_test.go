@@ -73,6 +73,7 @@ func TestHelpWithoutArguments(t *testing.T) {
 	bare, asked, topic := run(nil, []string{}...), run(nil, "--help"), run(nil, "help")
 	require.Zero(t, bare.code)
 	require.Equal(t, asked, topic)
+	require.Equal(t, asked, bare)
 	require.Contains(t, asked.stdout, "Available Commands:")
 	require.Equal(t, run(nil, "job", "run", "--help"), run(nil, "help", "job", "run"))
 }

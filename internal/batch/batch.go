@@ -4,6 +4,9 @@
 // of the transaction alone (nothing leaks through a transaction pooler) and compares the fencing token.
 // The whole transaction is sent as one pipeline: when a statement fails, those behind it and the COMMIT
 // are skipped by the server.
+//
+// Statements that are new to a session are prepared inside their first transaction, since preparing one
+// waits for the locks of other sessions as well and must be bound by the same timeouts.
 package batch
 
 import (
@@ -62,57 +65,69 @@ type Session struct {
 	Names  pgschema.Names
 	Fence  *lease.Lease
 	Limits Limits
+
+	prepared map[string]bool
 }
 
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
 // *StatementError, or lease.ErrLost where the fence refused.
 func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, error) {
-	pipeline := &pgx.Batch{}
-	pipeline.Queue("BEGIN")
-	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
-		s.Fence.Key(), s.Fence.Token(), s.Limits.StatementTimeout.Milliseconds(), s.Limits.LockTimeout.Milliseconds(), s.Limits.Durable)
-	for _, statement := range statements {
-		pipeline.Queue(statement.SQL, statement.Args...)
-	}
-	pipeline.Queue("COMMIT")
-
-	affected, err := s.read(ctx, pipeline, statements)
+	affected, err := s.run(ctx, statements)
 	if err == nil {
 		return affected, nil
 	}
-	s.attribute(ctx, err, statements)
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
 		}
 	}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == fenceRefused {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == fenceRefused {
 		return nil, fmt.Errorf("%w: %w", lease.ErrLost, err)
 	}
 	return nil, err
 }
 
-// attribute finds the statement behind an error of the frame. Statements that are new to the connection are
-// prepared before anything is sent, and pgx reports a failure to do so as that of the first in line.
-func (s *Session) attribute(ctx context.Context, err error, statements []Statement) {
-	var failed *StatementError
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &failed) || failed.Index != Frame || !errors.As(err, &pgErr) || s.Conn.IsClosed() || s.Conn.PgConn().TxStatus() != 'I' {
-		return
+func (s *Session) run(ctx context.Context, statements []Statement) ([]int64, error) {
+	pipeline := &pgx.Batch{}
+	pipeline.Queue("BEGIN")
+	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
+		s.Fence.Key(), s.Fence.Token(), s.Limits.StatementTimeout.Milliseconds(), s.Limits.LockTimeout.Milliseconds(), s.Limits.Durable)
+	frame := pipeline.Len()
+	if s.knows(statements) {
+		return s.send(ctx, pipeline, frame, statements)
+	}
+	if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
+		return nil, err
 	}
 	for i, statement := range statements {
-		if _, err := s.Conn.PgConn().Prepare(ctx, "", statement.SQL, nil); err != nil {
-			failed.Index = i
-			return
+		if _, err := s.Conn.Prepare(ctx, statement.SQL, statement.SQL); err != nil {
+			return nil, &StatementError{Index: i, Err: err}
 		}
+		s.prepared[statement.SQL] = true
 	}
+	return s.send(ctx, &pgx.Batch{}, 0, statements)
 }
 
-// frame is the number of statements before the caller's: BEGIN and begin_batch.
-const frame = 2
+func (s *Session) knows(statements []Statement) bool {
+	if s.prepared == nil {
+		s.prepared = map[string]bool{}
+	}
+	for _, statement := range statements {
+		if !s.prepared[statement.SQL] {
+			return false
+		}
+	}
+	return true
+}
 
-func (s *Session) read(ctx context.Context, pipeline *pgx.Batch, statements []Statement) (affected []int64, err error) {
+// send runs a pipeline that has the frame's statements in it already. With statements it ends in COMMIT.
+func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, statements []Statement) (affected []int64, err error) {
+	for _, statement := range statements {
+		pipeline.Queue(statement.SQL, statement.Args...)
+	}
+	if statements != nil {
+		pipeline.Queue("COMMIT")
+	}
 	results := s.Conn.SendBatch(ctx, pipeline)
 	defer func() {
 		if closeErr := results.Close(); closeErr != nil && err == nil {
@@ -142,8 +157,10 @@ func (s *Session) read(ctx context.Context, pipeline *pgx.Batch, statements []St
 		}
 		affected[i] = rows.CommandTag().RowsAffected()
 	}
-	if _, err := results.Exec(); err != nil {
-		return nil, &StatementError{Index: len(statements), Err: err}
+	if statements != nil {
+		if _, err := results.Exec(); err != nil {
+			return nil, &StatementError{Index: len(statements), Err: err}
+		}
 	}
 	return affected, nil
 }

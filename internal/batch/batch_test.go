@@ -105,6 +105,24 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "55P03")
 }
 
+// Preparing a statement waits for table locks like running it, and before any BEGIN nothing would end that.
+func TestTimeoutsBindPreparing(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	session.Limits.LockTimeout = 20 * time.Millisecond
+	blocker, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "LOCK TABLE items")
+	require.NoError(t, err)
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	requireCode(t, err, "55P03")
+	var failed *batch.StatementError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, 1, failed.Index)
+}
+
 func requireCode(t *testing.T, err error, code string) {
 	t.Helper()
 	var pgErr *pgconn.PgError

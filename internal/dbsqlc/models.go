@@ -25,6 +25,15 @@ type LooseForeignKeysDeletedRecord struct {
 	LastError               *string
 }
 
+// Sexton: running workers and when each was last seen
+type SextonClient struct {
+	ClientID  string
+	Host      string
+	Pid       int32
+	StartedAt time.Time
+	SeenAt    time.Time
+}
+
 // Sexton: outbox of what happened, kept 7 days
 type SextonEvent struct {
 	ID        int64
@@ -38,6 +47,16 @@ type SextonEvent struct {
 type SextonFence struct {
 	Key   string
 	Token int64
+}
+
+// Sexton: the jobs that enqueue accepts
+type SextonJobKind struct {
+	Kind        string
+	Queue       string
+	Args        json.RawMessage
+	Defaults    json.RawMessage
+	Cron        bool
+	MaxAttempts int16
 }
 
 // Sexton: who works on what, and until when
@@ -70,4 +89,11 @@ type SextonRun struct {
 	Stats     json.RawMessage
 	Error     *string
 	Folded    int32
+}
+
+// Sexton: last tick of each schedule
+type SextonSchedule struct {
+	Kind     string
+	Database string
+	LastTick time.Time
 }

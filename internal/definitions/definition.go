@@ -69,4 +69,15 @@ type Definition struct {
 	CleanerClass string
 	// Database names the database that the child lives in; empty means the parent's.
 	Database string
+
+	// places are where the entry's keys have their values.
+	places map[string]problem.Position
+}
+
+// At is where the value of a key of the entry stands, or where the entry begins if it has no such key.
+func (d Definition) At(key string) problem.Position {
+	if at, given := d.places[key]; given {
+		return at
+	}
+	return d.Position
 }

@@ -174,6 +174,10 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 		WorkerClass:  string(e.WorkerClass),
 		CleanerClass: string(e.CleanerClass),
 		Database:     e.Database,
+		places:       map[string]problem.Position{},
+	}
+	for _, field := range item.Fields {
+		definition.places[field.Key] = field.Value.Place.Position
 	}
 	for _, c := range e.Conditions {
 		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
@@ -102,7 +103,7 @@ ci.caches:
 			TargetColumn: "status",
 			TargetValue:  "2",
 		},
-	}, got))
+	}, got, cmpopts.IgnoreUnexported(definitions.Definition{})))
 }
 
 func TestParseErrors(t *testing.T) {

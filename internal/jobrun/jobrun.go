@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,7 +41,9 @@ type Spec struct {
 
 // Result is what a pass has to tell. Stats becomes a JSON object.
 type Result struct {
-	Outcome   Outcome
+	Outcome Outcome
+	// Reason says why the pass ended as it did, where that is not obvious.
+	Reason    string
 	Stats     any
 	Changed   bool
 	Processed int64
@@ -58,7 +59,7 @@ type Report struct {
 	RunID    int64   `json:"run_id"`
 	Database string  `json:"database"`
 	Outcome  Outcome `json:"outcome"`
-	// Holder is set when the lease is taken, Reason when the pass was skipped.
+	// Holder is set when the lease is taken, Reason when the pass was skipped or cut short.
 	Holder string          `json:"holder,omitempty"`
 	Reason string          `json:"reason,omitempty"`
 	Error  string          `json:"error,omitempty"`
@@ -90,10 +91,6 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 	clock := time.Now()
 
 	result, err := r.underLease(ctx, log, queries, spec, &report, work)
-	if err != nil {
-		report.Outcome, report.Error = Failed, err.Error()
-		logFailure(ctx, log, err)
-	}
 	if result.Stats != nil {
 		stats, marshalErr := json.Marshal(result.Stats)
 		if marshalErr != nil {
@@ -101,9 +98,13 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 		}
 		report.Stats = stats
 	}
-	if err == nil && report.Outcome != Skipped {
-		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome, "processed", result.Processed, "failed", result.Failed,
-			"duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
+	log = log.With("processed", result.Processed, "failed", result.Failed, "duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
+	switch {
+	case err != nil:
+		report.Outcome, report.Error = Failed, err.Error()
+		logFailure(ctx, log, err)
+	case report.Outcome != Skipped:
+		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
 	return report, errors.Join(err, record(settle, queries, report, result.Changed), prune(settle, queries, spec))
 }
@@ -126,7 +127,7 @@ func (r *Runner) underLease(
 	}
 	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
 	result, err = work(ctx, granted)
-	report.Outcome = result.Outcome
+	report.Outcome, report.Reason = result.Outcome, result.Reason
 	return result, err
 }
 
@@ -161,9 +162,10 @@ func prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 }
 
 func logFailure(ctx context.Context, log *slog.Logger, err error) {
-	attributes := []any{"error", err, "stack", string(debug.Stack())}
+	attributes := []any{"error", err}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		attributes = append(attributes, "sqlstate", pgErr.Code)
+		// The server's own stack: functions and statements on the way to the error.
+		attributes = append(attributes, "sqlstate", pgErr.Code, "stack", pgErr.Where)
 	}
 	log.ErrorContext(ctx, "run_failed", attributes...)
 }

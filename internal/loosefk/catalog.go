@@ -17,10 +17,6 @@ type relation struct {
 	// Kind is pg_class.relkind; 0 where there is no such table.
 	Kind      string
 	Partition bool
-	// What the connected role may do.
-	CanSelect bool
-	CanDelete bool
-	CanUpdate bool
 	Columns   map[string]column
 	// PrimaryKey lists the key's columns in order.
 	PrimaryKey []string
@@ -29,13 +25,18 @@ type relation struct {
 	Leaves []Table
 	// Leading lists the columns that lead a complete, valid index.
 	Leading map[string]bool
+	// foreign is a partition on another server, if there is one.
+	foreign string
 	// recorded is the name that tombstones carry.
 	recorded string
 }
 
 type column struct {
-	Name    string
-	Type    string // qualified and quoted, domains resolved
+	Name string
+	// Type is qualified and quoted, with domains resolved to what they are built on; Full is the declared one,
+	// with its length or precision.
+	Type    string
+	Full    string
 	NotNull bool
 	// Generated columns cannot be set.
 	Generated bool
@@ -81,22 +82,32 @@ func (c *catalog) qualified(name definitions.Name) definitions.Name {
 
 const relationsSQL = `
 SELECT wanted.schema, wanted.name, coalesce(class.oid, 0)::oid, coalesce(class.relkind::text, ''), coalesce(class.relispartition, false),
-       coalesce(has_table_privilege(class.oid, 'SELECT'), false),
-       coalesce(has_table_privilege(class.oid, 'DELETE'), false),
-       coalesce(has_any_column_privilege(class.oid, 'UPDATE'), false),
-       quote_ident(wanted.schema) || '.' || quote_ident(wanted.name)
+       format('%I.%I', wanted.schema, wanted.name)
 FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
-LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind IN ('r', 'p', 'v', 'm', 'f')`
+LEFT JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
+LEFT JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind IN ('r', 'p', 'v', 'm', 'f')`
 
+// Domains may be built on domains.
 const columnsSQL = `
-SELECT attribute.attrelid, attribute.attname, quote_ident(namespace.nspname) || '.' || quote_ident(base.typname),
+WITH RECURSIVE base AS (
+    SELECT attribute.attrelid, attribute.attnum, type.oid, type.typtype, type.typbasetype
+    FROM pg_attribute AS attribute
+    JOIN pg_type AS type ON type.oid = attribute.atttypid
+    WHERE attribute.attrelid = ANY ($1) AND attribute.attnum > 0 AND NOT attribute.attisdropped
+    UNION ALL
+    SELECT base.attrelid, base.attnum, type.oid, type.typtype, type.typbasetype
+    FROM base
+    JOIN pg_type AS type ON type.oid = base.typbasetype
+    WHERE base.typtype = 'd'
+)
+SELECT base.attrelid, attribute.attname, format('%I.%I', namespace.nspname, type.typname),
+       format_type(attribute.atttypid, attribute.atttypmod),
        attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a'
-FROM pg_catalog.pg_attribute AS attribute
-JOIN pg_catalog.pg_type AS declared ON declared.oid = attribute.atttypid
-JOIN pg_catalog.pg_type AS base ON base.oid = CASE WHEN declared.typtype = 'd' THEN declared.typbasetype ELSE declared.oid END
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = base.typnamespace
-WHERE attribute.attrelid = ANY ($1) AND attribute.attnum > 0 AND NOT attribute.attisdropped`
+FROM base
+JOIN pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
+JOIN pg_type AS type ON type.oid = base.oid
+JOIN pg_namespace AS namespace ON namespace.oid = type.typnamespace
+WHERE base.typtype <> 'd'`
 
 // Each index with its key columns in order; a NULL name is an expression.
 const indexesSQL = `
@@ -104,20 +115,20 @@ SELECT index.indrelid, index.indisprimary, index.indisunique AND index.indpred I
        ARRAY(
            SELECT coalesce(attribute.attname, '')::text
            FROM unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
-           LEFT JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
+           LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
            WHERE key.position <= index.indnkeyatts
            ORDER BY key.position
        )
-FROM pg_catalog.pg_index AS index
+FROM pg_index AS index
 WHERE index.indrelid = ANY ($1)`
 
 const leavesSQL = `
-SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname
+SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::text
 FROM unnest($1::oid[]) AS root (oid)
-CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) AS tree
-JOIN pg_catalog.pg_class AS leaf ON leaf.oid = tree.relid
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
-WHERE tree.isleaf AND leaf.relkind = 'r'
+CROSS JOIN LATERAL pg_partition_tree(root.oid) AS tree
+JOIN pg_class AS leaf ON leaf.oid = tree.relid
+JOIN pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
+WHERE tree.isleaf AND leaf.oid <> root.oid
 ORDER BY root.oid, leaf.oid`
 
 // readCatalog reads everything about the named tables in a handful of statements, however many there are.
@@ -157,7 +168,7 @@ func (c *catalog) readRelations(ctx context.Context, db dbsqlc.DBTX, schemas, ta
 	var oids []uint32
 	found := relation{}
 	_, err = pgx.ForEachRow(rows, []any{
-		&found.Schema, &found.Name, &found.OID, &found.Kind, &found.Partition, &found.CanSelect, &found.CanDelete, &found.CanUpdate, &found.recorded,
+		&found.Schema, &found.Name, &found.OID, &found.Kind, &found.Partition, &found.recorded,
 	}, func() error {
 		r := c.relations[definitions.Name{Schema: found.Schema, Table: found.Name}]
 		*r = found
@@ -181,7 +192,7 @@ func readColumns(ctx context.Context, db dbsqlc.DBTX, oids []uint32, byOID map[u
 	}
 	var oid uint32
 	var found column
-	_, err = pgx.ForEachRow(rows, []any{&oid, &found.Name, &found.Type, &found.NotNull, &found.Generated}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&oid, &found.Name, &found.Type, &found.Full, &found.NotNull, &found.Generated}, func() error {
 		byOID[oid].Columns[found.Name] = found
 		return nil
 	})
@@ -239,8 +250,14 @@ func readLeaves(ctx context.Context, db dbsqlc.DBTX, oids []uint32, byOID map[ui
 	}
 	var root uint32
 	var leaf Table
-	_, err = pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name}, func() error {
-		byOID[root].Leaves = append(byOID[root].Leaves, leaf)
+	var kind string
+	_, err = pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
+		switch kind {
+		case "r":
+			byOID[root].Leaves = append(byOID[root].Leaves, leaf)
+		case "f":
+			byOID[root].foreign = leaf.Label()
+		}
 		return nil
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ type run struct {
 	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	stats   *Stats
 	budget  budget
-	breaker breaker
+	breaker *breaker
 	lanes   []*lane
 }
 
@@ -121,23 +121,37 @@ func (r *run) drain(ctx context.Context) error {
 			}
 		}
 	}
-	if r.budget.over() {
-		return r.overLimit(ctx)
-	}
-	return nil // Asked to stop, which is nobody's fault.
+	return r.cutShort(ctx)
 }
 
-// overLimit counts an attempt for what this run began and could not finish.
-func (r *run) overLimit(ctx context.Context) error {
+// cutShort ends a run that is not through: its limits were met, or it was asked to stop, which is nobody's
+// fault. Of what it could not finish, only parents that stand alone count an attempt: those have more
+// children than fit into a statement, while others merely shared one with them.
+func (r *run) cutShort(ctx context.Context) error {
 	active, err := r.due(ctx)
 	if err != nil {
 		return err
 	}
-	r.stats.OverLimit = len(active) > 0
+	left := len(active) > 0
+	for _, l := range r.lanes {
+		left = left || len(l.carried) > 0
+	}
+	over := r.budget.over()
+	r.stats.OverLimit = left && over
+	r.stats.Interrupted = left && !over
+	if !over {
+		return nil
+	}
 	for _, l := range r.lanes {
 		for _, c := range l.carried {
-			r.stats.OverLimit = true
-			if err := r.blame(ctx, c.parent, c.tombstones, failure{message: r.budget.reason()}); err != nil {
+			if !c.begun || len(c.tombstones) > 1 {
+				continue
+			}
+			reason := failure{message: r.budget.reason(), verdict: unfinished}
+			if c.failed != nil {
+				reason = *c.failed
+			}
+			if err := r.blame(ctx, c.parent, c.tombstones, reason); err != nil {
 				return err
 			}
 		}
@@ -198,21 +212,17 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 		c := queue[0]
 		queue = queue[1:]
 		if r.ended() {
-			if c.begun {
-				l.carried = append(l.carried, c)
-			}
+			l.carried = append(l.carried, c)
 			continue
 		}
-		parts, err := r.slice(ctx, c)
+		left, err := r.slice(ctx, c)
 		if err != nil {
 			return false, err
 		}
-		switch {
-		case len(parts) == 1 && parts[0] == c:
-			l.carried = append(l.carried, c)
-		default:
-			queue = append(parts, queue...)
+		if left.later != nil {
+			l.carried = append(l.carried, left.later)
 		}
+		queue = append(left.next, queue...)
 	}
 	return more || len(l.carried) > 0, nil
 }
@@ -240,9 +250,9 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
 	if len(foreign) > 0 {
-		return fresh, r.blame(ctx, l.parent, foreign, failure{
-			table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn,
-		})
+		f := failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn}
+		r.stats.fail(f)
+		return fresh, r.blame(ctx, l.parent, foreign, f)
 	}
 	return fresh, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
@@ -186,7 +187,7 @@ func TestKeptRowsAreReported(t *testing.T) {
 	left := b.tombstones()
 	require.Len(t, left, 1)
 	require.Equal(t, "1", left[0][0])
-	require.Contains(t, left[0][3], "a trigger, rule or row-level security policy of a child table keeps them")
+	require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
 }
 
 // A table that goes away under the engine's feet is no reason to call its tombstones done.
@@ -247,6 +248,100 @@ func TestSlowStatementsShrink(t *testing.T) {
 	}
 }
 
+// Every statement of many rows times out, every small one does not.
+func TestSlowRowsOfManyParentsAreWorkedOffInSmallPieces(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN old; END';
+		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
+	b.engine.Session.Limits.StatementTimeout = 400 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	require.EqualValues(t, 10, b.run(t).Processed)
+}
+
+// Whatever SQLSTATE a trigger raises says nothing about the server or the table.
+func TestRaisedStatesAreRowErrors(t *testing.T) {
+	t.Parallel()
+
+	for _, state := range []string{"42501", "42P01", "0A000", "58030", "XX000", "53400", "57P01", "25006", "08006"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren+`
+				CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '`+state+`'; END $$;
+				CREATE TRIGGER raise BEFORE DELETE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION raise();`, deleteChildren, "parents")
+			b.Exec("DELETE FROM parents")
+			require.EqualValues(t, 9, b.run(t).Processed)
+			require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE " + state + ": raised"}}, b.tombstones())
+		})
+	}
+}
+
+// A trigger that puts rows back would keep the engine busy until its limits, run after run.
+func TestRowsPutBackAreReported(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE FUNCTION restore() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.parent_id = old.parent_id; RETURN new; END';
+		CREATE TRIGGER restore BEFORE UPDATE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION restore();`,
+		"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "parents")
+	b.Exec("DELETE FROM parents WHERE id < 3")
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.Processed)
+	require.Less(t, stats.UpdateCount, int64(100))
+	require.Len(t, stats.Errors, 1)
+	require.Contains(t, stats.Errors[0].Message, "puts them back")
+}
+
+// Row-level security hides children from a role that does not own their table. Hidden is not gone.
+func TestHiddenChildrenAreNotGone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		ALTER TABLE children ENABLE ROW LEVEL SECURITY;
+		CREATE POLICY few ON children USING (id > 1000);`, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	role := b.CreateRole()
+	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	pool, err := pgxpool.New(t.Context(), b.AsRole(role))
+	require.NoError(t, err)
+	defer pool.Close()
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	b.engine.Session.Conn = conn.Conn()
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Contains(t, b.tombstones()[0][3], "row-level security")
+	missing, err := loosefk.MissingPrivileges(t.Context(), pool, b.engine.Parents)
+	require.NoError(t, err)
+	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
+}
+
+// A child table that somebody has locked holds up its own tombstones for the length of the lock timeout.
+func TestLockedTableHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+	b.engine.Session.Limits.LockTimeout = 30 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE children")
+	require.NoError(t, err)
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"))
+	require.Contains(t, b.tombstones()[0][3], "children: SQLSTATE 55P03")
+}
+
 // A child table on which every statement times out is given up for the run, and only for the run.
 func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -263,7 +358,7 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 	b.Exec("DELETE FROM parents")
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
-	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 3}}, stats.Errors)
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 5}}, stats.Errors)
 	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"))
 	for _, tombstone := range b.tombstones() {
 		require.Equal(t, "1", tombstone[1])

@@ -58,18 +58,18 @@ type Reference struct {
 	// Index is false where no index leads with the column, so that each statement reads the whole table.
 	Index bool
 
-	// grant is the statement that gives the connected role what it lacks; empty where it lacks nothing.
-	grant string
-
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.
 	rowsPerParent float64
 }
 
+// typedColumn is a value and the column that it is compared with or written to.
 type typedColumn struct {
 	Column string
-	Type   string
-	Value  string
+	// Type is the column's declared type, base the same without length, precision and domain.
+	Type  string
+	base  string
+	Value string
 }
 
 // Updates tells whether the reference changes children instead of deleting them.

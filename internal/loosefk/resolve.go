@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/problem"
 )
@@ -21,20 +21,22 @@ import (
 // compare, NOT NULL under async_nullify, a partition named as parent) and warnings
 // (a foreign-key column without an index). The parents are complete only where the findings hold no error.
 // The error is for the database itself.
-func Resolve(ctx context.Context, db dbsqlc.DBTX, schema string, defs []definitions.Definition) ([]*Parent, problem.List, error) {
+func Resolve(ctx context.Context, db Beginner, schema string, defs []definitions.Definition) ([]*Parent, problem.List, error) {
 	names := make([]definitions.Name, 0, 2*len(defs))
 	for _, d := range defs {
 		names = append(names, d.Child, d.Parent)
 	}
-	c, err := readCatalog(ctx, db, schema, names)
+	r := resolver{parents: map[string]*Parent{}}
+	err := settled(ctx, db, func(tx pgx.Tx) (err error) {
+		if r.catalog, err = readCatalog(ctx, tx, schema, names); err != nil {
+			return err
+		}
+		for _, d := range defs {
+			r.bind(d)
+		}
+		return r.checkValues(ctx, tx)
+	})
 	if err != nil {
-		return nil, nil, err
-	}
-	r := resolver{catalog: c, parents: map[string]*Parent{}}
-	for _, d := range defs {
-		r.bind(d)
-	}
-	if err := r.checkValues(ctx, db); err != nil {
 		return nil, nil, err
 	}
 	r.reportCycles()
@@ -43,14 +45,32 @@ func Resolve(ctx context.Context, db dbsqlc.DBTX, schema string, defs []definiti
 	return parents, r.problems, nil
 }
 
+// Beginner is a pool or a connection.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// settled runs do in a transaction in which names are resolved and printed alike wherever it runs, whatever
+// database and role have set.
+func settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
+			return fmt.Errorf("settle session: %w", err)
+		}
+		return do(tx)
+	})
+}
+
 type resolver struct {
 	catalog  *catalog
 	parents  map[string]*Parent
 	problems problem.List
 }
 
+// report adds a finding about one key of a definition, such as ".column", or about all of it.
 func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
-	r.problems.Add(problem.Problem{Severity: severity, Position: d.Position, Key: d.Key + key, Message: message, Fix: fix})
+	field, _, _ := strings.Cut(strings.TrimPrefix(key, "."), "[")
+	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(field), Key: d.Key + key, Message: message, Fix: fix})
 }
 
 func (r *resolver) bind(d definitions.Definition) {
@@ -60,7 +80,6 @@ func (r *resolver) bind(d definitions.Definition) {
 	}
 	reference := &Reference{
 		Definition: d, Child: child.Table, Leaves: child.Leaves, PrimaryKey: child.PrimaryKey, Index: child.Leading[d.Column],
-		grant: grant(d, child),
 	}
 	ok := r.checkColumn(d, parent, child)
 	ok = r.bindValues(d, child, reference) && ok
@@ -125,6 +144,11 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		return nil
 	}
 	parent, known := r.parents[table.recorded]
+	if !known && !table.Unique[keyColumn] {
+		r.report(d, problem.Warning, ".table",
+			fmt.Sprintf("%s is only a part of the primary key of %s: where two partitions share a value, deleting one row deletes the children of both",
+				keyColumn, d.Parent), "draw its values from one sequence")
+	}
 	if !known {
 		parent = &Parent{Table: table.Table, Recorded: table.recorded, KeyColumn: keyColumn, KeyType: key.Type, Integer: integer(key.Type)}
 		r.parents[table.recorded] = parent
@@ -147,6 +171,9 @@ func (r *resolver) child(d definitions.Definition) *relation {
 	case table.Kind != "r" && table.Kind != "p":
 		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
 		return nil
+	case table.foreign != "":
+		r.report(d, problem.Error, "", fmt.Sprintf("partition %s of child %s is a foreign table", table.foreign, d.Child), "detach it, or remove the definition")
+		return nil
 	}
 	return table
 }
@@ -168,7 +195,7 @@ func (r *resolver) checkColumn(d definitions.Definition, parent *Parent, child *
 			fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, d.Column), "drop the constraint, or use async_delete")
 		return false
 	case d.OnDelete == definitions.Nullify && foreign.Generated:
-		r.report(d, problem.Error, ".column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.Column), "")
+		r.report(d, problem.Error, ".column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.Column), "use async_delete")
 		return false
 	}
 	return true
@@ -184,7 +211,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 			ok = false
 			continue
 		}
-		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Type, Value: condition.Value})
+		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Full, base: found.Type, Value: condition.Value})
 	}
 	if d.OnDelete != definitions.UpdateColumn {
 		return ok
@@ -195,67 +222,50 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 		r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
 		return false
 	case target.Generated:
-		r.report(d, problem.Error, ".target_column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "")
+		r.report(d, problem.Error, ".target_column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
 		return false
 	}
-	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Type, Value: d.TargetValue}
+	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Full, base: target.Type, Value: d.TargetValue}
 	return ok
 }
 
-// grant is the statement that gives the role what the definition needs, or "" where it has it. UPDATE is
-// needed for a deletion as well: batches lock the rows that they have found.
-func grant(d definitions.Definition, child *relation) string {
-	privileges := "SELECT, UPDATE"
-	missing := !child.CanSelect || !child.CanUpdate
-	if d.OnDelete == definitions.Delete {
-		privileges += ", DELETE"
-		missing = missing || !child.CanDelete
-	}
-	if !missing {
-		return ""
-	}
-	return fmt.Sprintf("GRANT %s ON %s", privileges, child.SQL())
-}
-
-// MissingPrivileges lists the child tables on which the connected role may not do what their definitions
-// need. Only passes need it: triggers are installed and compared without.
-func MissingPrivileges(parents []*Parent) problem.List {
-	var problems problem.List
-	for _, parent := range parents {
-		for _, reference := range parent.References {
-			if d := reference.Definition; reference.grant != "" {
-				problems.Add(problem.Problem{
-					Position: d.Position, Key: d.Key, Message: fmt.Sprintf("the database role may not clean up table %s", d.Child),
-					Fix: reference.grant + " TO the role in the database's url",
-				})
-			}
-		}
-	}
-	return problems
-}
-
-// checkValues casts every condition and target value once, so that a value which does not fit its column is
-// found here and not in the middle of a batch.
-func (r *resolver) checkValues(ctx context.Context, db dbsqlc.DBTX) error {
+// checkValues casts every condition and target value once, so that a value which does not fit its column, or
+// only after being cut or rounded, is found here and not in the middle of a batch.
+func (r *resolver) checkValues(ctx context.Context, tx pgx.Tx) error {
 	for _, parent := range r.parents {
 		for _, reference := range parent.References {
-			values := reference.Conditions
-			if reference.Target.Column != "" {
-				values = append(slices.Clone(values), reference.Target)
+			for i, value := range reference.Conditions {
+				if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
+					return err
+				}
 			}
-			for _, value := range values {
-				var fits bool
-				err := db.QueryRow(ctx, fmt.Sprintf("SELECT $1::text::%s IS NOT NULL", value.Type), value.Value).Scan(&fits)
-				var pgErr *pgconn.PgError
-				switch {
-				case errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "22"):
-					r.report(reference.Definition, problem.Error, "",
-						fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type)), "")
-				case err != nil:
-					return fmt.Errorf("check value of column %s: %w", value.Column, err)
+			if reference.Target.Column != "" {
+				if err := r.checkValue(ctx, tx, reference, ".target_value", reference.Target); err != nil {
+					return err
 				}
 			}
 		}
+	}
+	return nil
+}
+
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value typedColumn) error {
+	var becomes string
+	var same bool
+	// A failed cast must not end the transaction, hence the savepoint.
+	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+		return nested.QueryRow(ctx, fmt.Sprintf("SELECT ($1::text::%s)::text, ($1::text::%s)::text = ($1::text::%s)::text", value.Type, value.Type, value.base),
+			value.Value).Scan(&becomes, &same)
+	})
+	var pgErr *pgconn.PgError
+	wrong := fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type))
+	switch {
+	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23"):
+		r.report(reference.Definition, problem.Error, key, wrong, "give a value of that type")
+	case err != nil:
+		return fmt.Errorf("check value of column %s: %w", value.Column, err)
+	case !same:
+		r.report(reference.Definition, problem.Error, key, wrong, fmt.Sprintf("it would become %q", becomes))
 	}
 	return nil
 }
@@ -317,4 +327,6 @@ func compatible(a, b string) bool {
 }
 
 // short is a type name for people.
-func short(typeName string) string { return strings.TrimPrefix(typeName, "pg_catalog.") }
+func short(typeName string) string {
+	return strings.Trim(strings.TrimPrefix(typeName, "pg_catalog."), `"`)
+}

@@ -43,7 +43,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"parent not unique":     {"children: [{table: parents, column: code, parent_column: label, on_delete: async_delete}]", "children[0].parent_column: column label of parent parents is not unique"},
 		"parent without key":    {"children: [{table: keyless, column: parent_id, on_delete: async_delete}]", "parent keyless has no primary key of one column"},
 		"parent of two columns": {"children: [{table: pairs, column: parent_id, on_delete: async_delete}]", "parent pairs has no primary key of one column (name a unique column with parent_column)"},
-		"types":                 {"children: [{table: parents, column: code, on_delete: async_delete}]", `children[0].column: children.code is of type "varchar", but parents.id is of type int8`},
+		"types":                 {"children: [{table: parents, column: code, on_delete: async_delete}]", `children[0].column: children.code is of type varchar, but parents.id is of type int8`},
 		"nullify on not null":   {"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "children[0].on_delete: async_nullify, but children.parent_id is NOT NULL (drop the constraint, or use async_delete)"},
 		"nullify generated":     {"children: [{table: parents, column: twice, on_delete: async_nullify}]", "children[0].column: children.twice is a generated column and cannot be set"},
 		"partition as parent":   {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
@@ -52,7 +52,8 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"missing condition":     {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: x}]}]", "children[0].conditions[0].column: table children has no column kind"},
 		"missing target":        {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: status, target_value: 1}]", "children[0].target_column: table children has no column status"},
 		"generated target":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
-		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0]: value "sad" does not fit column mood of type public.mood`},
+		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0].conditions[0].value: value "sad" does not fit column mood of type public.mood (give a value of that type)`},
+		"value that is cut":     {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
 		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +110,9 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	warnings := problems.Only(problem.Warning)
-	require.Len(t, warnings, 1)
-	require.Equal(t, `lfk.yml:6:11: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`, warnings[0].String())
+	require.Len(t, warnings, 2)
+	require.Contains(t, warnings[0].String(), "children[2].table: id is only a part of the primary key of parted")
+	require.Equal(t, `lfk.yml:6:36: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`, warnings[1].String())
 }
 
 func TestResolveTellsOfCycles(t *testing.T) {
@@ -162,10 +164,12 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 		parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", defs)
 		require.NoError(t, err)
 		require.NoError(t, problems.Err())
-		return loosefk.MissingPrivileges(parents)
+		found, err := loosefk.MissingPrivileges(t.Context(), pool, parents)
+		require.NoError(t, err)
+		return found
 	}
-	require.EqualError(t, missing().Err(), `lfk.yml:1:12: children[0]: the database role may not clean up table children `+
-		`(GRANT SELECT, UPDATE, DELETE ON "public"."children" TO the role in the database's url)`)
+	require.EqualError(t, missing().Err(), "lfk.yml:1:12: children[0]: the database role may not clean up table public.children "+
+		"(GRANT SELECT, UPDATE, DELETE ON public.children TO "+role+")")
 	db.Exec("GRANT DELETE ON children TO " + role)
 	require.Len(t, missing(), 1, "locking a row needs UPDATE")
 	db.Exec("GRANT UPDATE ON children TO " + role)

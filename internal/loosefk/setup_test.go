@@ -29,6 +29,12 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 	t.Helper()
 	db := dbtest.New(t)
 	db.Exec(tables)
+	return onto(t, db, definitionsYAML, tracked...)
+}
+
+// onto is setup for tables that are there.
+func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
+	t.Helper()
 	db.Track(t, tracked...)
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected)

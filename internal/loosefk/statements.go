@@ -59,8 +59,13 @@ func (p *Parent) pick(r *Reference, leaf Table, columns string, keysAt, limitAt 
 	if r.Updates() {
 		lock = "FOR NO KEY UPDATE"
 	}
-	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s LIMIT $%d %s",
-		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), limitAt, lock)
+	attached := ""
+	if r.partitioned() {
+		// A partition that is detached while the run goes on is no part of the child any more.
+		attached = fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(r.Child.OID))
+	}
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s LIMIT $%d %s",
+		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), attached, limitAt, lock)
 }
 
 func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
@@ -198,25 +203,29 @@ WHERE EXISTS (
     OFFSET 0
 )`
 
-// blameSQL counts an attempt for unfinished tombstones and records why. From the third on the tombstone is
-// put off: 5 minutes, doubling up to an hour. It returns how many were put off.
+// blameSQL counts an attempt for unfinished tombstones, records why, and returns how many it put off. After
+// the third attempt a tombstone is put off: one that fails for 5 minutes, doubling up to an hour; one that is
+// merely too big for the limits ($5) for 5 minutes, from where it starts afresh, as in GitLab.
 const blameSQL = `
 WITH blamed AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET cleanup_attempts = least(tombstone.cleanup_attempts + 1, 32767)::smallint,
-        last_error = $4,
+    SET last_error = $4,
+        cleanup_attempts = CASE
+            WHEN $5 AND tombstone.cleanup_attempts >= 2 THEN 0
+            ELSE least(tombstone.cleanup_attempts + 1, 32767)
+        END,
         consume_after = CASE
-            WHEN tombstone.cleanup_attempts + 1 >= 3 THEN
-                clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
-            ELSE tombstone.consume_after
+            WHEN tombstone.cleanup_attempts < 2 THEN tombstone.consume_after
+            WHEN $5 THEN clock_timestamp() + interval '5 minutes'
+            ELSE clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
         END
     FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
     WHERE tombstone.fully_qualified_table_name = $1
       AND tombstone.consume_after = unfinished.consume_after
       AND tombstone.id = unfinished.id
       AND tombstone.status = 1
-    RETURNING tombstone.cleanup_attempts
+    RETURNING tombstone.consume_after
 )
-SELECT count(*) FILTER (WHERE blamed.cleanup_attempts >= 3) FROM blamed`
+SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()) FROM blamed`
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -3,7 +3,6 @@ package loosefk
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -17,10 +16,12 @@ type Limits struct {
 // Stats are the statistics of one run.
 type Stats struct {
 	// Connection is the database.
-	Connection         string           `json:"connection"`
-	TurboMode          bool             `json:"turbo_mode"`
-	Pace               string           `json:"pace"`
-	OverLimit          bool             `json:"over_limit"`
+	Connection string `json:"connection"`
+	TurboMode  bool   `json:"turbo_mode"`
+	Pace       string `json:"pace"`
+	OverLimit  bool   `json:"over_limit"`
+	// Interrupted tells that the run was asked to stop before it was through.
+	Interrupted        bool             `json:"interrupted,omitempty"`
 	DeleteCount        int64            `json:"delete_count"`
 	UpdateCount        int64            `json:"update_count"`
 	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
@@ -41,7 +42,7 @@ type ErrorCounts struct {
 
 // Changed tells whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
-	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled > 0 || len(s.Errors) > 0 || s.OverLimit
+	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled > 0 || len(s.Errors) > 0 || s.OverLimit || s.Interrupted
 }
 
 func newStats(database, pace string) *Stats {
@@ -82,25 +83,6 @@ func (s *Stats) fail(f failure) {
 	s.Errors[at].Count++
 }
 
-// failure is why a tombstone could not be finished.
-type failure struct {
-	table    string
-	sqlState string
-	message  string
-}
-
-// text is what the tombstone records.
-func (f failure) text() string {
-	parts := make([]string, 0, 3)
-	if f.table != "" {
-		parts = append(parts, f.table)
-	}
-	if f.sqlState != "" {
-		parts = append(parts, "SQLSTATE "+f.sqlState)
-	}
-	return strings.Join(append(parts, f.message), ": ")
-}
-
 // budget is what a run may still do.
 type budget struct {
 	limits Limits
@@ -121,6 +103,14 @@ func (b *budget) rows(r *Reference, limit int) int {
 	return int(min(int64(limit), max(left, 1)))
 }
 
+// reason names the limit that was met.
 func (b *budget) reason() string {
-	return fmt.Sprintf("not finished within the limits of one run (%d deletes, %d updates, %s)", b.limits.Deletes, b.limits.Updates, b.limits.Runtime)
+	limit := b.limits.Runtime.String()
+	switch {
+	case b.stats.DeleteCount >= int64(b.limits.Deletes):
+		limit = fmt.Sprintf("%d deletes", b.limits.Deletes)
+	case b.stats.UpdateCount >= int64(b.limits.Updates):
+		limit = fmt.Sprintf("%d updates", b.limits.Updates)
+	}
+	return "not finished within the limit of one run (" + limit + ")"
 }

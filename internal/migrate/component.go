@@ -25,7 +25,7 @@ type component interface {
 	name() string
 	// migrations are all steps that this program knows, by ascending version.
 	migrations() []Migration
-	// creates are the relations that the first version creates in Sexton's schema.
+	// creates are the relations that the newest version has in Sexton's schema.
 	creates() []string
 	up(ctx context.Context, s *session) ([]Migration, error)
 	down(ctx context.Context, s *session) ([]Migration, error)
@@ -81,7 +81,7 @@ func (c sqlComponent) creates() []string {
 	case Base:
 		return []string{versionTable(Base), "fences", "events"}
 	case Jobs:
-		return []string{versionTable(Jobs), "leases", "runs"}
+		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds"}
 	default:
 		return []string{versionTable(string(c))}
 	}

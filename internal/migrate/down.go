@@ -83,8 +83,10 @@ func (s *session) refuseLeftovers(ctx context.Context, before inspection) error 
 	var left []string
 	for _, c := range allComponents() {
 		for _, name := range c.creates() {
-			if before.installed(s.db, c) && name != versionTable(c.name()) && slices.Contains(look.relations, name) {
-				left = append(left, identity(s.db.JobsSchema, name))
+			id := identity(s.db.JobsSchema, name)
+			ours := before.owns("table", id) || c.name() == River && before.installed(s.db, c)
+			if ours && name != versionTable(c.name()) && slices.Contains(look.relations, name) {
+				left = append(left, id)
 			}
 		}
 	}

@@ -109,9 +109,13 @@ func TestDownKeepsWhatOthersCreated(t *testing.T) {
 func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
-		"objects dropped by hand": "DROP TABLE sexton.leases, sexton.events, loose_foreign_keys_deleted_records; DROP FUNCTION sexton.begin_batch, sexton.session_name",
-		"crash before the registry went": `DROP TABLE sexton.runs, sexton.leases; DELETE FROM sexton.migrations_jobs WHERE version = 1;
-			DELETE FROM sexton.objects WHERE identity IN ('"sexton".runs', '"sexton".leases')`,
+		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
+			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
+		"crash between two versions": `DROP FUNCTION sexton.enqueue, sexton.job_args, sexton.job_argument; DELETE FROM sexton.migrations_jobs WHERE version = 3;
+			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".(enqueue|job_arg)'`,
+		"crash before the registry went": `DROP FUNCTION sexton.enqueue, sexton.job_args, sexton.job_argument;
+			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds;
+			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,8 +139,10 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 	d.Exec("DROP TABLE sexton.migrations_jobs")
 
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	require.ErrorContains(t, err, `remove tables ["\"sexton\".leases" "\"sexton\".runs"]`)
-	d.Exec("DROP TABLE sexton.leases, sexton.runs")
+	require.ErrorContains(t, err,
+		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds"]`)
+	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds;
+		DROP FUNCTION sexton.enqueue, sexton.job_args, sexton.job_argument`)
 	down(t, db)
 	require.Equal(t, before, catalogue(d))
 }

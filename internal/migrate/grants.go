@@ -6,8 +6,9 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Grants returns the least privileges that a worker role and a viewer role need in the database, as SQL
-// for psql with the variables worker and viewer. An application role needs none.
+// Grants returns the least privileges that an application, a worker and a viewer role need in the database,
+// as SQL for psql with the variables application, worker and viewer. Only in the jobs database does the
+// application need any, to enqueue.
 func Grants(db Database) string {
 	names := []string{"header"}
 	for _, c := range db.components() {

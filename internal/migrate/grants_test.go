@@ -26,6 +26,7 @@ func TestGrants(t *testing.T) {
 	d.Exec("CREATE SCHEMA app; CREATE TABLE app.parents (id bigint PRIMARY KEY); INSERT INTO app.parents VALUES (1), (2)")
 	db := everything(t, d)
 	db.TrackedSchema = "app"
+	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
 	up(t, db)
 	conn, err := pgx.Connect(t.Context(), d.URL)
 	require.NoError(t, err)
@@ -36,6 +37,7 @@ func TestGrants(t *testing.T) {
 
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
 	d.Exec(strings.NewReplacer(
+		`:"application"`, pgx.Identifier{application}.Sanitize(),
 		`:"worker"`, pgx.Identifier{worker}.Sanitize(),
 		`:"viewer"`, pgx.Identifier{viewer}.Sanitize(),
 	).Replace(migrate.Grants(db)))
@@ -65,8 +67,9 @@ func TestGrants(t *testing.T) {
 		}
 	}
 
-	allowed(as(application), "DELETE FROM app.parents WHERE id = 1")
+	allowed(as(application), "DELETE FROM app.parents WHERE id = 1", "SELECT sexton.enqueue('tidy')")
 	refused(as(application), "SELECT FROM app.loose_foreign_keys_deleted_records", "SELECT FROM sexton.leases",
+		"SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 		"INSERT INTO app.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('app.parents', 2)")
 
 	work := as(worker)
@@ -77,12 +80,18 @@ func TestGrants(t *testing.T) {
 		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)",
 		"INSERT INTO sexton.runs (kind, database, holder) VALUES ('k', 'd', 'h')",
 		"DELETE FROM sexton.runs",
+		"INSERT INTO sexton.clients (client_id, host, pid) VALUES ('c', 'h', 1)",
+		"UPDATE sexton.clients SET seen_at = clock_timestamp()",
+		"DELETE FROM sexton.clients",
+		"INSERT INTO sexton.schedules VALUES ('k', 'd', now()) ON CONFLICT (kind, database) DO UPDATE SET last_tick = excluded.last_tick",
+		"SELECT sexton.enqueue('tidy')",
 		"INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')",
 		"SELECT FROM app.loose_foreign_keys_deleted_records ORDER BY id FOR UPDATE SKIP LOCKED",
 		"UPDATE app.loose_foreign_keys_deleted_records SET cleanup_attempts = 1",
 		"DELETE FROM app.loose_foreign_keys_deleted_records",
 	)
-	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.objects")
+	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.objects",
+		"DELETE FROM sexton.job_kinds")
 	client, err := river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"})
 	require.NoError(t, err)
 	_, err = client.Insert(t.Context(), probeArgs{}, nil)
@@ -93,9 +102,10 @@ func TestGrants(t *testing.T) {
 	db.Conn = connConfig(t, d.AsRole(viewer))
 	require.NoError(t, migrate.Check(t.Context(), db))
 	view := as(viewer)
-	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
+	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.clients", "SELECT FROM sexton.schedules",
+		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
 	refused(view, "DELETE FROM sexton.runs", "UPDATE sexton.leases SET token = 3", "DELETE FROM app.loose_foreign_keys_deleted_records",
-		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)")
+		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
 
 	// Without the grants, the error says where to find them.
 	db.Conn = connConfig(t, d.AsRole(application))
@@ -110,5 +120,6 @@ func TestGrantsNameOnlyWhatIsInstalled(t *testing.T) {
 	require.Contains(t, grants, `GRANT USAGE ON SCHEMA "work" TO :"worker"`)
 	require.NotContains(t, grants, "river")
 	require.NotContains(t, grants, "leases")
+	require.NotContains(t, grants, "enqueue")
 	require.NotContains(t, grants, `"sexton"`)
 }

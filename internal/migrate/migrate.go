@@ -29,9 +29,11 @@ type Database struct {
 	// JobsSchema is for Sexton's own tables, TrackedSchema for the tombstones.
 	JobsSchema    string
 	TrackedSchema string
-	// Jobs marks the jobs database, which also holds leases, runs and River's tables.
+	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's tables.
 	Jobs             bool
 	LooseForeignKeys bool
+	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.
+	Kinds []Kind
 }
 
 // Migration is one step of a component.
@@ -59,14 +61,18 @@ type Report struct {
 	SchemaKept bool `json:"schema_kept,omitempty"`
 }
 
-// Up installs what is missing and brings the enabled components to the newest version that this program
-// knows. It is idempotent and may run on several machines at once; they take turns.
+// Up installs what is missing, brings the enabled components to the newest version that this program knows
+// and has enqueue accept the configured kinds and no others. It is idempotent and may run on several
+// machines at once; they take turns.
 //
 // Nothing changes where it refuses: *SchemaError for a schema newer than this program, *ConflictError
 // where a name is taken by an object that Sexton did not create, *PrivilegeError where the role lacks a
 // right, *PlacementError where the tombstones live in another schema than the configured one.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
+	if err := db.checkKinds(); err != nil {
+		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)
+	}
 	err := withSession(ctx, log, db, func(s *session) error {
 		look, err := s.inspect(ctx)
 		if err != nil {
@@ -88,7 +94,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			}
 			s.logApplied(ctx, c, "up", applied)
 		}
-		return nil
+		return db.explainOwner(look, s.writeKinds(ctx))
 	})
 	if err != nil {
 		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)

@@ -46,12 +46,13 @@ func (db Database) conflicts(look inspection) error {
 		taken = append(taken, identity(db.JobsSchema, "objects"))
 	}
 	for _, c := range db.components() {
-		if look.installed(db, c) {
+		// The registry knows River as a whole.
+		if c.name() == River && look.installed(db, c) {
 			continue
 		}
 		for _, name := range c.creates() {
-			if slices.Contains(look.relations, name) {
-				taken = append(taken, identity(db.JobsSchema, name))
+			if id := identity(db.JobsSchema, name); slices.Contains(look.relations, name) && !look.owns("table", id) {
+				taken = append(taken, id)
 			}
 		}
 	}

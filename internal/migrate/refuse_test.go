@@ -56,6 +56,32 @@ func TestUpRefusesObjectsOfOthers(t *testing.T) {
 	}
 }
 
+// A table of another owner may take a name that a later version needs.
+func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	up(t, db)
+	d.Exec(`
+		DROP FUNCTION sexton.enqueue, sexton.job_args, sexton.job_argument;
+		DROP TABLE sexton.clients, sexton.schedules, sexton.job_kinds;
+		DELETE FROM sexton.migrations_jobs WHERE version > 1;
+		DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ '(leases|runs|migrations_jobs)$';
+		CREATE TABLE sexton.clients (name text)`)
+	before := catalogue(d)
+
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	var conflict *migrate.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []string{`"sexton".clients`}, conflict.Objects)
+	require.Equal(t, before, catalogue(d), "nothing changed")
+
+	d.Exec("ALTER TABLE sexton.clients RENAME TO customers")
+	require.Len(t, component(t, up(t, db), migrate.Jobs).Applied, 2)
+	require.True(t, down(t, db).SchemaKept)
+	require.Equal(t, [][]string{{"customers"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
+}
+
 func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

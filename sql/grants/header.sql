@@ -1,6 +1,6 @@
 -- Rights for the roles that work with Sexton. Run with psql as the role that ran "sexton migrate up":
 --
---     sexton migrate up --print-grants | psql -v worker=NAME -v viewer=NAME DATABASE_URL
+--     sexton migrate up --print-grants | psql -v application=NAME -v worker=NAME -v viewer=NAME DATABASE_URL
 --
--- The application needs nothing: the triggers run with the rights of their owner, so whoever may delete
--- a parent may leave a tombstone.
+-- To delete, the application needs nothing of this: the triggers run with the rights of their owner, so
+-- whoever may delete a parent may leave a tombstone.

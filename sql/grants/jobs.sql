@@ -1,4 +1,12 @@
-GRANT SELECT ON TABLE "sexton".migrations_jobs TO :"worker";
-GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".leases, "sexton".runs TO :"worker";
+-- application: asks for jobs by SQL.
+GRANT USAGE ON SCHEMA "sexton" TO :"application";
+GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) TO :"application", :"worker";
 
-GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs TO :"viewer";
+GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".job_kinds TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
+    TO :"worker";
+
+GRANT SELECT
+    ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds
+    TO :"viewer";

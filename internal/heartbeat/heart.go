@@ -1,0 +1,183 @@
+// Package heartbeat tells living workers from dead ones, so that a dead one blocks nothing for long.
+//
+// Each worker writes the time into its row of sexton.clients every few seconds. Whoever finds a client
+// silent for too long removes its row and, in the same transaction, gives its running jobs back to River and
+// ends its leases. River's own rescuer would wait for an hour, and its unique jobs would be blocked as long.
+//
+// A worker may be taken for dead and live: it stood still, or only its heartbeat did not get through. That
+// costs work, never correctness, since the fences let nobody commit whose lease has passed on.
+//
+// All times are the server's, so clocks of machines need not agree.
+package heartbeat
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+)
+
+const (
+	defaultInterval = 5 * time.Second
+	defaultSilence  = 15 * time.Second
+	// retryInterval is the pause after a beat that failed: the next one should come long before the silence is over.
+	retryInterval = time.Second
+	// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between them still fit
+	// into the default silence.
+	operationTimeout = 5 * time.Second
+	// leaveTimeout bounds what the end of Run waits for.
+	leaveTimeout = 2 * time.Second
+)
+
+// Heart is the heartbeat of one worker. Its methods may be called at the same time.
+type Heart struct {
+	// DB is the database with River's and Sexton's own tables.
+	DB database.Database
+	// ClientID is the ID of the worker's River client and the holder of its leases.
+	ClientID string
+	// Interval is the pause between beats, 0 means 5 s.
+	Interval time.Duration
+	// Silence is how long a client may be silent before it is taken for dead, 0 means 15 s.
+	Silence time.Duration
+	Logger  *slog.Logger
+
+	mu sync.Mutex
+	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
+	lastBeat time.Time
+	// noReclaimBefore is the end of the time in which the others' silence proves nothing.
+	noReclaimBefore time.Time
+}
+
+// Run beats at once and at every interval and reclaims after each beat, until ctx ends. Then it removes its
+// own row and gives back the jobs and leases that it still has, so ctx must outlive the worker's jobs.
+// Failures of the database are logged once per outage and retried. An error means settings that cannot
+// work; nothing was done then.
+func (h *Heart) Run(ctx context.Context) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	var failing time.Time
+	for {
+		pause := h.interval()
+		switch err := h.pulse(ctx); {
+		case ctx.Err() != nil:
+		case err != nil:
+			pause = min(pause, retryInterval)
+			if failing.IsZero() {
+				failing = time.Now()
+				h.Logger.ErrorContext(ctx, "heartbeat fails", "client_id", h.ClientID, "error", err)
+			}
+		case !failing.IsZero():
+			h.Logger.InfoContext(ctx, "heartbeat is back", "client_id", h.ClientID, "outage_ms", time.Since(failing).Milliseconds())
+			failing = time.Time{}
+		}
+		select {
+		case <-ctx.Done():
+			h.leave(context.WithoutCancel(ctx))
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (h *Heart) check() error {
+	if h.ClientID == "" {
+		return errors.New("start heartbeat: no client ID")
+	}
+	if h.silence() <= h.interval() {
+		return fmt.Errorf("start heartbeat: a silence of %s is not longer than the interval of %s", h.silence(), h.interval())
+	}
+	return nil
+}
+
+func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, defaultInterval) }
+
+func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, defaultSilence) }
+
+func (h *Heart) pulse(ctx context.Context) error {
+	if err := h.Beat(ctx); err != nil {
+		return err
+	}
+	_, err := h.Reclaim(ctx)
+	return err
+}
+
+// Beat writes the time into the client's row, which the first beat inserts. A worker beats before it fetches
+// its first job.
+func (h *Heart) Beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	// Taken before the statement is sent, so that Alive can only end early.
+	sent := time.Now()
+	queries := h.DB.Queries()
+	updated, err := queries.ClientBeat(ctx, h.ClientID)
+	if err != nil {
+		return fmt.Errorf("update client %s: %w", h.ClientID, err)
+	}
+	if updated == 0 {
+		if err := h.enter(ctx, queries); err != nil {
+			return err
+		}
+	}
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
+		// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
+		h.noReclaimBefore = time.Now().Add(h.interval())
+	}
+	h.lastBeat = sent
+	return nil
+}
+
+func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries) error {
+	host, err := os.Hostname()
+	if err != nil {
+		// The name is for operators to read; the ID identifies.
+		host = "unknown"
+	}
+	if err := queries.ClientEnter(ctx, dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid())}); err != nil {
+		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
+	}
+	if h.entered() {
+		h.Logger.WarnContext(ctx, "this worker was taken for dead", "client_id", h.ClientID)
+	}
+	return nil
+}
+
+// entered tells whether a beat got through before.
+func (h *Heart) entered() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.lastBeat.IsZero()
+}
+
+// Alive tells whether the last beat that got through is recent enough for the others to see this worker
+// alive. It is false before the first one.
+func (h *Heart) Alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.lastBeat.IsZero() && time.Since(h.lastBeat) <= h.silence()
+}
+
+// leave is the orderly end. Where it fails, the others wait for the silence instead.
+func (h *Heart) leave(ctx context.Context) {
+	if !h.entered() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	_, err := h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
+		return []string{h.ClientID}, queries.ClientRemove(ctx, h.ClientID)
+	})
+	if err != nil {
+		h.Logger.WarnContext(ctx, "row of this client stays behind", "client_id", h.ClientID, "error", err)
+	}
+}

@@ -1,0 +1,159 @@
+package heartbeat_test
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/heartbeat"
+	"sexton/internal/pgtest"
+)
+
+func TestBeatKeepsOneRow(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	h := newHeart(t, db, "one")
+	require.False(t, h.Alive(), "alive before the first beat")
+	require.NoError(t, h.Beat(t.Context()))
+	require.True(t, h.Alive(), "alive after a beat")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"one", host, strconv.Itoa(os.Getpid())}}, db.Rows("SELECT client_id, host, pid FROM sexton.clients"))
+
+	db.Exec("UPDATE sexton.clients SET started_at = '2020-01-01Z', seen_at = '2020-01-01Z'")
+	require.NoError(t, h.Beat(t.Context()))
+	require.Equal(t, [][]string{{"t", "t"}},
+		db.Rows("SELECT started_at = '2020-01-01Z', seen_at > clock_timestamp() - interval '1 minute' FROM sexton.clients"))
+}
+
+func TestRunBeatsUntilItsEnd(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	h := newHeart(t, db, "one")
+	h.Interval = 5 * time.Millisecond
+	messages := record(t, h)
+	stop := run(t, h)
+	for range 3 {
+		before := time.Now()
+		pgtest.WaitFor(t, "a fresh beat", func(ctx context.Context) (bool, error) {
+			var fresh bool
+			err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)", before).Scan(&fresh)
+			return fresh, err
+		})
+	}
+	require.True(t, h.Alive())
+
+	mine, others := insert(t, db, job{clients: []string{"one"}, attempt: 1}), insert(t, db, job{clients: []string{"two"}, attempt: 1})
+	require.Less(t, mine, others)
+	holdLease(db, "mine", "one")
+	holdLease(db, "others", "two")
+	stop()
+	require.Empty(t, clients(db))
+	require.Equal(t, [][]string{{"others", "7"}}, heldLeases(db))
+	require.Equal(t, [][]string{
+		{"available", "0", `{"sexton:reclaim_count": 1}`},
+		{"running", "1", `{}`},
+	}, states(db))
+	require.Equal(t, []string{"lease reclaimed", "job reclaimed"}, messages.logged())
+}
+
+func TestRunReclaimsAtOnce(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "dead", 3*3600)
+	h := newHeart(t, db, "one")
+	// Only the first beat comes while the test lasts.
+	h.Interval, h.Silence = time.Hour, 2*time.Hour
+	run(t, h)
+	pgtest.WaitFor(t, "the dead client's end", func(context.Context) (bool, error) {
+		rows := clients(db)
+		return len(rows) == 1 && rows[0][0] == "one", nil
+	})
+}
+
+func TestRunOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	h := newHeart(t, db, "one")
+	h.Interval, h.Silence = 5*time.Millisecond, 200*time.Millisecond
+	messages := record(t, h)
+	lines := func(count int) {
+		t.Helper()
+		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.logged()) >= count, nil })
+	}
+	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
+	run(t, h)
+	lines(1)
+	require.False(t, h.Alive(), "alive without a beat")
+	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
+	lines(2)
+	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
+	lines(3)
+	// Dozens of beats fail until then.
+	pgtest.WaitFor(t, "the end of the silence", func(context.Context) (bool, error) { return !h.Alive(), nil })
+	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
+	lines(4)
+	pgtest.WaitFor(t, "life", func(context.Context) (bool, error) { return h.Alive(), nil })
+	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"}, messages.logged())
+}
+
+// A server that restarts silences everybody; the first to come back must not take all others for dead.
+func TestASilenceOfOnesOwnProvesNothing(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "two", 60)
+	h := newHeart(t, db, "one")
+	h.Interval, h.Silence = time.Hour, time.Nanosecond
+	require.NoError(t, h.Beat(t.Context()))
+	require.NoError(t, h.Beat(t.Context()))
+	taken, err := h.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, heartbeat.Reclaimed{}, taken)
+	require.Equal(t, [][]string{{"one"}, {"two"}}, clients(db))
+}
+
+func TestAWorkerTakenForDeadComesBack(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	h := newHeart(t, db, "one")
+	messages := record(t, h)
+	require.NoError(t, h.Beat(t.Context()))
+	require.Empty(t, messages.logged())
+	db.Exec("DELETE FROM sexton.clients")
+	require.NoError(t, h.Beat(t.Context()))
+	require.Equal(t, []string{"this worker was taken for dead"}, messages.logged())
+	require.Equal(t, [][]string{{"one"}}, clients(db))
+}
+
+func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	h := newHeart(t, db, "one")
+	messages := record(t, h)
+	stop := run(t, h)
+	pgtest.WaitFor(t, "the first beat", func(context.Context) (bool, error) { return h.Alive(), nil })
+	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
+	stop()
+	require.Equal(t, []string{"row of this client stays behind"}, messages.logged())
+}
+
+func TestRunRefusesSettingsThatCannotWork(t *testing.T) {
+	t.Parallel()
+
+	h := &heartbeat.Heart{Logger: pgtest.Logger(t)}
+	require.EqualError(t, h.Run(t.Context()), "start heartbeat: no client ID")
+	h = &heartbeat.Heart{Logger: pgtest.Logger(t), ClientID: "one", Interval: 20 * time.Second}
+	require.EqualError(t, h.Run(t.Context()), "start heartbeat: a silence of 15s is not longer than the interval of 20s")
+}

@@ -1,0 +1,241 @@
+package heartbeat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/heartbeat"
+)
+
+func TestReclaimJobs(t *testing.T) {
+	t.Parallel()
+
+	const untouched, once = `{}`, `{"sexton:reclaim_count": 1}`
+	for _, c := range []struct {
+		name  string
+		job   job
+		state []string
+	}{
+		{"dead client", job{clients: []string{"dead"}, attempt: 1}, []string{"available", "0", once}},
+		{"dead client, later attempt", job{clients: []string{"live", "dead"}, attempt: 3}, []string{"available", "2", once}},
+		{"dead client, again", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 4, "a": 1}`}, []string{"available", "0", `{"a": 1, "sexton:reclaim_count": 5}`}},
+		{"dead client, foreign metadata", job{clients: []string{"dead"}, attempt: 0, metadata: `{"sexton:reclaim_count": "x"}`}, []string{"available", "0", once}},
+		{"dead client, to be cancelled", job{clients: []string{"dead"}, attempt: 1, metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
+		{"dead client, not running", job{state: "retryable", clients: []string{"dead"}, attempt: 1}, []string{"retryable", "1", untouched}},
+		{"dead client, completed", job{state: "completed", clients: []string{"dead"}, attempt: 1, finalized: true}, []string{"completed", "1", untouched}},
+		{"live client", job{clients: []string{"dead", "live"}, attempt: 2, seconds: 3600}, []string{"running", "2", untouched}},
+		{"unknown client, old job", job{clients: []string{"unknown"}, attempt: 1, seconds: 60}, []string{"available", "0", once}},
+		{"unknown client, new job", job{clients: []string{"unknown"}, attempt: 1}, []string{"running", "1", untouched}},
+		{"nobody, old job", job{attempt: 1, seconds: 60}, []string{"available", "0", once}},
+		{"own old job", job{clients: []string{"self"}, attempt: 1, seconds: 60}, []string{"running", "1", untouched}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+
+			db := dbtest.New(t)
+			enter(db, "dead", 60)
+			enter(db, "live", 5)
+			id := insert(t, db, c.job)
+			taken, err := newHeart(t, db, "self").Reclaim(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, [][]string{c.state}, states(db))
+			require.Equal(t, []string{"dead"}, taken.Clients)
+			require.Equal(t, [][]string{{"live"}}, clients(db))
+			changed := c.state[2] != untouched
+			require.Equal(t, changed, slices.Contains(taken.Jobs, id), "reported jobs: %v", taken.Jobs)
+			ready := db.Rows("SELECT FROM sexton.river_job WHERE state = 'available' AND scheduled_at > attempted_at AND scheduled_at <= clock_timestamp()")
+			require.Equal(t, c.state[0] == "available", len(ready) == 1, "ready now: %v", ready)
+
+			again, err := newHeart(t, db, "self").Reclaim(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, heartbeat.Reclaimed{}, again)
+			require.Equal(t, [][]string{c.state}, states(db))
+		})
+	}
+}
+
+// A foreground run holds leases under a name that has no row: only its own end frees them.
+func TestReclaimLeases(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "dead", 60)
+	enter(db, "live", 5)
+	holdLease(db, "a", "dead")
+	holdLease(db, "b", "live")
+	holdLease(db, "c", "foreground")
+	holdLease(db, "d", "dead")
+	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
+	require.NoError(t, err)
+	slices.Sort(taken.Leases)
+	require.Equal(t, heartbeat.Reclaimed{Leases: []string{"a", "d"}, Clients: []string{"dead"}}, taken)
+	require.Equal(t, [][]string{{"b", "7"}, {"c", "7"}}, heldLeases(db))
+}
+
+func TestReclaimSparesItsOwnClient(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "self", 60)
+	holdLease(db, "a", "self")
+	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, heartbeat.Reclaimed{}, taken)
+	require.Equal(t, [][]string{{"self"}}, clients(db))
+	require.Equal(t, [][]string{{"a", "7"}}, heldLeases(db))
+}
+
+// A beat on its way is neither waited for nor overtaken.
+func TestReclaimSparesAClientThatBeatsJustNow(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "late", 60)
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "UPDATE sexton.clients SET seen_at = clock_timestamp()")
+	require.NoError(t, err)
+	h := newHeart(t, db, "self")
+	taken, err := h.Reclaim(t.Context())
+	require.NoError(t, errors.Join(err, tx.Commit(t.Context())))
+	require.Equal(t, heartbeat.Reclaimed{}, taken)
+	require.Equal(t, [][]string{{"late"}}, clients(db))
+}
+
+func TestReclaimNotifiesRiver(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	listener, err := pgx.Connect(t.Context(), db.URL)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = listener.Exec(t.Context(), `LISTEN "sexton.river_insert"; LISTEN last`)
+	require.NoError(t, err)
+
+	enter(db, "dead", 60)
+	for _, queue := range []string{"one", "one", `quo"ted`} {
+		insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: queue})
+	}
+	insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: "cancelled", metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`})
+	_, err = newHeart(t, db, "self").Reclaim(t.Context())
+	require.NoError(t, err)
+	db.Exec("NOTIFY last")
+
+	queues := []string{}
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		notification, err := listener.WaitForNotification(ctx)
+		cancel()
+		require.NoError(t, err)
+		if notification.Channel == "last" {
+			break
+		}
+		var payload struct{ Queue string }
+		require.NoError(t, json.Unmarshal([]byte(notification.Payload), &payload))
+		queues = append(queues, payload.Queue)
+	}
+	slices.Sort(queues)
+	require.Equal(t, []string{"one", `quo"ted`}, queues)
+}
+
+// A locked row is one that somebody is completing: it is left alone, not waited for.
+func TestReclaimSkipsLockedRows(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "dead", 60)
+	locked := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
+	free := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE", locked)
+	require.NoError(t, err)
+
+	h := newHeart(t, db, "self")
+	taken, err := h.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{free}, Clients: []string{"dead"}}, taken)
+
+	_, err = tx.Exec(t.Context(), "ROLLBACK AND CHAIN")
+	require.NoError(t, err)
+	taken, err = h.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{locked}}, taken, "the client has no row any more, but its job is found")
+}
+
+// Without the client's row nobody could tell later that the holder of a lease is dead.
+func TestReclaimTakesAllOrNothing(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	enter(db, "dead", 60)
+	insert(t, db, job{clients: []string{"dead"}, attempt: 1})
+	holdLease(db, "a", "dead")
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM sexton.leases FOR UPDATE")
+	require.NoError(t, err)
+
+	h := newHeart(t, db, "self")
+	_, err = h.Reclaim(t.Context())
+	require.ErrorContains(t, err, "reclaim from dead clients: end leases of removed clients: ")
+	require.Equal(t, [][]string{{"dead"}}, clients(db))
+	require.Equal(t, [][]string{{"running", "1", "{}"}}, states(db))
+
+	_, err = tx.Exec(t.Context(), "ROLLBACK AND CHAIN")
+	require.NoError(t, err)
+	taken, err := h.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Len(t, taken.Jobs, 1)
+	require.Equal(t, []string{"a"}, taken.Leases)
+	require.Equal(t, []string{"dead"}, taken.Clients)
+}
+
+func TestEachThingIsReclaimedOnce(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	want := heartbeat.Reclaimed{}
+	for _, client := range []string{"dead1", "dead2", "dead3", "dead4"} {
+		enter(db, client, 60)
+		holdLease(db, "lease of "+client, client)
+		want.Clients = append(want.Clients, client)
+		want.Leases = append(want.Leases, "lease of "+client)
+		for range 25 {
+			want.Jobs = append(want.Jobs, insert(t, db, job{clients: []string{client}, attempt: 1, seconds: 60}))
+		}
+	}
+	var (
+		wg  sync.WaitGroup
+		got [6]heartbeat.Reclaimed
+		err [6]error
+	)
+	for i := range got {
+		h := newHeart(t, db, string(rune('a'+i)))
+		wg.Go(func() { got[i], err[i] = h.Reclaim(t.Context()) })
+	}
+	wg.Wait()
+	all := heartbeat.Reclaimed{}
+	for i := range got {
+		require.NoError(t, err[i])
+		all.Jobs = append(all.Jobs, got[i].Jobs...)
+		all.Leases = append(all.Leases, got[i].Leases...)
+		all.Clients = append(all.Clients, got[i].Clients...)
+	}
+	slices.Sort(all.Jobs)
+	slices.Sort(all.Leases)
+	slices.Sort(all.Clients)
+	require.Equal(t, want, all)
+	require.Equal(t, [][]string{{"available", "0", "100"}}, db.Rows("SELECT state, attempt, count(*) FROM sexton.river_job GROUP BY 1, 2"))
+}

@@ -1,0 +1,123 @@
+package heartbeat_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/heartbeat"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func newHeart(t *testing.T, db *dbtest.DB, client string) *heartbeat.Heart {
+	t.Helper()
+	return &heartbeat.Heart{DB: db.Connected, ClientID: client, Logger: pgtest.Logger(t)}
+}
+
+// enter gives a client a row that is so many seconds old.
+func enter(db *dbtest.DB, client string, seconds int) {
+	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at)
+		SELECT $1, 'host', 1, t, t FROM (SELECT clock_timestamp() - make_interval(secs => $2) AS t) AS moment`, client, seconds)
+}
+
+// job is a row of river_job, running since so many seconds if it says nothing else.
+type job struct {
+	state     string // "" means running
+	clients   []string
+	seconds   int
+	attempt   int
+	metadata  string // "" means {}
+	queue     string // "" means q
+	finalized bool
+}
+
+func insert(t *testing.T, db *dbtest.DB, j job) int64 {
+	t.Helper()
+	or := func(value, otherwise string) string {
+		if value == "" {
+			return otherwise
+		}
+		return value
+	}
+	return pgtest.Scalar[int64](t, db.Database, `
+		INSERT INTO sexton.river_job (args, kind, queue, state, attempt, max_attempts, attempted_by, metadata, attempted_at, scheduled_at, finalized_at)
+		SELECT '{}', 'k', $1, $2::text::sexton.river_job_state, $3, 1, $4::text[], $5::text::jsonb, t, t - interval '1 second', CASE WHEN $6 THEN t END
+		FROM (SELECT clock_timestamp() - make_interval(secs => $7) AS t) AS moment
+		RETURNING id`,
+		or(j.queue, "q"), or(j.state, "running"), j.attempt, j.clients, or(j.metadata, "{}"), j.finalized, j.seconds)
+}
+
+// states are the jobs' states, attempts and metadata in the order of their IDs.
+func states(db *dbtest.DB) [][]string {
+	return db.Rows("SELECT state, attempt, metadata FROM sexton.river_job ORDER BY id")
+}
+
+func clients(db *dbtest.DB) [][]string {
+	return db.Rows("SELECT client_id FROM sexton.clients ORDER BY client_id")
+}
+
+// holdLease gives somebody a lease for another hour.
+func holdLease(db *dbtest.DB, key, holder string) {
+	db.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at)
+		VALUES ($1, 7, $2, clock_timestamp(), clock_timestamp() + interval '1 hour')`, key, holder)
+}
+
+func heldLeases(db *dbtest.DB) [][]string {
+	return db.Rows("SELECT key, token FROM sexton.leases WHERE expires_at > clock_timestamp() ORDER BY key")
+}
+
+// recorder keeps the messages that are logged.
+type recorder struct {
+	slog.Handler
+
+	mu       sync.Mutex
+	messages []string
+}
+
+func record(t *testing.T, h *heartbeat.Heart) *recorder {
+	t.Helper()
+	r := &recorder{Handler: h.Logger.Handler()}
+	h.Logger = slog.New(r)
+	return r
+}
+
+func (r *recorder) Handle(ctx context.Context, line slog.Record) error {
+	r.mu.Lock()
+	r.messages = append(r.messages, line.Message)
+	r.mu.Unlock()
+	return r.Handler.Handle(ctx, line)
+}
+
+// logged returns the messages so far.
+func (r *recorder) logged() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.messages)
+}
+
+// run starts the heart; the function that it returns stops it and waits for its end.
+func run(t *testing.T, h *heartbeat.Heart) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "the heart does not stop")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}

@@ -1,0 +1,58 @@
+package listen
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// barrier remembers the transactions that held a write lock on the deletion table when it was raised.
+type barrier struct {
+	session *session
+	writers []string
+}
+
+const writersSQL = `
+SELECT DISTINCT writer.virtualtransaction
+FROM pg_catalog.pg_locks AS writer
+WHERE writer.locktype = 'relation'
+  AND writer.relation = $1::text::regclass
+  AND writer.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+  AND writer.mode = 'RowExclusiveLock'
+  AND writer.granted`
+
+// remainingSQL counts every prepared transaction (without a process) in: one that is prepared while the
+// barrier stands hands its locks over to a new virtual transaction id.
+const remainingSQL = writersSQL + `
+  AND (writer.virtualtransaction = ANY ($2) OR writer.pid IS NULL)`
+
+// raiseBarrier must come after the awake lock was dropped.
+func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
+	writers, err := s.transactions(ctx, writersSQL, s.lane.Table)
+	return &barrier{session: s, writers: writers}, err
+}
+
+// open tells whether all of the writers have ended.
+func (b *barrier) open(ctx context.Context) (bool, error) {
+	if len(b.writers) == 0 {
+		return true, nil
+	}
+	var err error
+	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.lane.Table, b.writers)
+	return len(b.writers) == 0, err
+}
+
+func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
+	defer cancel()
+	rows, err := s.conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look at writers of %s: %w", s.lane.Table, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look at writers of %s: %w", s.lane.Table, err)
+	}
+	return found, nil
+}

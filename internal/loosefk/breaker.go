@@ -1,0 +1,111 @@
+package loosefk
+
+// pass tells how a chunk treats rows that another transaction has locked.
+type pass int
+
+const (
+	// skipping leaves locked rows for later, so that nobody waits for anybody.
+	skipping pass = iota
+	// waiting waits for them under the lock timeout.
+	waiting
+)
+
+const (
+	// patience is how often in a row one reference may fail by timeouts before the run gives it up, how often a
+	// statement may be beaten by others, and how often a waiting pass may find nothing to wait for.
+	patience = 3
+	// fewestRows is what a statement that times out is cut down to, at once: every further try could cost
+	// another statement timeout. With success it doubles back.
+	fewestRows = 10
+)
+
+// remedy is what to try after a statement has failed.
+type remedy int
+
+const (
+	// retry runs the same statement again, later.
+	retry remedy = iota
+	// shrink runs it again with fewer rows.
+	shrink
+	// split runs it for fewer parents at a time, isolate for each of them alone.
+	split
+	isolate
+	// giveUp leaves the task alone for this chunk.
+	giveUp
+)
+
+// breaker knows which references have trouble in this run, so that one broken, slow or locked table cannot
+// eat the time of all others.
+type breaker struct {
+	// broken references are given up for the run.
+	broken map[lock]failure
+	// misses counts single parents given up in a row because of timeouts.
+	misses map[lock]int
+	// rows bounds the statements of references that have timed out. The bound grows again with success.
+	rows map[place]int
+}
+
+// place is one leaf as one reference sees it: another reference of the same table may be sound.
+type place struct {
+	reference *Reference
+	leaf      uint32
+}
+
+// lock is a place in one pass: a table that cannot be waited for can still be skipped through.
+type lock struct {
+	place
+
+	how pass
+}
+
+func newBreaker() *breaker {
+	return &breaker{broken: map[lock]failure{}, misses: map[lock]int{}, rows: map[place]int{}}
+}
+
+func (t task) place() place { return place{t.reference, t.leaf.OID} }
+
+// open returns why the reference was given up in this pass, if it was.
+func (b *breaker) open(t task, how pass) (failure, bool) {
+	f, broken := b.broken[lock{t.place(), how}]
+	return f, broken
+}
+
+// limit bounds the rows of the task's next statement.
+func (b *breaker) limit(t task) int {
+	if rows, slow := b.rows[t.place()]; slow {
+		return rows
+	}
+	return t.reference.limit()
+}
+
+func (b *breaker) succeeded(t task) {
+	delete(b.misses, lock{t.place(), skipping})
+	delete(b.misses, lock{t.place(), waiting})
+	if rows, slow := b.rows[t.place()]; slow {
+		b.rows[t.place()] = min(2*rows, t.reference.limit())
+	}
+}
+
+// failed decides what to try next for a chunk of so many parents.
+func (b *breaker) failed(t task, how pass, f failure, parents int) remedy {
+	at := lock{t.place(), how}
+	switch {
+	case f.verdict == hopeless:
+		b.broken[lock{t.place(), skipping}], b.broken[lock{t.place(), waiting}] = f, f
+		return giveUp
+	case f.verdict == conflict && t.beaten < patience:
+		return retry
+	case f.verdict == timeout && b.limit(t) > fewestRows:
+		b.rows[t.place()] = fewestRows
+		return shrink
+	case f.verdict == timeout && parents > 1:
+		return isolate
+	case parents > 1:
+		return split
+	case f.verdict == timeout || f.verdict == lockTimeout:
+		if b.misses[at]++; b.misses[at] >= patience {
+			b.broken[at] = f
+		}
+	}
+	return giveUp
+}

@@ -1,0 +1,101 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
+
+// One row per table that statements address, in the order given. A deletion needs UPDATE as well, on any
+// column: batches lock the rows that they have found. Row-level security is asked for apart, as no grant
+// helps against it.
+const privilegesSQL = `
+SELECT has_schema_privilege(class.relnamespace, 'USAGE'),
+       has_table_privilege(class.oid, 'SELECT')
+           AND CASE
+               WHEN wanted.updated = '' THEN has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
+               ELSE has_column_privilege(class.oid, wanted.updated, 'UPDATE')
+           END,
+       row_security_active(class.oid),
+       format('%I.%I', namespace.nspname, class.relname),
+       format('%I', namespace.nspname),
+       format('%I', current_user)
+FROM unnest($1::oid[], $2::text[]) WITH ORDINALITY AS wanted (oid, updated, position)
+JOIN pg_class AS class ON class.oid = wanted.oid
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+ORDER BY wanted.position`
+
+// MissingPrivileges lists what the connected role lacks to clean up the children of parents. Only passes need
+// it: triggers are installed and compared without.
+func MissingPrivileges(ctx context.Context, db Beginner, parents []*Parent) (problem.List, error) {
+	var needs []*Reference
+	var oids []uint32
+	var updated []string
+	for _, parent := range parents {
+		for _, reference := range parent.References {
+			tables := reference.Leaves
+			if reference.partitioned() {
+				tables = append([]Table{reference.Child}, tables...) // looked through for children that are left
+			}
+			for _, table := range tables {
+				needs, oids, updated = append(needs, reference), append(oids, table.OID), append(updated, reference.updatedColumn())
+			}
+		}
+	}
+	var problems problem.List
+	err := settled(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, privilegesSQL, oids, updated)
+		if err != nil {
+			return err
+		}
+		var usage, granted, hidden bool
+		var table, schema, role string
+		at := 0
+		_, err = pgx.ForEachRow(rows, []any{&usage, &granted, &hidden, &table, &schema, &role}, func() error {
+			d := needs[at].Definition
+			at++
+			report := func(message, fix string) {
+				problems.Add(problem.Problem{Position: d.Position, Key: d.Key, Message: message, Fix: fix})
+			}
+			if !usage {
+				report("the database role may not use schema "+schema, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", schema, role))
+			}
+			if !granted {
+				report("the database role may not clean up table "+table, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(privileges(d), ", "), table, role))
+			}
+			if hidden {
+				report("row-level security hides rows of "+table+" from the database role", fmt.Sprintf("ALTER ROLE %s BYPASSRLS", role))
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	return problems, nil
+}
+
+func privileges(d definitions.Definition) []string {
+	if d.OnDelete == definitions.Delete {
+		return []string{"SELECT", "UPDATE", "DELETE"}
+	}
+	return []string{"SELECT", "UPDATE"}
+}
+
+// updatedColumn is the column that the reference's statements write, or "" where they delete.
+func (r *Reference) updatedColumn() string {
+	switch r.Definition.OnDelete {
+	case definitions.Nullify:
+		return r.Definition.Column
+	case definitions.UpdateColumn:
+		return r.Definition.TargetColumn
+	default:
+		return ""
+	}
+}

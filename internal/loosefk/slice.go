@@ -1,0 +1,226 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+)
+
+// slice gives a chunk one statement per task and settles it where that was enough.
+func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
+	c.begun = true
+	tasks := c.tasks
+	c.tasks = nil
+	for i, t := range tasks {
+		others := tasks[i+1:]
+		if r.ended() {
+			c.tasks = append(c.tasks, tasks[i:]...)
+			return later(c), nil
+		}
+		if known, open := r.breaker.open(t, c.how); open {
+			c.fail(known)
+			continue
+		}
+		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
+		// its last batch.
+		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone
+		more, err := r.step(ctx, c, t, last)
+		switch {
+		case err != nil:
+			remedy, fatal := r.remedy(c, t, err)
+			if fatal != nil {
+				return nothing(), fatal
+			}
+			if again, wanted := remedy.again(t); wanted {
+				c.tasks = append(c.tasks, again)
+			}
+			if remedy == split || remedy == isolate {
+				c.tasks = append(c.tasks, others...)
+				return divided(c, remedy), nil
+			}
+		case c.done():
+			return nothing(), nil
+		case more:
+			c.tasks = append(c.tasks, t)
+			if len(c.tombstones) > 1 {
+				// One of the parents has more children than fit: let the others pass.
+				c.tasks = append(c.tasks, others...)
+				return divided(c, split), nil
+			}
+		case last:
+			return r.wait(ctx, c)
+		}
+	}
+	if len(c.tasks) > 0 {
+		return later(c), nil
+	}
+	return r.settle(ctx, c)
+}
+
+// again is the task as it is tried next, if it is.
+func (m remedy) again(t task) (task, bool) {
+	if m == retry {
+		t.beaten++
+	}
+	return t, m != giveUp
+}
+
+// errRemoval marks a step that failed in the removal of tombstones and not in its own statement.
+var errRemoval = errors.New("remove tombstones")
+
+// remedy decides what becomes of a task that failed. The error is the one that ends the run.
+func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
+	f := judge(err, t.reference.Child.Label())
+	switch {
+	case f.verdict == fatal:
+		return giveUp, err
+	case errors.Is(err, errRemoval):
+		// It took the cleaned rows back with it: do the two apart.
+		c.alone = true
+		return retry, nil
+	}
+	r.stats.fail(f)
+	m := r.breaker.failed(t, c.how, f, len(c.tombstones))
+	if m == giveUp {
+		c.fail(f)
+	}
+	return m, nil
+}
+
+// step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
+// removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
+func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (more bool, err error) {
+	keys, limit := keysOf(c.parent, c.tombstones), r.budget.rows(t.reference, r.breaker.limit(t))
+	var statements []batch.Statement
+	if c.how == waiting {
+		sql, args := c.parent.waitStatement(t.reference, t.leaf, keys, limit)
+		statements = append(statements, batch.Statement{SQL: sql, Args: args})
+	}
+	cleaning := len(statements)
+	sql, args := c.parent.cleanStatement(r.engine.Session.Names, t.reference, t.leaf, keys, limit)
+	clean := batch.Statement{SQL: sql, Args: args}
+	var counted int64
+	if t.reference.Definition.CleanerClass != "" {
+		clean.Scan = func(rows pgx.Rows) (err error) {
+			counted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+			return err
+		}
+	}
+	statements = append(statements, clean)
+	var gone []int64
+	if remove {
+		statements = append(statements, r.removal(c, &gone))
+	}
+	affected, err := r.engine.Session.Run(ctx, statements...)
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
+		return false, fmt.Errorf("%w: %w", errRemoval, err)
+	}
+	if err != nil {
+		return false, err
+	}
+	rows := affected[cleaning]
+	if clean.Scan != nil {
+		rows = counted
+	}
+	r.breaker.succeeded(t)
+	r.stats.clean(t.reference, rows)
+	c.cleaned += rows
+	full := rows >= int64(limit)
+	if c.how == skipping {
+		t.reference.learn(len(c.tombstones), rows, full)
+	}
+	r.remove(c, gone)
+	return full, nil
+}
+
+// removal is the statement that removes the chunk's finished tombstones.
+func (r *run) removal(c *chunk, gone *[]int64) batch.Statement {
+	sql, args := c.parent.removeStatement(r.engine.Session.Names, c.tombstones, c.verify)
+	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	}}
+}
+
+func (r *run) remove(c *chunk, gone []int64) {
+	r.stats.Processed += int64(len(gone))
+	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool { return slices.Contains(gone, t.id) })
+}
+
+// settle removes finished tombstones in a transaction of its own, where no task could take that along. What
+// is left is blamed where the chunk has failed, and else waited for.
+func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
+	// A table that cannot be read would fail the removal as well, for all.
+	if c.failed == nil || c.failed.verdict != hopeless {
+		var gone []int64
+		_, err := r.engine.Session.Run(ctx, r.removal(c, &gone))
+		if err != nil {
+			f := judge(err, c.parent.Label())
+			switch {
+			case f.verdict == fatal:
+				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
+			case f.verdict != hopeless && len(c.tombstones) > 1:
+				return divided(c, split), nil
+			}
+			r.stats.fail(f)
+			c.fail(f)
+		}
+		r.remove(c, gone)
+	}
+	switch {
+	case c.done():
+		return nothing(), nil
+	case c.failed != nil:
+		return nothing(), r.blame(ctx, c.parent, c.tombstones, *c.failed)
+	default:
+		return r.wait(ctx, c)
+	}
+}
+
+// wait plans the waiting pass over what the skipping pass had to leave: children that others had locked, or
+// that moved while a statement ran.
+func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
+	if c.how == waiting && c.cleaned == 0 {
+		c.idle++
+	} else {
+		c.idle = 0
+	}
+	c.passes++
+	// Nobody can hold that many children up one after another; a trigger that undoes the change can.
+	const most = 20
+	if c.idle >= patience || c.passes > most {
+		f := failure{
+			table:   c.parent.Label(),
+			message: "children remain that nobody has locked: a trigger or rule of a child table keeps them or puts them back",
+		}
+		r.stats.fail(f)
+		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
+	}
+	c.how = waiting
+	c.verify = r.probe(ctx, c.parent, keysOf(c.parent, c.tombstones))
+	c.plan(c.verify)
+	return later(c), nil
+}
+
+// blame counts an attempt for tombstones and records the reason.
+func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f failure) error {
+	ids, times := places(tombstones)
+	var putOff int64
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{parent.Recorded, ids, times, f.text(), f.verdict == unfinished},
+		Scan: func(rows pgx.Rows) (err error) {
+			putOff, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+			return err
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("record failed attempts: %w", err)
+	}
+	r.stats.Rescheduled += putOff
+	return nil
+}

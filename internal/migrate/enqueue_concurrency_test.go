@@ -1,0 +1,276 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// begin opens a transaction that is rolled back at the end of the test unless it has ended before.
+func begin(t *testing.T, d *pgtest.Database, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func execute(t *testing.T, tx pgx.Tx, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := tx.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+// enqueueIn enqueues in an open transaction and returns the id.
+func enqueueIn(t *testing.T, tx pgx.Tx, call string) int64 {
+	t.Helper()
+	var id int64
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT sexton.enqueue("+call+")").Scan(&id))
+	return id
+}
+
+// answer is what a call of enqueue that had to wait has come to.
+type answer struct {
+	id  int64
+	err error
+}
+
+// enqueueBehind calls enqueue in a transaction that another one holds up, and returns once it waits.
+func enqueueBehind(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-chan answer {
+	t.Helper()
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = tx.QueryRow(t.Context(), "SELECT sexton.enqueue("+call+")").Scan(&a.id)
+		answers <- a
+	}()
+	pid := tx.Conn().PgConn().PID()
+	pgtest.WaitFor(t, "enqueue to wait for the other transaction", func(ctx context.Context) (waits bool, err error) {
+		select {
+		case a := <-answers:
+			return false, errors.Join(errors.New("it did not wait"), a.err)
+		default:
+		}
+		err = d.Pool().QueryRow(ctx, "SELECT cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&waits)
+		return waits, err
+	})
+	return answers
+}
+
+// requireUnlocked checks that no transaction holds the job's row.
+func requireUnlocked(t *testing.T, d *pgtest.Database, id int64) {
+	t.Helper()
+	_, err := d.Pool().Exec(t.Context(), "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE NOWAIT", id)
+	require.NoError(t, err, "the job's row is locked")
+}
+
+func TestEnqueueInTwoOpenTransactions(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the first commits", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		id := enqueueIn(t, first, "'tidy'")
+		answers := enqueueBehind(t, d, second, "'tidy'")
+		require.NoError(t, first.Commit(t.Context()))
+		require.Equal(t, answer{id: id}, <-answers)
+		requireUnlocked(t, d, id)
+		require.NoError(t, second.Commit(t.Context()))
+		require.Len(t, jobs(d), 1)
+	})
+
+	t.Run("the first rolls back", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		id := enqueueIn(t, first, "'tidy'")
+		answers := enqueueBehind(t, d, second, "'tidy'")
+		require.NoError(t, first.Rollback(t.Context()))
+		a := <-answers
+		require.NoError(t, a.err)
+		require.NotEqual(t, id, a.id)
+		require.NoError(t, second.Commit(t.Context()))
+		require.Equal(t, a.id, enqueue(t, d, "'tidy'"))
+		require.Len(t, jobs(d), 1)
+	})
+
+	t.Run("other arguments", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		id := enqueueIn(t, first, `'sweep', '{"database": "a"}'`)
+		require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "b"}'`))
+	})
+
+	t.Run("twice in one", func(t *testing.T) {
+		t.Parallel()
+		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+			tx := begin(t, jobsDatabase(t), level)
+			require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"), level)
+		}
+	})
+
+	t.Run("both pull the job forward", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
+		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		require.Equal(t, id, enqueueIn(t, first, "'tidy', run_at => now() + interval '5 hours'"))
+		answers := enqueueBehind(t, d, second, "'tidy', run_at => now() + interval '1 hour'")
+		require.NoError(t, first.Commit(t.Context()))
+		require.Equal(t, answer{id: id}, <-answers)
+		require.NoError(t, second.Commit(t.Context()))
+		require.Equal(t, "1", jobs(d)[0][2], "the earliest time counts")
+	})
+}
+
+func TestEnqueueLeavesARunningJobAlone(t *testing.T) {
+	t.Parallel()
+
+	t.Run("whose row is locked", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy'")
+		d.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
+		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
+		execute(t, caller, "SET LOCAL lock_timeout = '1ms'")
+		require.Equal(t, id, enqueueIn(t, caller, "'tidy'"), "it did not wait")
+		execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+		require.NoError(t, worker.Commit(t.Context()), "nor does the worker wait for the caller")
+	})
+
+	t.Run("which is about to complete", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy'")
+		d.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
+		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+		answers := enqueueBehind(t, d, caller, "'tidy'")
+		require.NoError(t, worker.Commit(t.Context()))
+		a := <-answers
+		require.NoError(t, a.err)
+		require.NotEqual(t, id, a.id, "the completed job is no answer")
+	})
+
+	// River may fetch a job after enqueue has seen it waiting. The UPDATE then finds out only with the row
+	// in its hands.
+	t.Run("which has just begun", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
+		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
+		answers := enqueueBehind(t, d, caller, "'tidy'")
+		execute(t, worker, "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
+		require.NoError(t, worker.Commit(t.Context()))
+		require.Equal(t, answer{id: id}, <-answers)
+		requireUnlocked(t, d, id)
+		require.Equal(t, "running", jobs(d)[0][1])
+	})
+
+	t.Run("which has just ended", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
+		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
+		answers := enqueueBehind(t, d, caller, "'tidy'")
+		execute(t, worker, "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()")
+		require.NoError(t, worker.Commit(t.Context()))
+		a := <-answers
+		require.NoError(t, a.err)
+		require.NotEqual(t, id, a.id)
+	})
+}
+
+// At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It says so, and the
+// caller begins anew.
+func TestEnqueueAtRepeatableRead(t *testing.T) {
+	t.Parallel()
+	changes := map[string]string{
+		"a job was inserted":       "SELECT sexton.enqueue('tidy')",
+		"a job was pulled forward": "UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'",
+		"a job has begun":          "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()",
+	}
+	for name, change := range changes {
+		for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+			t.Run(name+", "+string(level), func(t *testing.T) {
+				t.Parallel()
+				d := jobsDatabase(t)
+				if name != "a job was inserted" {
+					enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
+				}
+				tx := begin(t, d, level)
+				execute(t, tx, "SELECT FROM sexton.river_job")
+				d.Exec(change)
+				_, err := tx.Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
+				requireState(t, err, "40001")
+				require.NoError(t, tx.Rollback(t.Context()))
+
+				again := begin(t, d, level)
+				id := enqueueIn(t, again, "'tidy'")
+				require.NoError(t, again.Commit(t.Context()))
+				require.Len(t, jobs(d), 1, "nothing doubled")
+				require.Equal(t, id, enqueue(t, d, "'tidy'"))
+			})
+		}
+	}
+
+	t.Run("a job has ended", func(t *testing.T) {
+		t.Parallel()
+		d := jobsDatabase(t)
+		id := enqueue(t, d, "'tidy'")
+		tx := begin(t, d, pgx.RepeatableRead)
+		execute(t, tx, "SELECT FROM sexton.river_job")
+		d.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+		require.NotEqual(t, id, enqueueIn(t, tx, "'tidy'"), "a job that the snapshot still shows is no answer")
+	})
+}
+
+func TestEnqueueConcurrently(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			d := jobsDatabase(t)
+			pool := d.Pool()
+			const callers, calls = 4, 10
+			answers := make(chan answer, callers*calls)
+			for range callers {
+				go func() {
+					for range calls {
+						var a answer
+						for {
+							a.err = pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+								return tx.QueryRow(t.Context(), "SELECT sexton.enqueue('tidy')").Scan(&a.id)
+							})
+							if pgErr, ok := errors.AsType[*pgconn.PgError](a.err); !ok || pgErr.Code != "40001" {
+								break
+							}
+						}
+						answers <- a
+					}
+				}()
+			}
+			ids := map[int64]bool{}
+			for range callers * calls {
+				a := <-answers
+				require.NoError(t, a.err)
+				ids[a.id] = true
+			}
+			require.Len(t, ids, 1, "all mean the same job")
+			require.Len(t, jobs(d), 1)
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package migrate_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// jobsDatabase is a database with River, enqueue and four kinds.
+func jobsDatabase(t *testing.T) *pgtest.Database {
+	t.Helper()
+	return pgtest.FromTemplate(t, "jobs", func(ctx context.Context, url string) error {
+		conn, err := pgx.ParseConfig(url)
+		if err != nil {
+			return err
+		}
+		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
+			Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
+			Kinds: []migrate.Kind{
+				{
+					Kind: "sweep", Queue: "sweeps", MaxAttempts: 1, Cron: true,
+					Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": "main"},
+				},
+				{
+					Kind: "remove", Queue: "removals", MaxAttempts: 25, Defaults: map[string]any{"force": false},
+					Args: map[string]string{"user_id": migrate.Bigint, "reason": migrate.Text, "force": migrate.Boolean},
+				},
+				{Kind: "tidy", Queue: "tidy", MaxAttempts: 3},
+			},
+		})
+		return err
+	})
+}
+
+// jobs are all jobs: id, state, time relative to now in hours.
+func jobs(d *pgtest.Database) [][]string {
+	return d.Rows(`
+		SELECT id, state, round(extract(epoch FROM scheduled_at - now()) / 3600)
+		FROM sexton.river_job ORDER BY id`)
+}
+
+func enqueue(t *testing.T, d *pgtest.Database, call string, args ...any) int64 {
+	t.Helper()
+	return pgtest.Scalar[int64](t, d, "SELECT sexton.enqueue("+call+")", args...)
+}
+
+func TestEnqueueInsertsWhatRiverWould(t *testing.T) {
+	t.Parallel()
+	d := jobsDatabase(t)
+	enqueue(t, d, "'tidy'")
+	enqueue(t, d, "'sweep'")
+	enqueue(t, d, `'remove', '{"reason": "left", "user_id": 7}', now() + interval '2 hours'`)
+	require.Equal(t, [][]string{
+		{"tidy", "tidy", "{}", "available", "0", "3", "1", "{}", "{}", "11110001", "t"},
+		{"sweep", "sweeps", `{"database": "main"}`, "available", "0", "1", "1", "{}", "{}", "11110001", "t"},
+		{"remove", "removals", `{"force": false, "reason": "left", "user_id": 7}`, "scheduled", "0", "25", "1", "{}", "{}", "11110001", "f"},
+	}, d.Rows(`
+		SELECT kind, queue, args, state, attempt, max_attempts, priority, metadata, tags, unique_states, scheduled_at <= now()
+		FROM sexton.river_job ORDER BY id`))
+}
+
+func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	d := jobsDatabase(t)
+	removal := `Arguments: force boolean (default false), reason text, user_id bigint.`
+	tests := map[string]struct{ call, message, hint string }{
+		"unknown kind":    {`'sweeep'`, `enqueue: there is no kind 'sweeep'`, `Kinds: remove, sweep, tidy.`},
+		"no kind":         {`NULL`, `enqueue: there is no kind NULL`, `Kinds: remove, sweep, tidy.`},
+		"surplus":         {`'sweep', '{"datenbank": "main"}'`, `enqueue sweep: there is no argument "datenbank"`, `Arguments: database text (default "main").`},
+		"surplus to none": {`'tidy', '{"a": null}'`, `enqueue tidy: there is no argument "a"`, `This kind takes no arguments.`},
+		"missing":         {`'remove', '{"reason": "x"}'`, `enqueue remove: argument "user_id" is missing`, removal},
+		"several": {
+			`'remove', '{"User": 1, "force": "yes"}'`,
+			`enqueue remove: there is no argument "User"; argument "force" must be boolean, not string; argument "reason" is missing; argument "user_id" is missing`, removal,
+		},
+		"number for text":    {`'remove', '{"reason": 5, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not 5`, removal},
+		"text for number":    {`'remove', '{"reason": "x", "user_id": "1"}'`, `enqueue remove: argument "user_id" must be bigint, not string`, removal},
+		"fraction":           {`'remove', '{"reason": "x", "user_id": 1.5}'`, `enqueue remove: argument "user_id" must be bigint, not 1.5`, removal},
+		"too big":            {`'remove', '{"reason": "x", "user_id": 9223372036854775808}'`, `enqueue remove: argument "user_id" must be bigint, not 9223372036854775808`, removal},
+		"far too big":        {`'remove', '{"reason": "x", "user_id": 1e1000}'`, `enqueue remove: argument "user_id" must be bigint, not 1000000000000000000000000000000000000000`, removal},
+		"null":               {`'remove', '{"reason": null, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not null`, removal},
+		"null for a default": {`'remove', '{"reason": "x", "user_id": 1, "force": null}'`, `enqueue remove: argument "force" must be boolean, not null`, removal},
+		"object":             {`'remove', '{"reason": {}, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not object`, removal},
+		"an array":           {`'sweep', '[]'`, `enqueue sweep: the arguments must be a JSON object, not array`, `Arguments: database text (default "main").`},
+		"a string":           {`'tidy', '"x"'`, `enqueue tidy: the arguments must be a JSON object, not string`, `This kind takes no arguments.`},
+		"no arguments":       {`'tidy', NULL`, `enqueue tidy: the arguments must be a JSON object, not NULL`, `This kind takes no arguments.`},
+		"a time for cron":    {`'sweep', run_at => now()`, `enqueue sweep: this kind runs on a schedule and takes no run_at`, `Leave run_at out to have it run now.`},
+		"never":              {`'tidy', run_at => 'infinity'`, `enqueue tidy: run_at must lie before the year 10000, not at infinity`, `Leave run_at out to have it run now.`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := d.Pool().Exec(t.Context(), "SELECT sexton.enqueue("+test.call+")")
+			refusal := requireState(t, err, "22023")
+			require.Equal(t, test.message, refusal.Message)
+			require.Equal(t, test.hint, refusal.Hint)
+		})
+	}
+	require.Empty(t, jobs(d))
+
+	d.Exec("DELETE FROM sexton.job_kinds")
+	_, err := d.Pool().Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
+	require.Equal(t, `There are no kinds; run "sexton migrate up".`, requireState(t, err, "22023").Hint)
+}
+
+func requireState(t *testing.T, err error, state string) *pgconn.PgError {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, state, pgErr.Code, pgErr.Message)
+	return pgErr
+}
+
+func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
+	t.Parallel()
+	const hours = "'tidy', run_at => now() + interval '1 hour' * $1::int"
+	tests := map[string]struct {
+		given string // applied to the job, which is scheduled in 5 hours
+		call  string
+		args  []any
+		want  []string // state and hours
+	}{
+		"later":                  {"", hours, []any{9}, []string{"scheduled", "5"}},
+		"earlier":                {"", hours, []any{2}, []string{"scheduled", "2"}},
+		"in the past":            {"", hours, []any{-2}, []string{"available", "0"}},
+		"long ago":               {"", "'tidy', run_at => '-infinity'", nil, []string{"available", "0"}},
+		"now":                    {"", "'tidy'", nil, []string{"available", "0"}},
+		"due, not yet fetchable": {"scheduled_at = now() - interval '3 hours'", "'tidy'", nil, []string{"available", "-3"}},
+		"retried, later":         {"state = 'retryable', attempt = 1", hours, []any{9}, []string{"retryable", "5"}},
+		"retried, earlier":       {"state = 'retryable', attempt = 1", hours, []any{2}, []string{"retryable", "2"}},
+		"retried, now":           {"state = 'retryable', attempt = 1", "'tidy'", nil, []string{"available", "0"}},
+		"available, later":       {"state = 'available', scheduled_at = now()", hours, []any{2}, []string{"available", "0"}},
+		"running, now":           {"state = 'running', scheduled_at = now() - interval '3 hours'", "'tidy'", nil, []string{"running", "-3"}},
+		"pending, now":           {"state = 'pending'", "'tidy'", nil, []string{"pending", "5"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := jobsDatabase(t)
+			id := enqueue(t, d, hours, 5)
+			if test.given != "" {
+				d.Exec("UPDATE sexton.river_job SET " + test.given)
+			}
+			require.Equal(t, id, enqueue(t, d, test.call, test.args...), "it is the same job")
+			got := jobs(d)
+			require.Len(t, got, 1)
+			require.Equal(t, test.want, got[0][1:])
+		})
+	}
+	for _, state := range []string{"completed", "cancelled", "discarded"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			d := jobsDatabase(t)
+			id := enqueue(t, d, "'tidy'")
+			d.Exec("UPDATE sexton.river_job SET finalized_at = now(), state = '" + state + "'")
+			require.NotEqual(t, id, enqueue(t, d, "'tidy'"), "a job that has ended makes way")
+			require.Len(t, jobs(d), 2)
+		})
+	}
+}
+
+// notifications returns what has been sent on a channel since its connection last looked.
+func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
+	t.Helper()
+	// A connection hears its own notification after all that were committed before.
+	const mark = "that is all"
+	_, err := listener.Exec(t.Context(), "SELECT pg_notify($1, $2)", channel, mark)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	payloads := []string{}
+	for {
+		n, err := listener.WaitForNotification(ctx)
+		require.NoError(t, err)
+		if n.Payload == mark {
+			return payloads
+		}
+		payloads = append(payloads, n.Payload)
+	}
+}
+
+func TestEnqueueNotifiesRiver(t *testing.T) {
+	t.Parallel()
+	d := jobsDatabase(t)
+	listener, err := pgx.Connect(t.Context(), d.URL)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close(t.Context())) }()
+	_, err = listener.Exec(t.Context(), `LISTEN "sexton.river_insert"`)
+	require.NoError(t, err)
+	sent := func(statement string) []string {
+		d.Exec(statement)
+		return notifications(t, listener, "sexton.river_insert")
+	}
+	removals := []string{`{"queue": "removals"}`}
+
+	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`))
+	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`), "the job is there and known to River")
+	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '9 hours')`), "nothing to fetch yet")
+	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '8 hours')`))
+	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}')`), "pulled forward")
+	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', jsonb_build_object('user_id', n, 'reason', '')) FROM generate_series(3, 9) AS n`), "folded")
+	require.Empty(t, sent(`BEGIN; SET LOCAL sexton.notify = off; SELECT sexton.enqueue('tidy'); COMMIT`))
+	require.Empty(t, sent(`BEGIN; SELECT sexton.enqueue('sweep'); ROLLBACK`))
+	require.Len(t, jobs(d), 10)
+}
+
+func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
+	t.Parallel()
+	d := jobsDatabase(t)
+	role := d.CreateRole()
+	conn, err := pgx.Connect(t.Context(), d.AsRole(role))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
+	_, err = conn.Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
+	requireState(t, err, "42501")
+
+	d.Exec("GRANT EXECUTE ON FUNCTION sexton.enqueue TO " + role)
+	// What the session puts in the way changes nothing.
+	_, err = conn.Exec(t.Context(), `
+		CREATE TEMP TABLE river_job (id int);
+		CREATE TEMP TABLE job_kinds (kind text);
+		CREATE FUNCTION pg_temp.sha256(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT NULL::bytea';
+		SET search_path = pg_temp, public;
+		SET standard_conforming_strings = off;
+		SET quote_all_identifiers = on;
+		SET DateStyle = 'SQL, DMY';
+		SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": "<ü>"}', now() + interval '1 hour');
+		SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": "<ü>"}')`)
+	require.NoError(t, err)
+	enqueue(t, d, `'remove', '{"reason": "<ü>", "user_id": 1}'`)
+	require.Equal(t, [][]string{{"available", "0"}}, [][]string{jobs(d)[0][1:]})
+	require.Len(t, jobs(d), 1)
+}

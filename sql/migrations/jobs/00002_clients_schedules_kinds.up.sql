@@ -1,0 +1,43 @@
+-- The running workers. Each refreshes its row every 5 s; one that has been silent for 15 s counts as dead,
+-- and others take over its jobs.
+CREATE TABLE "sexton".clients (
+    client_id text PRIMARY KEY,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and when each was last seen';
+
+-- The last tick of each schedule, written with the job that it inserted: a tick that came while nobody ran
+-- is known by it and made up for.
+CREATE TABLE "sexton".schedules (
+    kind text NOT NULL,
+    database text NOT NULL,
+    last_tick timestamptz NOT NULL,
+    PRIMARY KEY (kind, database)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE "sexton".schedules IS 'Sexton: last tick of each schedule';
+
+-- What enqueue accepts. "sexton migrate up" writes it from the program's list of jobs.
+CREATE TABLE "sexton".job_kinds (
+    kind text PRIMARY KEY,
+    queue text NOT NULL,
+    -- The arguments by name, each with its type: text, bigint or boolean.
+    args jsonb NOT NULL,
+    -- The values of arguments that may be left out, by name.
+    defaults jsonb NOT NULL,
+    -- Whether the kind runs on a schedule; enqueue then takes no time.
+    cron boolean NOT NULL,
+    max_attempts smallint NOT NULL,
+    CHECK (jsonb_typeof(args) = 'object' AND jsonb_typeof(defaults) = 'object')
+);
+
+COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('table', '"sexton".clients', 'jobs'),
+    ('table', '"sexton".schedules', 'jobs'),
+    ('table', '"sexton".job_kinds', 'jobs');

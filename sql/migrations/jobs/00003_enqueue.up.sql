@@ -1,0 +1,243 @@
+-- Puts jobs into River from plain SQL, for services in any language.
+--
+-- The rows equal those of River's own client, so that both find each other's duplicates: the unique key is
+-- the SHA-256 of kind and arguments as Go's encoding/json writes them. Like every function that is no
+-- trigger, these change by a further migration, so that a program and its database agree by version.
+
+-- Returns one argument as encoding/json writes it, or NULL where the value is not of the type. A number
+-- without fraction is a bigint in whatever notation, as in JSON itself.
+CREATE FUNCTION "sexton".job_argument(type text, value jsonb)
+RETURNS text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    encoded text := value::text;
+BEGIN
+    CASE type || ' ' || jsonb_typeof(value)
+    WHEN 'text string' THEN
+        -- Postgres and Go escape alike but for these, which Go keeps out of HTML and JavaScript. E'' means
+        -- the same under every setting of standard_conforming_strings.
+        encoded := replace(replace(replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
+
+        IF getdatabaseencoding() = 'UTF8' THEN
+            -- Other encodings lack the two line separators, and chr refuses them there.
+            encoded := replace(replace(encoded, chr(8232), E'\\u2028'), chr(8233), E'\\u2029');
+        END IF;
+
+        RETURN encoded;
+    WHEN 'bigint number' THEN
+        IF trunc(value::numeric) = value::numeric
+            AND value::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        THEN
+            RETURN value::bigint::text;
+        END IF;
+    WHEN 'boolean boolean' THEN
+        RETURN encoded;
+    ELSE
+        NULL;
+    END CASE;
+
+    RETURN NULL;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".job_argument(text, jsonb) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".job_argument(text, jsonb) IS 'Sexton: encodes one argument of a job';
+
+-- Completes a job's arguments with the defaults of its kind, checks them and returns them as encoding/json
+-- writes them, sorted by name. Raises 22023 with everything that is wrong.
+CREATE FUNCTION "sexton".job_args(kind text, types jsonb, defaults jsonb, args jsonb)
+RETURNS text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    complaints text;
+    members text;
+BEGIN
+    IF jsonb_typeof(args) IS DISTINCT FROM 'object' THEN
+        complaints := format('the arguments must be a JSON object, not %s', coalesce(jsonb_typeof(args), 'NULL'));
+    ELSE
+        SELECT
+            string_agg(
+                CASE
+                    WHEN wanted.type IS NULL THEN format('there is no argument "%s"', name)
+                    WHEN given.value IS NULL THEN format('argument "%s" is missing', name)
+                    WHEN encoded.value IS NULL THEN format('argument "%s" must be %s, not %s', name, wanted.type,
+                        CASE jsonb_typeof(given.value) WHEN 'number' THEN left(given.value::text, 40) ELSE jsonb_typeof(given.value) END)
+                END,
+                '; ' ORDER BY name COLLATE "C"),
+            string_agg(to_json(name)::text || ':' || encoded.value, ',' ORDER BY name COLLATE "C")
+        INTO complaints, members
+        FROM jsonb_each_text(types) AS wanted (name, type)
+        FULL JOIN jsonb_each(defaults || args) AS given (name, value) USING (name)
+        CROSS JOIN LATERAL (SELECT "sexton".job_argument(wanted.type, given.value)) AS encoded (value);
+    END IF;
+
+    IF complaints IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = format('enqueue %s: %s', kind, complaints),
+            HINT = coalesce(
+                (SELECT 'Arguments: ' || string_agg(
+                    format('%s %s', a.name, a.type) || coalesce(' (default ' || (defaults -> a.name)::text || ')', ''),
+                    ', ' ORDER BY a.name COLLATE "C") || '.'
+                 FROM jsonb_each_text(types) AS a (name, type)),
+                'This kind takes no arguments.');
+    END IF;
+
+    RETURN '{' || coalesce(members, '') || '}';
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) IS 'Sexton: checks and encodes the arguments of a job';
+
+-- Sees to it that a job of this kind and these arguments waits or runs, and returns its id. It is a new job
+-- only where none was there; an earlier run_at pulls one that waits for its time forward.
+--
+-- Raises 22023 where kind, arguments or time do not fit, with what there is in the hint.
+--
+-- Call it in short transactions. One that enqueues waits for another that has just done the same and is
+-- still open, and holds up River's scheduler where it has pulled a job forward. At REPEATABLE READ and above
+-- it may raise 40001 where another session touched the job: nothing was enqueued then, try again.
+--
+-- A job that runs is left alone: its row is never locked, because River writes to it when the job ends. So
+-- a job enqueued at the very end of an equal one may join that one. Work that must not be missed stands in
+-- a deletion table, whose trigger sees to it.
+--
+-- SET sexton.notify = off for transactions that are to be prepared (PREPARE TRANSACTION refuses those that
+-- notified); River then finds the job at its next poll.
+CREATE FUNCTION "sexton".enqueue(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    -- available, pending, running, retryable and scheduled; see river_job_state_in_bitmask.
+    unfinished CONSTANT bit(8) := B'11110001';
+    job_kind "sexton".job_kinds;
+    encoded text;
+    key bytea;
+    due CONSTANT boolean := run_at IS NULL OR run_at <= clock_timestamp();
+    job_id bigint;
+    job_is_late boolean;
+    job_is_ours boolean := false;
+BEGIN
+    SELECT k.* INTO job_kind FROM "sexton".job_kinds AS k WHERE k.kind = enqueue.kind;
+
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = format('enqueue: there is no kind %L', kind),
+            HINT = coalesce(
+                (SELECT 'Kinds: ' || string_agg(k.kind, ', ' ORDER BY k.kind COLLATE "C") || '.' FROM "sexton".job_kinds AS k),
+                'There are no kinds; run "sexton migrate up".');
+    ELSIF job_kind.cron AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = format('enqueue %s: this kind runs on a schedule and takes no run_at', kind),
+            HINT = 'Leave run_at out to have it run now.';
+    ELSIF run_at >= make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
+        -- River's client cannot read such a time, infinity included.
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = format('enqueue %s: run_at must lie before the year 10000, not at %s', kind, run_at),
+            HINT = 'Leave run_at out to have it run now.';
+    END IF;
+
+    encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
+    key := sha256(convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
+
+    -- A job in the way may end before it is looked at. Ten in a row are not bad luck.
+    FOR attempt IN 1..10 LOOP
+        -- DO UPDATE would lock the job's row.
+        INSERT INTO "sexton".river_job AS j
+            (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
+        VALUES (
+            encoded::jsonb,
+            job_kind.kind,
+            job_kind.max_attempts,
+            job_kind.queue,
+            CASE WHEN due THEN now() ELSE run_at END,
+            CASE WHEN due THEN 'available' ELSE 'scheduled' END::"sexton".river_job_state,
+            '{}',
+            key,
+            unfinished
+        )
+        ON CONFLICT (unique_key)
+            WHERE unique_key IS NOT NULL
+                AND unique_states IS NOT NULL
+                AND "sexton".river_job_state_in_bitmask(unique_states, state)
+        DO NOTHING
+        RETURNING j.id INTO job_id;
+
+        job_is_ours := FOUND;
+        EXIT WHEN job_is_ours;
+
+        SELECT j.id, j.state IN ('scheduled', 'retryable') AND (due OR j.scheduled_at > run_at)
+        INTO job_id, job_is_late
+        FROM "sexton".river_job AS j
+        WHERE j.unique_key = key
+            AND j.unique_states IS NOT NULL
+            AND "sexton".river_job_state_in_bitmask(j.unique_states, j.state);
+
+        CONTINUE WHEN NOT FOUND;
+        EXIT WHEN NOT job_is_late;
+
+        BEGIN
+            UPDATE "sexton".river_job AS j
+            SET
+                scheduled_at = CASE WHEN due THEN least(j.scheduled_at, now()) ELSE run_at END,
+                state = CASE WHEN due THEN 'available' ELSE j.state END
+            WHERE j.id = job_id
+                AND j.state IN ('scheduled', 'retryable')
+                AND (due OR j.scheduled_at > run_at);
+
+            IF NOT FOUND THEN
+                -- The job has begun meanwhile. The UPDATE may have locked it before it saw that; only undoing
+                -- the statement unlocks it.
+                RAISE SQLSTATE 'SX003';
+            END IF;
+
+            job_is_ours := true;
+            EXIT;
+        EXCEPTION
+            WHEN SQLSTATE 'SX003' THEN
+                job_id := NULL;
+        END;
+    END LOOP;
+
+    IF job_id IS NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '40001',
+            MESSAGE = format('enqueue %s: equal jobs kept ending while they were looked at', kind),
+            HINT = 'Try again.';
+    END IF;
+
+    -- Channel and payload as River's client sends them, so that repetitions fold.
+    IF job_is_ours AND due AND current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_notify(
+            array_to_string(parse_ident('"sexton".river_insert'), '.'),
+            format('{"queue": %s}', to_json(job_kind.queue)));
+    END IF;
+
+    RETURN job_id;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) IS
+    'Sexton: has a job run now or at run_at, once however often it is asked for; returns its id';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('function', '"sexton".job_argument(text, jsonb)', 'jobs'),
+    ('function', '"sexton".job_args(text, jsonb, jsonb, jsonb)', 'jobs'),
+    ('function', '"sexton".enqueue(text, jsonb, timestamp with time zone)', 'jobs');

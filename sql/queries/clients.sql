@@ -1,0 +1,38 @@
+-- name: ClientBeat :execrows
+UPDATE "sexton".clients
+SET seen_at = clock_timestamp()
+WHERE client_id = @client_id;
+
+-- name: ClientEnter :exec
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at)
+VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp())
+ON CONFLICT (client_id) DO UPDATE
+SET seen_at = EXCLUDED.seen_at;
+
+-- name: ClientsRemoveSilent :many
+-- A row that is locked belongs to a client that beats right now, or to another process that buries it.
+WITH silent AS (
+    SELECT client.client_id
+    FROM "sexton".clients AS client
+    WHERE client.client_id <> @self
+      AND client.seen_at < clock_timestamp() - make_interval(secs => @silence_seconds::float8)
+    ORDER BY client.client_id
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM "sexton".clients AS gone
+USING silent
+WHERE gone.client_id = silent.client_id
+RETURNING gone.client_id;
+
+-- name: ClientRemove :exec
+DELETE FROM "sexton".clients
+WHERE client_id = @client_id;
+
+-- name: ClientLeasesExpire :many
+-- Together with the removal of the holders' rows or not at all: without such a row nobody can tell later
+-- that a holder is dead.
+UPDATE "sexton".leases
+SET expires_at = clock_timestamp()
+WHERE holder = ANY (@holders::text[])
+  AND expires_at > clock_timestamp()
+RETURNING key, holder;

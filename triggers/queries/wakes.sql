@@ -1,0 +1,35 @@
+-- The tables whose insertions wake a worker, with the trigger that is installed there now. In parallel:
+-- $1 schemas, $2 tables, $3 job kinds, $4 and $5 keys of the awake locks. One row per table in the order
+-- given; oid is 0 where there is no such table. The columns are those of tables.sql.
+SELECT
+    w.ordinal::int - 1 AS wake,
+    coalesce(c.oid, 0) AS oid,
+    w.schema_name,
+    w.table_name,
+    format('%I.%I', w.schema_name, w.table_name) AS display,
+    coalesce(CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END, '') AS relkind,
+    coalesce(pg_has_role(c.relowner, 'USAGE'), false) AS owned,
+    coalesce(pg_get_userbyid(c.relowner)::text, '') AS owner,
+    coalesce(has_table_privilege(c.oid, 'TRIGGER'), false) AS may_trigger,
+    'sexton_wake' AS name,
+    tg.oid IS NOT NULL AS present,
+    coalesce(tg.tgenabled::text, '') AS enabled,
+    coalesce(fn.nspname::text, '') AS function_schema,
+    coalesce(p.proname::text, '') AS function_name,
+    -- 4: AFTER INSERT FOR EACH STATEMENT
+    coalesce(tg.tgtype = 4
+        AND tg.tgqual IS NULL
+        AND tg.tgoldtable IS NULL
+        AND tg.tgnewtable = 'sexton_added', false) AS event_matches,
+    coalesce(tg.tgargs = (
+        SELECT string_agg(convert_to(a.arg, getdatabaseencoding()) || '\x00'::bytea, ''::bytea ORDER BY a.ordinal)
+        FROM unnest(ARRAY[w.kind, w.key_1::text, w.key_2::text]) WITH ORDINALITY AS a (arg, ordinal)), false) AS args_match
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[])
+    WITH ORDINALITY AS w (schema_name, table_name, kind, key_1, key_2, ordinal)
+LEFT JOIN pg_namespace AS n ON n.nspname = w.schema_name
+LEFT JOIN pg_class AS c
+    ON c.relnamespace = n.oid AND c.relname = w.table_name AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+LEFT JOIN pg_trigger AS tg ON tg.tgrelid = c.oid AND tg.tgname = 'sexton_wake' AND NOT tg.tgisinternal
+LEFT JOIN pg_proc AS p ON p.oid = tg.tgfoid
+LEFT JOIN pg_namespace AS fn ON fn.oid = p.pronamespace
+ORDER BY w.ordinal;

@@ -1,0 +1,114 @@
+package triggers
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed functions/wake_inserted.sql
+var wakeInsertedSQL string
+
+//go:embed tables/sexton_wake.sql
+var wakeTriggerSQL string
+
+//go:embed queries/wakes.sql
+var wakesSQL string
+
+// WakeChannel is the channel on which writers tell a sleeping worker that there is work. The payload is the
+// job kind.
+const WakeChannel = "sexton_wake"
+
+const wakeInsertedFunction = "wake_inserted"
+
+// awakeSpace is the first key of every awake lock: "sext" in ASCII.
+const awakeSpace int32 = 0x73657874
+
+// Wake is a deletion table whose new rows are work for a job kind.
+type Wake struct {
+	Schema string
+	Table  string
+	Kind   string
+}
+
+// AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively while it is
+// awake for a job kind in the connected database. They stand in the triggers of running installations, so
+// they never change. Two kinds of one key would only notify each other's workers too often.
+func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(jobsSchema + "\x00" + kind)) // It never fails.
+	return awakeSpace, int32(hash.Sum32())
+}
+
+func (c Config) wakeFunction() function {
+	return c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", "")
+}
+
+// createWake returns the statement that creates or replaces one wake trigger.
+func (c Config) createWake(t target) string {
+	k1, k2 := AwakeKey(c.JobsSchema, t.wakes)
+	return strings.NewReplacer(
+		`"queue_schema"."queue_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
+		`"sexton"`, quoteIdent(c.JobsSchema),
+		`'job_kind'`, quoteLiteral(t.wakes),
+		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))),
+		`'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
+	).Replace(wakeTriggerSQL)
+}
+
+// wakeTargets returns the wake trigger of every table that needs one, and one problem for each table that
+// cannot have it.
+func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
+	schemas, tables, kinds, first, second := []string{}, []string{}, []string{}, []int32{}, []int32{}
+	for _, w := range c.Wake {
+		k1, k2 := AwakeKey(c.JobsSchema, w.Kind)
+		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
+		first, second = append(first, k1), append(second, k2)
+	}
+	rows, err := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
+		t, place, err := scanTarget(row)
+		if err == nil {
+			t.wakes = c.Wake[place].Kind
+		}
+		return t, err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
+	}
+	for _, t := range found {
+		switch t.relkind {
+		case "":
+			problems = append(problems, fmt.Errorf("wake on table %s: it does not exist", t.Display))
+		case "r":
+			targets = append(targets, t)
+		default:
+			problems = append(problems, fmt.Errorf("wake on table %s: it is no plain table", t.Display))
+		}
+	}
+	return targets, problems, nil
+}
+
+// checkWake refuses what cannot be installed: the trigger has one name, so a table wakes one kind.
+func (c Config) checkWake() error {
+	type place struct{ schema, table string }
+	kinds := map[place]bool{}
+	for _, w := range c.Wake {
+		switch {
+		case w.Schema == "" || w.Table == "" || w.Kind == "":
+			return fmt.Errorf("configure triggers: wake on table %q.%q for kind %q: a name is empty", w.Schema, w.Table, w.Kind)
+		case kinds[place{w.Schema, w.Table}]:
+			return fmt.Errorf("configure triggers: table %s.%s wakes two kinds", w.Schema, w.Table)
+		}
+		kinds[place{w.Schema, w.Table}] = true
+	}
+	return nil
+}
