@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
@@ -16,6 +17,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
 	"sexton/triggers"
 )
 
@@ -60,13 +62,43 @@ func (w *LooseForeignKeysCleanupWorker) Timeout(job *river.Job[LooseForeignKeysC
 
 // Work runs one pass. A lease that is taken is no error.
 func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job[LooseForeignKeysCleanupArgs]) error {
-	_, err := runLooseForeignKeys(ctx, w.deps, job.Args.Database)
-	return err
+	pass, cancel := w.deps.untilStopped(ctx)
+	defer cancel()
+	report, err := runLooseForeignKeys(pass, w.deps, job.Args.Database)
+	if err := river.RecordOutput(ctx, report); err != nil {
+		return fmt.Errorf("record output: %w", err)
+	}
+	switch {
+	case err != nil && pass.Err() != nil && ctx.Err() == nil:
+		// Asked to stop before it could begin: that costs no attempt.
+		return river.JobSnooze(0)
+	case err != nil:
+		return err
+	}
+	return finish(ctx, w.deps, job, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		if report.Outcome == jobrun.Skipped {
+			return false, nil // Whoever holds the lease does the work, and looks again at its end.
+		}
+		return w.due(ctx, tx, job.Args.Database)
+	})
+}
+
+// due asks the kind's predicate about one database.
+func (w *LooseForeignKeysCleanupWorker) due(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
+	db, _ := w.deps.database(name)
+	parents, _, err := loosefk.Resolve(ctx, tx, db.Names.Tracked, w.deps.Definitions)
+	if err != nil {
+		return false, err
+	}
+	due, err := looseForeignKeysDue(ctx, tx, db, recorded(parents))
+	return due.Now, err
 }
 
 func looseForeignKeysJob(c *config.Config) Job {
 	return Job{
 		Kind: looseForeignKeysKind, Queue: looseForeignKeysKind, Schedule: string(c.LooseForeignKeys.Schedule),
+		Cron: c.LooseForeignKeys.Schedule, MaxAttempts: 1,
+		Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
 		Summary:  "deletes or changes the children of deleted parents",
 		LeaseKey: looseForeignKeysLease,
 		Run:      runLooseForeignKeys,
@@ -171,5 +203,6 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	}
 	return triggers.Config{
 		JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate),
+		Wake: []triggers.Wake{{Schema: db.Names.Tracked, Table: "loose_foreign_keys_deleted_records", Kind: looseForeignKeysKind}},
 	}, tracked
 }

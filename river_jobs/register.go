@@ -23,6 +23,22 @@ type Deps struct {
 	Definitions []definitions.Definition
 	Runner      *jobrun.Runner
 	Logger      *slog.Logger
+	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that
+	// only a pass's own context ends it.
+	Stopping context.Context //nolint:containedctx // the process's, beside that of each job
+}
+
+// jobsDB is the database with River's and Sexton's own tables.
+func (d Deps) jobsDB() database.Database { return d.Runner.Leases.Jobs }
+
+// untilStopped is ctx, ended also by the process's stop.
+func (d Deps) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if d.Stopping == nil {
+		return ctx, cancel
+	}
+	detach := context.AfterFunc(d.Stopping, cancel)
+	return ctx, func() { detach(); cancel() }
 }
 
 func (d Deps) database(name string) (database.Database, bool) {
@@ -40,6 +56,11 @@ type Job struct {
 	// Queue is River's; there is one per kind.
 	Queue    string
 	Schedule string
+	Cron     config.Schedule
+	// Args are the types of the arguments, Defaults their values where they are left out, for enqueue by SQL.
+	Args        map[string]string
+	Defaults    map[string]any
+	MaxAttempts int
 	// Summary says in one line what the job does.
 	Summary string
 	// LeaseKey names the lease of the kind's passes for one database.

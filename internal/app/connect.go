@@ -14,6 +14,7 @@ import (
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
 )
 
 // connections are the configured databases, connected.
@@ -86,6 +87,7 @@ func (c *connections) schemas() []migrate.Database {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
 			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
+			Kinds: riverjobs.Kinds(c.config),
 		}
 	}
 	return out

@@ -10,7 +10,7 @@ import (
 
 func (a *app) jobCommand() *cobra.Command {
 	return group("job", "List the jobs, or run one pass of one", "  sexton job list\n  sexton job run loose_foreign_keys_cleanup --json",
-		a.jobListCommand(), a.jobRunCommand())
+		a.jobListCommand(), a.jobRunCommand(), a.jobEnqueueCommand())
 }
 
 // listedJob is one entry of `sexton job list --json`.

@@ -58,12 +58,7 @@ func (a *app) jobRunCommand() *cobra.Command {
 is taken, the outcome is "skipped" and names the holder. Exits 1 only where the pass failed.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%s needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:              oneKind,
 		ValidArgsFunction: a.completeKind,
 		RunE: a.run(func(cmd *cobra.Command, args []string) error {
 			request.kind = args[0]

@@ -97,6 +97,9 @@ type Jobs struct {
 	Schema string `yaml:"schema"`
 	// MaxWorkers bounds the jobs that one process works on at once.
 	MaxWorkers int `yaml:"max_workers"`
+	// Reindex is when River rebuilds the indexes of its tables. It waits behind old transactions of the whole
+	// database, so it belongs into a quiet hour.
+	Reindex Schedule `yaml:"reindex"`
 }
 
 // LooseForeignKeys configures the clean-up of children whose parent is gone.

@@ -8,7 +8,7 @@ const DefaultDefinitions = "loose_foreign_keys.yml"
 // defaults is the configuration without any database.
 func defaults() Config {
 	return Config{
-		Jobs: Jobs{Schema: "sexton", MaxWorkers: 10},
+		Jobs: Jobs{Schema: "sexton", MaxWorkers: 10, Reindex: "0 3 * * *"},
 		LooseForeignKeys: LooseForeignKeys{
 			Enabled:          true,
 			Schedule:         "* * * * *",

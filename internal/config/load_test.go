@@ -64,7 +64,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			c, err := config.Load(options)
 			require.NoError(t, err)
 			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", Pace: config.Normal}}, c.Databases)
-			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", MaxWorkers: 10}, c.Jobs)
+			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", MaxWorkers: 10, Reindex: "0 3 * * *"}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
 				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second,

@@ -135,6 +135,7 @@ func (v *validator) jobs() {
 	if jobs.MaxWorkers < 1 || jobs.MaxWorkers > maxWorkers {
 		v.fail("jobs.max_workers", fmt.Sprintf("must be between 1 and %d", maxWorkers), "")
 	}
+	v.schedule("jobs.reindex", jobs.Reindex)
 }
 
 func (v *validator) schedule(key string, schedule Schedule) {

@@ -1,0 +1,176 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/user"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/listen"
+	riverjobs "sexton/river_jobs"
+)
+
+func (a *app) jobEnqueueCommand() *cobra.Command {
+	var args string
+	cmd := a.reports(&cobra.Command{
+		Use:   "enqueue KIND",
+		Short: "Put a job into River for a worker to run",
+		Long:  "Puts a job into River, or finds the one that is there already: a job with the same arguments is there once. Prints its id.",
+		Example: `  sexton job enqueue loose_foreign_keys_cleanup
+  sexton job enqueue loose_foreign_keys_cleanup --args '{"database": "main"}'`,
+		Args:              oneKind,
+		ValidArgsFunction: a.completeKind,
+		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
+			all, job, err := a.connectForJob(cmd.Context(), kinds[0])
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			if !json.Valid([]byte(args)) {
+				return usageError{fmt.Errorf("--args %s is not JSON", args)}
+			}
+			id, err := riverjobs.Enqueue(cmd.Context(), all.jobs().Pool, all.jobs(), job.Kind, json.RawMessage(args), nil)
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {
+				return usageError{fmt.Errorf("--args %s: %s (%s)", args, pgErr.Message, pgErr.Hint)}
+			}
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"kind": job.Kind, "job_id": id})
+			}
+			a.printf("%s: job %d\n", job.Kind, id)
+			return nil
+		}),
+	})
+	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")
+	return cmd
+}
+
+func (a *app) pauseCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "pause KIND",
+		Short: "Stop all copies from starting a kind of job",
+		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
+and River UI with who paused it and why. A pass that is running ends by itself.`,
+		Example:           "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'",
+		Args:              oneKind,
+		ValidArgsFunction: a.completeKind,
+		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
+			return a.setPaused(cmd.Context(), kinds[0], &pauseNote{Actor: actor(), Reason: reason, At: time.Now().UTC()})
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at status")
+	return cmd
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "resume KIND",
+		Short:             "Let workers start a kind of job again",
+		Example:           "  sexton resume loose_foreign_keys_cleanup",
+		Args:              oneKind,
+		ValidArgsFunction: a.completeKind,
+		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
+			return a.setPaused(cmd.Context(), kinds[0], nil)
+		}),
+	}
+}
+
+// pauseNote is what a paused queue's metadata holds, under the key "sexton_pause".
+type pauseNote struct {
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+const pauseKey = "sexton_pause"
+
+// actor names the person at the command line.
+func actor() string {
+	if current, err := user.Current(); err == nil {
+		return current.Username
+	}
+	return "unknown"
+}
+
+// setPaused pauses the kind's queue with a note, or resumes it without one.
+func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error {
+	all, job, err := a.connectForJob(ctx, kind)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
+	if err != nil {
+		return fmt.Errorf("make river client: %w", err)
+	}
+	metadata, err := json.Marshal(map[string]any{pauseKey: note})
+	if err != nil {
+		return fmt.Errorf("encode note: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, all.jobs().Pool, func(tx pgx.Tx) error {
+		// River knows a queue once a worker has served it; a pause may come first.
+		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at) VALUES ($1, '{}', now(), now()) ON CONFLICT (name) DO NOTHING`
+		if _, err := tx.Exec(ctx, all.jobs().Names.Render(create), job.Queue); err != nil {
+			return err
+		}
+		if _, err := client.QueueUpdateTx(ctx, tx, job.Queue, &river.QueueUpdateParams{Metadata: metadata}); err != nil {
+			return err
+		}
+		if note == nil {
+			// What came in meanwhile woke nobody.
+			if _, err := tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
+				return err
+			}
+			return client.QueueResumeTx(ctx, tx, job.Queue, nil)
+		}
+		return client.QueuePauseTx(ctx, tx, job.Queue, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("change queue %s: %w", job.Queue, err)
+	}
+	if note == nil {
+		a.printf("%s: resumed\n", job.Kind)
+	} else {
+		a.printf("%s: paused\n", job.Kind)
+	}
+	return nil
+}
+
+// connectForJob connects and finds an enabled kind.
+func (a *app) connectForJob(ctx context.Context, kind string) (*connections, riverjobs.Job, error) {
+	c, err := a.loadConfig()
+	if err != nil {
+		return nil, riverjobs.Job{}, err
+	}
+	job, err := findJob(c, kind)
+	if err != nil {
+		return nil, riverjobs.Job{}, err
+	}
+	all, err := open(ctx, c)
+	if err != nil {
+		return nil, riverjobs.Job{}, err
+	}
+	if err := all.checkSchemas(ctx); err != nil {
+		all.close()
+		return nil, riverjobs.Job{}, err
+	}
+	return all, job, nil
+}
+
+func oneKind(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them", cmd.CommandPath())
+	}
+	return nil
+}

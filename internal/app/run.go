@@ -1,0 +1,139 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/heartbeat"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/schedule"
+	riverjobs "sexton/river_jobs"
+)
+
+// stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
+const stopTime = 9 * time.Second
+
+func (a *app) runCommand() *cobra.Command {
+	var failFast bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the worker until SIGTERM or SIGINT",
+		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
+copies may run against the same databases. A signal stops it: running batches end, leases are given back;
+a second one ends the process at once.`,
+		Example: "  sexton run\n  sexton run --fail-fast",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			c, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			log := a.logger(c)
+			all, err := bindRetrying(cmd.Context(), c, log, failFast)
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			return a.work(cmd.Context(), all, log)
+		}),
+	}
+	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
+	return cmd
+}
+
+// bindRetrying waits for databases that cannot be reached, as when they start together with the worker.
+func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failFast bool) (*bound, error) {
+	const first, longest = time.Second, 10 * time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		all, err := bind(ctx, c)
+		var unreachable *database.UnreachableError
+		if err == nil || failFast || !errors.As(err, &unreachable) {
+			return all, err
+		}
+		log.WarnContext(ctx, "database cannot be reached, trying again", "database", unreachable.Database, "error", err, "wait_ms", wait.Milliseconds())
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// work runs the worker until ctx ends.
+func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
+	for i := range all.databases {
+		if err := a.warn(ctx, all, i); err != nil {
+			return err
+		}
+	}
+	id := holder()
+	deps := riverjobs.Deps{
+		Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log},
+	}
+	client, err := riverjobs.NewClient(deps, id)
+	if err != nil {
+		return err
+	}
+	ticks, err := riverjobs.Ticks(deps)
+	if err != nil {
+		return err
+	}
+	// Everything but the wake-ups and schedules outlives ctx: jobs end first.
+	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log}
+	if err := heart.Beat(ctx); err != nil {
+		return fmt.Errorf("begin heartbeat: %w", err)
+	}
+	var beating, waking sync.WaitGroup
+	beating.Go(func() { logEnd(settle, log, "heartbeat", heart.Run(settle)) })
+	if err := client.Start(settle); err != nil {
+		cancel()
+		beating.Wait()
+		return fmt.Errorf("start river: %w", err)
+	}
+	for _, lane := range riverjobs.Lanes(deps, all.parents) {
+		waking.Go(func() { lane.Run(ctx) })
+	}
+	scheduler := &schedule.Scheduler{DB: all.jobs(), Ticks: ticks, Logger: log, Enqueue: func(ctx context.Context, tx pgx.Tx, t schedule.Tick) error {
+		_, err := riverjobs.Enqueue(ctx, tx, all.jobs(), t.Kind, map[string]string{"database": t.Database}, nil)
+		return err
+	}}
+	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
+	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))
+
+	<-ctx.Done()
+	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
+	stopRiver(settle, log, client)
+	waking.Wait()
+	cancel()
+	beating.Wait()
+	log.InfoContext(settle, "worker stopped")
+	return nil
+}
+
+func stopRiver(ctx context.Context, log *slog.Logger, client *river.Client[pgx.Tx]) {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	if err := client.Stop(ctx); err != nil {
+		log.WarnContext(ctx, "river did not stop in time; its jobs are given back", "error", err)
+	}
+}
+
+func logEnd(ctx context.Context, log *slog.Logger, what string, err error) {
+	if err != nil {
+		log.ErrorContext(ctx, what+" ended", "error", err)
+	}
+}

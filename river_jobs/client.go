@@ -1,0 +1,52 @@
+package riverjobs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+)
+
+const (
+	// maxJobTime bounds every kind; longer work commits what it has and goes on in a successor.
+	maxJobTime = 60 * time.Second
+	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
+	// then wait for the poll.
+	fetchCooldown = 2 * time.Millisecond
+	fetchPoll     = time.Second
+	// softStop is how long running jobs may take to end once River is told to stop.
+	softStop = 8 * time.Second
+)
+
+// NewClient returns River's client for one process, with one queue per kind. The id is the one that the
+// process's heartbeat is known by.
+func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
+	reindex, err := deps.Config.Jobs.Reindex.Parse()
+	if err != nil {
+		return nil, fmt.Errorf("read jobs.reindex: %w", err)
+	}
+	workers := river.NewWorkers()
+	Register(workers, deps)
+	queues := map[string]river.QueueConfig{}
+	for _, job := range Jobs(deps.Config) {
+		queues[job.Queue] = river.QueueConfig{MaxWorkers: deps.Config.Jobs.MaxWorkers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
+	}
+	client, err := river.NewClient(riverpgxv5.New(deps.jobsDB().Pool), &river.Config{
+		ID:     id,
+		Schema: deps.Config.Jobs.Schema,
+		Logger: deps.Logger,
+		Queues: queues, Workers: workers,
+		JobTimeout: maxJobTime,
+		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
+		RescueStuckJobsAfter:        2 * maxJobTime,
+		CompletedJobRetentionPeriod: 2 * time.Hour,
+		ReindexerSchedule:           reindex,
+		SoftStopTimeout:             softStop,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make river client: %w", err)
+	}
+	return client, nil
+}

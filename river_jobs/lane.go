@@ -1,0 +1,150 @@
+package riverjobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/jobrun"
+	"sexton/internal/listen"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
+	"sexton/internal/schedule"
+	"sexton/triggers"
+)
+
+const (
+	// busyRetry is the pause where somebody else holds the lease, failedRetry that after a failed pass.
+	busyRetry   = time.Second
+	failedRetry = 5 * time.Second
+	// unfetched is how long a job may wait to be fetched before the lane looks at what is due again: its
+	// queue may have been paused meanwhile.
+	unfetched = 5 * time.Second
+	// The state of a job that is waited for is looked at ever less often.
+	watchMin = 5 * time.Millisecond
+	watchMax = 100 * time.Millisecond
+)
+
+// Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
+func Kinds(c *config.Config) []migrate.Kind {
+	var kinds []migrate.Kind
+	for _, job := range Jobs(c) {
+		kinds = append(kinds, migrate.Kind{
+			Kind: job.Kind, Queue: job.Queue, Cron: job.Schedule != "", MaxAttempts: job.MaxAttempts,
+			Args: job.Args, Defaults: job.Defaults,
+		})
+	}
+	return kinds
+}
+
+// Enqueue puts a job into River, or finds the one that is there, and returns its id. On a transaction it must
+// be at READ COMMITTED.
+func Enqueue(ctx context.Context, on querier, db database.Database, kind string, args any, runAt *time.Time) (int64, error) {
+	encoded, err := json.Marshal(args)
+	if err != nil {
+		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
+	}
+	var id int64
+	if err := on.QueryRow(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, $2, $3)`), kind, string(encoded), runAt).Scan(&id); err != nil {
+		return 0, fmt.Errorf("enqueue %s: %w", kind, err)
+	}
+	return id, nil
+}
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Ticks are the schedules of the enabled kinds, per database.
+func Ticks(deps Deps) ([]schedule.Tick, error) {
+	var ticks []schedule.Tick
+	for _, job := range Jobs(deps.Config) {
+		cron, err := job.Cron.Parse()
+		if err != nil {
+			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
+		}
+		for _, db := range deps.Databases {
+			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: db.Name, Schedule: cron})
+		}
+	}
+	return ticks, nil
+}
+
+// Lanes are what wakes up for the enabled kinds. The parents are those of each database, in the same order.
+func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
+	var lanes []*listen.Lane
+	if !deps.Config.LooseForeignKeys.Enabled {
+		return lanes
+	}
+	for i, db := range deps.Databases {
+		names := recorded(parents[i])
+		key1, key2 := triggers.AwakeKey(db.Names.Jobs, looseForeignKeysKind)
+		lanes = append(lanes, &listen.Lane{
+			Kind: looseForeignKeysKind, Database: db.Name,
+			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
+			Due: func(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
+				return looseForeignKeysDue(ctx, conn, db, names)
+			},
+			Work: func(ctx context.Context) (time.Duration, error) {
+				return workThroughRiver(ctx, deps, looseForeignKeysKind, LooseForeignKeysCleanupArgs{Database: db.Name})
+			},
+			Logger: deps.Logger,
+		})
+	}
+	return lanes
+}
+
+// workThroughRiver sees to it that a job exists and waits for its end. It returns how long to leave the work
+// alone where it could not be done now.
+func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (time.Duration, error) {
+	db := deps.jobsDB()
+	id, err := Enqueue(ctx, db.Pool, db, kind, args, nil)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	for wait := watchMin; ; wait = min(2*wait, watchMax) {
+		state, outcome, err := jobState(ctx, db, id)
+		switch {
+		case err != nil:
+			return 0, err
+		case state == rivertype.JobStateCompleted && outcome == jobrun.Skipped:
+			return busyRetry, nil
+		case state == rivertype.JobStateCompleted:
+			return 0, nil
+		case state == rivertype.JobStateDiscarded, state == rivertype.JobStateCancelled:
+			return failedRetry, nil
+		case state != rivertype.JobStateRunning && time.Since(began) > unfetched:
+			return busyRetry, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// jobState returns the state of a job and the outcome that its pass recorded. A job that has been cleaned
+// away counts as completed.
+func jobState(ctx context.Context, db database.Database, id int64) (state rivertype.JobState, outcome jobrun.Outcome, err error) {
+	const sql = `SELECT job.state::text, coalesce(job.metadata -> 'output' ->> 'outcome', '') FROM "sexton".river_job AS job WHERE job.id = $1`
+	err = db.Pool.QueryRow(ctx, db.Names.Render(sql), id).Scan((*string)(&state), (*string)(&outcome))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return rivertype.JobStateCompleted, "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("look at job %d: %w", id, err)
+	}
+	return state, outcome, nil
+}
