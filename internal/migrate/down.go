@@ -45,6 +45,9 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	if err := s.refusePending(ctx, look, force, false); err != nil {
 		return err
 	}
+	if err := s.refuseDependents(ctx); err != nil {
+		return err
+	}
 	if report.Triggers, err = s.uninstallTriggers(ctx); err != nil {
 		return err
 	}
@@ -120,6 +123,47 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	defer conn.Release()
 	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema})
 	return &report, err
+}
+
+// Sexton has no views, so every view on its tables is somebody else's, wherever it lives.
+const dependentsSQL = `
+WITH ours AS (
+	SELECT class.oid
+	FROM pg_class AS class
+	JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+	WHERE namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = $3
+), dependent AS (
+	SELECT rule.ev_class AS oid
+	FROM pg_depend AS depend
+	JOIN pg_rewrite AS rule ON depend.classid = 'pg_rewrite'::regclass AND depend.objid = rule.oid
+	WHERE depend.refclassid = 'pg_class'::regclass AND depend.refobjid IN (SELECT ours.oid FROM ours)
+	UNION
+	SELECT reference.conrelid
+	FROM pg_constraint AS reference
+	WHERE reference.contype = 'f' AND reference.confrelid IN (SELECT ours.oid FROM ours)
+)
+SELECT format('%I.%I', namespace.nspname, class.relname)
+FROM dependent
+JOIN pg_class AS class ON class.oid = dependent.oid
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+WHERE class.relkind IN ('v', 'm') OR class.oid NOT IN (SELECT ours.oid FROM ours)
+ORDER BY 1`
+
+// refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
+// look well and record nothing.
+func (s *session) refuseDependents(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, tombstones)
+	if err != nil {
+		return fmt.Errorf("look up dependents: %w", err)
+	}
+	objects, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look up dependents: %w", err)
+	}
+	if len(objects) > 0 {
+		return &DependentError{Database: s.db.Name, Objects: objects}
+	}
+	return nil
 }
 
 // dropRegistry drops the version tables, the registry and the schema, in one transaction, so that what

@@ -80,6 +80,25 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))
 }
 
+// A removal that fails halfway would leave tables without triggers: all looks well and nothing is recorded.
+func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY)")
+	db := everything(t, d)
+	up(t, db)
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"})
+	d.Exec(`CREATE VIEW backlog AS SELECT count(*) FROM loose_foreign_keys_deleted_records;
+		CREATE VIEW sexton.holders AS SELECT holder FROM sexton.leases;
+		CREATE TABLE notes (run_id bigint REFERENCES sexton.runs (id))`)
+	before := catalogueWithoutWriters(d)
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+	var dependent *migrate.DependentError
+	require.ErrorAs(t, err, &dependent)
+	require.Equal(t, []string{"public.backlog", "public.notes", "sexton.holders"}, dependent.Objects)
+	require.Equal(t, before, catalogueWithoutWriters(d))
+}
+
 func TestDownKeepsWhatOthersCreated(t *testing.T) {
 	t.Parallel()
 

@@ -1,6 +1,9 @@
 package migrate
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // SchemaError says that a component's version in the database is not the one that this program works
 // with.
@@ -43,7 +46,19 @@ type ConflictError struct {
 
 // Error names the objects and the way out.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("database %s holds %q, not created by Sexton; nothing was changed: %s", e.Database, e.Objects, e.Fix)
+	return fmt.Sprintf("database %s holds %s, not created by Sexton; nothing was changed: %s", e.Database, strings.Join(e.Objects, ", "), e.Fix)
+}
+
+// DependentError says that objects of others are built on Sexton's tables, so that those cannot be removed.
+type DependentError struct {
+	Database string
+	// Objects are views and tables, schema-qualified.
+	Objects []string
+}
+
+// Error names the objects.
+func (e *DependentError) Error() string {
+	return fmt.Sprintf("database %s: %s depend on Sexton's tables; nothing was changed: drop them first", e.Database, strings.Join(e.Objects, ", "))
 }
 
 // PlacementError says that the tombstones live in another schema than the configured one.
