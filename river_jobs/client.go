@@ -38,7 +38,10 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		Schema: deps.Config.Jobs.Schema,
 		Logger: deps.Logger,
 		Queues: queues, Workers: workers,
-		JobTimeout: maxJobTime,
+		// A client sends one notification about its inserts within this time and drops the others, while a job
+		// may have a successor within milliseconds.
+		FetchCooldown: river.FetchCooldownMin,
+		JobTimeout:    maxJobTime,
 		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
 		RescueStuckJobsAfter:        2 * maxJobTime,
 		CompletedJobRetentionPeriod: 2 * time.Hour,

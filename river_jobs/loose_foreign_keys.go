@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -79,19 +78,10 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 		if report.Outcome == jobrun.Skipped {
 			return false, nil // Whoever holds the lease does the work, and looks again at its end.
 		}
-		return w.due(ctx, tx, job.Args.Database)
+		db, _ := w.deps.database(job.Args.Database)
+		due, err := looseForeignKeysDue(ctx, tx, db, w.deps.Bindings.recorded(db.Name))
+		return due.Now, err
 	})
-}
-
-// due asks the kind's predicate about one database.
-func (w *LooseForeignKeysCleanupWorker) due(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
-	db, _ := w.deps.database(name)
-	parents, _, err := loosefk.Resolve(ctx, tx, db.Names.Tracked, w.deps.Definitions)
-	if err != nil {
-		return false, err
-	}
-	due, err := looseForeignKeysDue(ctx, tx, db, recorded(parents))
-	return due.Now, err
 }
 
 func looseForeignKeysJob(c *config.Config) Job {
@@ -146,29 +136,20 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 	})
 }
 
-// passLooseForeignKeys binds the definitions anew for each pass, so that tables and partitions made since
-// the last one are served.
+// passLooseForeignKeys runs the engine on one connection. After errors the definitions are bound anew.
 func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease) (*loosefk.Stats, error) {
 	conn, err := db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
-	parents, problems, err := loosefk.Resolve(ctx, conn, db.Names.Tracked, deps.Definitions)
+	bound, err := bind(ctx, deps, db, conn)
 	if err != nil {
-		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
-	}
-	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	missing, err := loosefk.MissingPrivileges(ctx, conn, parents)
-	if err := cmp.Or(err, missing.Err()); err != nil {
-		return nil, err
-	}
-	trackNewPartitions(ctx, deps, db, conn, parents)
 	limits := settings.EffectiveLimits()
 	engine := loosefk.Engine{
-		Database: db.Name, Pace: string(settings.Pace), Parents: parents,
+		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
 		Limits: loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session: &batch.Session{
 			Conn: conn.Conn(), Names: db.Names, Fence: granted,
@@ -178,7 +159,11 @@ func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Databa
 			},
 		},
 	}
-	return engine.Run(ctx)
+	stats, err := engine.Run(ctx)
+	if err == nil && len(stats.Errors) == 0 {
+		deps.Bindings.keep(db.Name, bound)
+	}
+	return stats, err
 }
 
 // trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not

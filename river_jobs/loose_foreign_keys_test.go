@@ -1,13 +1,13 @@
 package riverjobs
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivertest"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
@@ -17,14 +17,22 @@ import (
 
 // work lets the worker do one job, as River's executor would. The transaction is River's own and holds
 // nothing but the job's row.
-func (b bundle) work(t *testing.T, database string) (*rivertest.WorkResult, error) {
+// work lets a real client work one job and returns how that ended, with the error's text, if any.
+func (b bundle) work(t *testing.T, database string) (*river.Event, string) {
 	t.Helper()
-	worker := rivertest.NewWorker(t, riverpgxv5.New(b.db.Pool()),
-		&river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}, &LooseForeignKeysCleanupWorker{deps: b.deps})
-	tx, err := b.db.Pool().Begin(t.Context())
+	client, err := NewClient(b.deps, "test")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	return worker.Work(t.Context(), t, tx, LooseForeignKeysCleanupArgs{Database: database}, nil)
+	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
+	defer cancel()
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil)
+	require.NoError(t, err)
+	event := <-events
+	if len(event.Job.Errors) == 0 {
+		return event, ""
+	}
+	return event, event.Job.Errors[len(event.Job.Errors)-1].Error
 }
 
 func (b bundle) state() [][]string {
@@ -36,9 +44,9 @@ func TestWorkerCleansUp(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id <= 2")
 
-	result, err := b.work(t, "main")
-	require.NoError(t, err)
-	require.Equal(t, river.EventKindJobCompleted, result.EventKind)
+	result, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, river.EventKindJobCompleted, result.Kind)
 	require.Equal(t, looseForeignKeysKind, result.Job.Queue)
 	after := [][]string{{"child", "2", "3"}, {"child", "5", "3"}, {"note", "1", "NULL"}, {"note", "2", "NULL"}, {"note", "3", "3"}}
 	require.Equal(t, after, b.state())
@@ -46,8 +54,8 @@ func TestWorkerCleansUp(t *testing.T) {
 	require.Equal(t, [][]string{{"done", "2", "4", "2"}},
 		b.db.Rows("SELECT outcome, stats ->> 'processed', stats ->> 'delete_count', stats ->> 'update_count' FROM sexton.runs"))
 
-	_, err = b.work(t, "main")
-	require.NoError(t, err)
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
 	require.Equal(t, after, b.state(), "the second run changes nothing")
 	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}}, b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
 }
@@ -59,9 +67,9 @@ func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
 	b.db.Exec("INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ($1, 1, 'other', now(), now() + interval '1 hour')",
 		looseForeignKeysLease("main"))
 
-	result, err := b.work(t, "main")
-	require.NoError(t, err)
-	require.Equal(t, river.EventKindJobCompleted, result.EventKind, "the job has succeeded and is not tried again")
+	result, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, river.EventKindJobCompleted, result.Kind, "the job has succeeded and is not tried again")
 	require.EqualValues(t, 1, b.db.Pending(t))
 	require.Equal(t, [][]string{{"skipped"}}, b.db.Rows("SELECT outcome FROM sexton.runs"))
 	require.Contains(t, b.log.String(), "failed to obtain lock")
@@ -70,9 +78,9 @@ func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
 func TestWorkerRefusesAnUnknownDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	result, err := b.work(t, "ci")
-	require.EqualError(t, err, `run loose_foreign_keys_cleanup: no database is configured under the name "ci"`)
-	require.Equal(t, river.EventKindJobFailed, result.EventKind)
+	result, failure := b.work(t, "ci")
+	require.Equal(t, `run loose_foreign_keys_cleanup: no database is configured under the name "ci"`, failure)
+	require.Equal(t, river.EventKindJobFailed, result.Kind)
 	require.Equal(t, rivertype.JobStateDiscarded, result.Job.State, "one try and no more")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.runs"))
 }
@@ -83,9 +91,9 @@ func TestWorkerReportsDefinitionsThatNoLongerFit(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.db.Exec("ALTER TABLE notes RENAME parent_id TO parent")
 
-	_, err := b.work(t, "main")
-	require.ErrorContains(t, err, "definitions.yml:5:30: notes[0].column: table notes has no column parent_id (did you mean parent?)")
-	require.Equal(t, [][]string{{"failed", err.Error()}}, b.db.Rows("SELECT outcome, error FROM sexton.runs"))
+	_, failure := b.work(t, "main")
+	require.Contains(t, failure, "definitions.yml:5:30: notes[0].column: table notes has no column parent_id (did you mean parent?)")
+	require.Equal(t, [][]string{{"failed", failure}}, b.db.Rows("SELECT outcome, error FROM sexton.runs"))
 	require.EqualValues(t, 1, b.db.Pending(t), "the work waits for better definitions")
 }
 
@@ -99,16 +107,56 @@ func TestWorkerTracksNewPartitions(t *testing.T) {
 	b.db.Track(t, "parents")
 	b.db.Exec("CREATE TABLE parents_2 PARTITION OF parents FOR VALUES FROM (10) TO (20)")
 
-	_, err := b.work(t, "main")
-	require.NoError(t, err)
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
 	require.Contains(t, b.log.String(), "triggers installed on new partitions")
 	require.Contains(t, b.log.String(), "parents_2")
 	b.db.Exec("INSERT INTO parents VALUES (11); INSERT INTO children VALUES (7, 11); DELETE FROM parents_2 WHERE id = 11")
 	require.Equal(t, [][]string{{"public.parents", "11"}},
 		b.db.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records"))
-	_, err = b.work(t, "main")
-	require.NoError(t, err)
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
 	require.NotContains(t, b.state(), []string{"child", "7", "11"})
+}
+
+// What comes in while a job ends must not wait for the next tick: the job's last act looks once more.
+func TestSuccessorIsInsertedWhereSomethingIsDue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	// A deletion that commits behind the pass's back: its tombstone lies before the position read so far.
+	b.db.Exec(`CREATE SEQUENCE once;
+		CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('public.once') = 1 THEN
+				INSERT INTO public.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)
+				VALUES ('public.parents', 2, '-infinity');
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER late AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION late()`)
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.GreaterOrEqual(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.river_job"), int64(2))
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.runs WHERE error IS NOT NULL"))
+	require.Equal(t, "loose_foreign_keys_cleanup",
+		pgtest.Scalar[string](t, b.db.Database, "SELECT metadata -> 'output' ->> 'kind' FROM sexton.river_job ORDER BY id LIMIT 1"))
+}
+
+// A job that was taken from this worker is another one's to finish.
+func TestReclaimedJobIsNotFinished(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec(`CREATE FUNCTION take() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			UPDATE sexton.river_job SET attempted_by = array_append(attempted_by, 'other');
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER take AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION take()`)
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.river_job"), "no successor either")
 }
 
 func TestArgsAreFrozen(t *testing.T) {

@@ -51,7 +51,8 @@ func setup(t *testing.T, environ ...string) bundle {
 	log := &bytes.Buffer{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	return bundle{db: db, log: log, deps: Deps{
-		Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Definitions: defs, Logger: logger,
+		Bindings: &Bindings{},
+		Config:   configuration(t, environ...), Databases: []database.Database{db.Connected}, Definitions: defs, Logger: logger,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
 	}}
 }

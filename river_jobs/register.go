@@ -22,6 +22,7 @@ type Deps struct {
 	// Definitions are those of the loose foreign keys.
 	Definitions []definitions.Definition
 	Runner      *jobrun.Runner
+	Bindings    *Bindings
 	Logger      *slog.Logger
 	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that
 	// only a pass's own context ends it.

@@ -126,7 +126,7 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	}
 	log := a.logger(c)
 	report, err := job.Run(ctx, riverjobs.Deps{
-		Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
+		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
 	}, name)
 	if printErr := a.printReport(report); printErr != nil {

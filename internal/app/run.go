@@ -79,7 +79,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	}
 	id := holder()
 	deps := riverjobs.Deps{
-		Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
+		Bindings: &riverjobs.Bindings{}, Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log},
 	}
 	client, err := riverjobs.NewClient(deps, id)

@@ -1,0 +1,37 @@
+package loosefk_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+)
+
+func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
+	take := func() string {
+		fingerprint, err := loosefk.Fingerprint(t.Context(), b.Pool(), b.engine.Parents)
+		require.NoError(t, err)
+		return fingerprint
+	}
+	first := take()
+	b.Exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1); ANALYZE parents, children_1")
+	require.Equal(t, first, take(), "data and statistics change nothing")
+	for _, change := range []string{
+		"CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2)",
+		"ALTER TABLE children DETACH PARTITION children_2",
+		"ALTER TABLE children ADD COLUMN note text",
+		"ALTER TABLE parents RENAME TO elders",
+		"DROP TABLE children_1",
+	} {
+		before := take()
+		b.Exec(change)
+		require.NotEqual(t, before, take(), change)
+	}
+}

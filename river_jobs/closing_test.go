@@ -1,0 +1,51 @@
+package riverjobs
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertest"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River leaves out one
+// notification, that successor waits for the next poll, a second later.
+func TestEverySuccessorIsAnnounced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	client, err := NewClient(b.deps, "this client")
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), b.db.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), `LISTEN "sexton.river_insert"`)
+	require.NoError(t, err)
+	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithTimeout(rivertest.WorkContext(t.Context(), client), 20*time.Second)
+	defer cancel()
+	for i := range 4 {
+		_, err = conn.WaitForNotification(ctx)
+		require.NoError(t, err, "notification of job %d", i+1)
+		// River's shortest interval between notifications, with a margin.
+		inserted := pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")
+		pgtest.WaitFor(t, "the next millisecond", func(context.Context) (bool, error) {
+			return pgtest.Scalar[bool](t, b.db.Database, "SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted), nil
+		})
+		id := pgtest.Scalar[int64](t, b.db.Database, `
+			UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = '{this client}'
+			WHERE state = 'available' RETURNING id`)
+		row, err := client.JobGet(ctx, id)
+		require.NoError(t, err)
+		job := &river.Job[LooseForeignKeysCleanupArgs]{JobRow: row}
+		require.NoError(t, json.Unmarshal(row.EncodedArgs, &job.Args))
+		require.NoError(t, finish(ctx, b.deps, job, func(context.Context, pgx.Tx) (bool, error) { return true, nil }))
+	}
+}
