@@ -31,6 +31,17 @@ func TestProgram(t *testing.T) {
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
+	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
+	t.Run("run stops in a batch", func(t *testing.T) { t.Parallel(); testRunStops(t, p) })
+	t.Run("run stops in time", func(t *testing.T) { t.Parallel(); testRunStopsInTime(t, p) })
+	t.Run("run ends at the second signal", func(t *testing.T) { t.Parallel(); testRunSecondSignal(t, p) })
+	t.Run("run killed in a batch", func(t *testing.T) { t.Parallel(); testRunKilled(t, p) })
+	t.Run("run through crashes of the server", func(t *testing.T) { t.Parallel(); testRunServerCrash(t, p) })
+	t.Run("run before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
+	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
+	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
+	t.Run("run through a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPooler(t, p) })
+	t.Run("run beside a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPoolerListenURL(t, p) })
 }
 
 // program is the built binary.

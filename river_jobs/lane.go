@@ -28,8 +28,8 @@ const (
 	// queue may have been paused meanwhile.
 	unfetched = 5 * time.Second
 	// The state of a job that is waited for is looked at ever less often.
-	watchMin = 5 * time.Millisecond
-	watchMax = 100 * time.Millisecond
+	watchFirst   = 5 * time.Millisecond
+	watchLongest = 100 * time.Millisecond
 )
 
 // Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
@@ -111,7 +111,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 		return 0, err
 	}
 	began := time.Now()
-	for wait := watchMin; ; wait = min(2*wait, watchMax) {
+	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
 		state, outcome, err := jobState(ctx, db, id)
 		switch {
 		case err != nil:

@@ -37,7 +37,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 
 	down := s.ok("migrate", "down", "--force")
 	require.Regexp(t, `(?m)^main +base +\d+ +0$`, down)
-	require.Contains(t, down, "main: 2 triggers removed\n")
+	require.Contains(t, down, "main: 3 triggers removed\n")
 	require.Equal(t, "main: nothing is installed\n", s.ok("migrate", "down"))
 	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
 }

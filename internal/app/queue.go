@@ -57,7 +57,7 @@ func (a *app) jobEnqueueCommand() *cobra.Command {
 
 func (a *app) pauseCommand() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{
+	cmd := a.reports(&cobra.Command{
 		Use:   "pause KIND",
 		Short: "Stop all copies from starting a kind of job",
 		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
@@ -68,13 +68,13 @@ and River UI with who paused it and why. A pass that is running ends by itself.`
 		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
 			return a.setPaused(cmd.Context(), kinds[0], &pauseNote{Actor: actor(), Reason: reason, At: time.Now().UTC()})
 		}),
-	}
+	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at status")
 	return cmd
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.reports(&cobra.Command{
 		Use:               "resume KIND",
 		Short:             "Let workers start a kind of job again",
 		Example:           "  sexton resume loose_foreign_keys_cleanup",
@@ -83,7 +83,7 @@ func (a *app) resumeCommand() *cobra.Command {
 		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
 			return a.setPaused(cmd.Context(), kinds[0], nil)
 		}),
-	}
+	})
 }
 
 // pauseNote is what a paused queue's metadata holds, under the key "sexton_pause".
@@ -139,12 +139,23 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 	if err != nil {
 		return fmt.Errorf("change queue %s: %w", job.Queue, err)
 	}
-	if note == nil {
+	switch {
+	case a.json:
+		return a.printJSON(pauseReport{Kind: job.Kind, Paused: note != nil, pauseNote: note})
+	case note == nil:
 		a.printf("%s: resumed\n", job.Kind)
-	} else {
+	default:
 		a.printf("%s: paused\n", job.Kind)
 	}
 	return nil
+}
+
+// pauseReport is what `sexton pause --json` and `sexton resume --json` print.
+type pauseReport struct {
+	*pauseNote
+
+	Kind   string `json:"kind"`
+	Paused bool   `json:"paused"`
 }
 
 // connectForJob connects and finds an enabled kind.

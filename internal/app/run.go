@@ -134,6 +134,6 @@ func stopRiver(ctx context.Context, log *slog.Logger, client *river.Client[pgx.T
 
 func logEnd(ctx context.Context, log *slog.Logger, what string, err error) {
 	if err != nil {
-		log.ErrorContext(ctx, what+" ended", "error", err)
+		log.ErrorContext(ctx, "part of the worker ended", "part", what, "error", err)
 	}
 }

@@ -64,6 +64,8 @@ type jobState struct {
 	WaitingFor *string `json:"waiting_for"`
 
 	job riverjobs.Job
+	// awake says who else holds the awake lock; empty where nobody does.
+	awake string
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -173,6 +175,9 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 			if paused != "" {
 				state.WaitingFor = &paused
 			}
+			if state.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
+				return nil, err
+			}
 			for _, run := range runs {
 				if run.Kind == job.Kind && run.Database == db.Name {
 					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
@@ -226,10 +231,16 @@ func (s *jobState) explain(document statusDocument) {
 			continue
 		}
 		s.WaitingFor = &reason
+		return
+	}
+	// Last, as it only delays.
+	if s.awake != "" {
+		s.WaitingFor = &s.awake
 	}
 }
 
-// pausedQueue says since when a queue is paused, or "" where it is not.
+// pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not
+// paused.
 func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
 	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
 	if err != nil {
@@ -244,7 +255,19 @@ func pausedQueue(ctx context.Context, all *connections, queue string) (string, e
 	case state.PausedAt == nil:
 		return "", nil
 	}
-	return "paused since " + state.PausedAt.UTC().Format(time.RFC3339), nil
+	since := "since " + state.PausedAt.UTC().Format(time.RFC3339)
+	var metadata struct {
+		Note pauseNote `json:"sexton_pause"`
+	}
+	// Whoever pauses it by other means leaves no note, or whatever else in its place.
+	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || metadata.Note.Actor == "" {
+		return "paused " + since, nil //nolint:nilerr // see above
+	}
+	text := "paused by " + metadata.Note.Actor + " " + since
+	if metadata.Note.Reason != "" {
+		text += ": " + metadata.Note.Reason
+	}
+	return text, nil
 }
 
 func (a *app) printStatus(document statusDocument) error {

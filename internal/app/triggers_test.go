@@ -19,27 +19,28 @@ func TestTriggersInstallStatusUninstall(t *testing.T) {
 
 	require.Equal(t, `main: created sexton_track on public.projects
 main: created sexton_truncate on public.projects
-main: 2 triggers changed, 0 as they should be
+main: created sexton_wake on public.loose_foreign_keys_deleted_records
+main: 3 triggers changed, 0 as they should be
 `, s.ok("triggers", "install"))
 	require.Equal(t, "main: all triggers are as the definitions need them\n", s.ok("triggers", "status"))
 	once := s.snapshot()
-	require.Equal(t, "main: 0 triggers changed, 2 as they should be\n", s.ok("triggers", "install"))
+	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.ok("triggers", "install"))
 	require.Equal(t, once, s.snapshot(), "install is idempotent")
 
 	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
 	r = s.run("triggers", "status")
 	require.Equal(t, 5, r.code)
 	require.Regexp(t, `^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`, r.stdout)
-	require.Contains(t, s.ok("triggers", "install"), "main: 1 trigger changed, 1 as they should be\n")
+	require.Contains(t, s.ok("triggers", "install"), "main: 1 trigger changed, 2 as they should be\n")
 
-	require.Equal(t, "main: 2 triggers removed\n", s.ok("triggers", "uninstall"))
+	require.Equal(t, "main: 3 triggers removed\n", s.ok("triggers", "uninstall"))
 	require.Equal(t, "main: 0 triggers removed\n", s.ok("triggers", "uninstall"))
 }
 
 func TestTriggersJSON(t *testing.T) {
 	t.Parallel()
 	s := installed(t)
-	unchanged := map[string]any{"database": "main", "functions": []any{}, "triggers": []any{}, "unchanged": 2.0, "surplus": []any{}}
+	unchanged := map[string]any{"database": "main", "functions": []any{}, "triggers": []any{}, "unchanged": 3.0, "surplus": []any{}}
 	require.Equal(t, []any{unchanged}, s.json(0, "triggers", "install"))
 	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{}}}, s.json(0, "triggers", "status"))
 
@@ -52,8 +53,11 @@ func TestTriggersJSON(t *testing.T) {
 	require.True(t, ok)
 	report, ok := removed[0].(map[string]any)
 	require.True(t, ok)
-	require.Equal(t, []any{map[string]any{"table": "public.projects", "trigger": "sexton_truncate", "action": "dropped"}}, report["triggers"])
-	require.Len(t, report["functions"], 2)
+	require.Equal(t, []any{
+		map[string]any{"table": "public.loose_foreign_keys_deleted_records", "trigger": "sexton_wake", "action": "dropped"},
+		map[string]any{"table": "public.projects", "trigger": "sexton_truncate", "action": "dropped"},
+	}, report["triggers"])
+	require.Len(t, report["functions"], 3)
 }
 
 func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {

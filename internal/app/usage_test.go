@@ -19,11 +19,11 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command": {
 			[]string{"stauts"},
-			`sexton has no command "stauts"; there are completion, config, job, migrate, status, triggers, version; did you mean status?`,
+			`sexton has no command "stauts"; there are bench, completion, config, job, migrate, pause, resume, run, status, triggers, version; did you mean status?`,
 		},
-		"unknown subcommand": {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are list, run; did you mean run?`},
+		"unknown subcommand": {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
 		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
-		"unknown help topic": {[]string{"help", "job", "walk"}, `sexton job has no command "walk"; there are list, run`},
+		"unknown help topic": {[]string{"help", "job", "walk"}, `sexton job has no command "walk"; there are enqueue, list, run`},
 		"unknown shell":      {[]string{"completion", "tcsh"}, `sexton completion has no command "tcsh"; there are bash, fish, powershell, zsh`},
 		"surplus argument":   {[]string{"config", "check", "sexton.yaml"}, `sexton config check takes no argument, not "sexton.yaml"`},
 		"unknown flag":       {[]string{"status", "--jsno"}, "unknown flag: --jsno; sexton status takes --config, --database-url, --help, --json"},

@@ -6,7 +6,9 @@
 // are skipped by the server.
 //
 // Statements that are new to a session are prepared inside their first transaction, since preparing one
-// waits for the locks of other sessions as well and must be bound by the same timeouts.
+// waits for the locks of other sessions as well and must be bound by the same timeouts. Where the
+// connection's query mode does without prepared statements, as it must behind a transaction pooler, none are:
+// the next transaction may be another server session's.
 package batch
 
 import (
@@ -66,7 +68,10 @@ type Session struct {
 	Fence  *lease.Lease
 	Limits Limits
 
+	// prepared is nil until the first transaction.
 	prepared map[string]bool
+	// unnamed tells that nothing may be prepared.
+	unnamed bool
 }
 
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
@@ -108,9 +113,14 @@ func (s *Session) run(ctx context.Context, statements []Statement) ([]int64, err
 	return s.send(ctx, &pgx.Batch{}, 0, statements)
 }
 
+// knows tells whether statements can be sent without preparing them first.
 func (s *Session) knows(statements []Statement) bool {
 	if s.prepared == nil {
 		s.prepared = map[string]bool{}
+		s.unnamed = s.Conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
+	}
+	if s.unnamed {
+		return true
 	}
 	for _, statement := range statements {
 		if !s.prepared[statement.SQL] {

@@ -171,3 +171,25 @@ func TestFenceRefusesWithoutARow(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.EqualValues(t, 10, count(t, db))
 }
+
+// Behind a transaction pooler each transaction may be another server session's.
+func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	settings := session.Conn.Config()
+	settings.DefaultQueryExecMode = pgx.QueryExecModeExec
+	conn, err := pgx.ConnectConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	session.Conn = conn
+	for _, id := range []int64{1, 2} {
+		affected, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}})
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, affected)
+	}
+	var prepared int64
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
+	require.Zero(t, prepared)
+	require.EqualValues(t, 8, count(t, db))
+}

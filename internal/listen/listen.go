@@ -105,7 +105,7 @@ func (l *Lane) Run(ctx context.Context) {
 			return
 		}
 		log.WarnContext(ctx, "wake-up connection lost, dialling again", "error", err)
-		pause(ctx, timing.Reconnect/2+rand.N(timing.Reconnect/2+1)) //nolint:gosec // jitter
+		pause(ctx, timing.Reconnect/2+rand.N(timing.Reconnect/2+1))
 	}
 }
 

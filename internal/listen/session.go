@@ -98,8 +98,10 @@ func (s *session) due(ctx context.Context) (Due, error) {
 
 // wake takes the awake lock if it can be had. Without it the lane works all the same, and writers go on
 // notifying. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
+// A deaf lane does without: behind a transaction pooler the lock would stay with some server connection, and
+// silence the writers for lanes that do hear.
 func (s *session) wake(ctx context.Context) error {
-	if s.awake {
+	if s.awake || s.lane.Deaf() {
 		return nil
 	}
 	err := s.exec(ctx, fmt.Sprintf("SET lock_timeout = %d", s.timing.LockTimeout.Milliseconds()))
@@ -112,6 +114,11 @@ func (s *session) wake(ctx context.Context) error {
 		s.awake = true
 		return nil
 	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
+		// The server may have granted the lock in the moment in which the time was over. The session would
+		// keep it, and nobody would know.
+		if err := s.exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+			return fmt.Errorf("drop awake lock: %w", err)
+		}
 		return nil
 	default:
 		return fmt.Errorf("take awake lock: %w", err)
@@ -119,7 +126,7 @@ func (s *session) wake(ctx context.Context) error {
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where
-// something is due, or else for how long the lane may sleep: 0 means until it is woken.
+// something is due, or else for how long the lane may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
 		if err := s.exec(ctx, "SELECT pg_advisory_unlock($1, $2)", s.lane.Key1, s.lane.Key2); err != nil {
@@ -144,7 +151,7 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 		case due.Now:
 			return again, nil
 		case open:
-			return due.In, nil
+			return s.longest(due), nil
 		}
 		if !pause(ctx, wait) {
 			return 0, ctx.Err()
@@ -152,15 +159,21 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// rest sleeps until a notification comes, the time is over, or it is time to look or to check the hearing.
-func (s *session) rest(ctx context.Context, at time.Duration) error {
+// longest is how long the lane may sleep without looking.
+func (s *session) longest(due Due) time.Duration {
 	limit := s.timing.Look
 	if s.lane.Deaf() {
 		limit = s.timing.Poll
 	}
-	if at > 0 {
-		limit = min(limit, at)
+	if due.In > 0 {
+		limit = min(limit, due.In)
 	}
+	return limit
+}
+
+// rest sleeps until a notification comes, the time is over, or it is time to check the hearing.
+func (s *session) rest(ctx context.Context, limit time.Duration) error {
+	limit = min(limit, s.timing.SelfCheck-time.Since(s.checked))
 	if _, err := s.hear(ctx, limit, func(string) bool { return true }); err != nil {
 		return err
 	}
@@ -200,8 +213,8 @@ func (s *session) checkHearing(ctx context.Context) error {
 	fresh := s.checked.IsZero()
 	s.checked = time.Now()
 	call := "check " + rand.Text()
-	if _, err := s.lane.Pool.Exec(ctx, "SELECT pg_notify($1, $2)", Channel, call); err != nil {
-		return fmt.Errorf("notify itself: %w", err)
+	if err := s.call(ctx, call); err != nil {
+		return err
 	}
 	// Notifications for the lane that come in between are no loss: it looks right afterwards.
 	heard, err := s.hear(ctx, s.timing.SelfCheckWait, func(payload string) bool { return payload == call })
@@ -213,8 +226,18 @@ func (s *session) checkHearing(ctx context.Context) error {
 	case !heard && !fresh && !s.lane.Deaf():
 		return errStalled
 	case !heard && !s.lane.deaf.Swap(true):
-		s.log.WarnContext(ctx, "notifications do not arrive, polling instead: give databases."+s.lane.Database+".listen_url a direct connection",
+		s.log.WarnContext(ctx, "notifications do not arrive, polling instead: give the database's listen_url a direct connection",
 			"poll_ms", s.timing.Poll.Milliseconds())
+	}
+	return nil
+}
+
+// call sends a notification through the pool.
+func (s *session) call(ctx context.Context, payload string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
+	defer cancel()
+	if _, err := s.lane.Pool.Exec(ctx, "SELECT pg_notify($1, $2)", Channel, payload); err != nil {
+		return fmt.Errorf("notify itself: %w", err)
 	}
 	return nil
 }

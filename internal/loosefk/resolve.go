@@ -172,7 +172,8 @@ func (r *resolver) child(d definitions.Definition) *relation {
 		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
 		return nil
 	case table.foreign != "":
-		r.report(d, problem.Error, "", fmt.Sprintf("partition %s of child %s is a foreign table", table.foreign, d.Child), "detach it, or remove the definition")
+		r.report(d, problem.Error, "",
+			fmt.Sprintf("partition %s of child %s is a foreign table", table.foreign, d.Child), "detach it, or remove the definition")
 		return nil
 	}
 	return table
@@ -222,7 +223,8 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 		r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
 		return false
 	case target.Generated:
-		r.report(d, problem.Error, ".target_column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
+		r.report(d, problem.Error, ".target_column",
+			fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
 		return false
 	}
 	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Full, base: target.Type, Value: d.TargetValue}

@@ -30,6 +30,7 @@ func startServer(ctx context.Context, logger *slog.Logger) (*devpg.Server, error
 			"max_connections": "300",
 			// Schemas of several hundred tables are created in one transaction.
 			"max_locks_per_transaction": "256",
+			"max_prepared_transactions": "50",
 			"shared_buffers":            "64MB",
 			"full_page_writes":          "off",
 			"checkpoint_timeout":        "1h",

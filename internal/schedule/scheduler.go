@@ -18,9 +18,9 @@ import (
 const (
 	// recheck is the longest wait: the clock may be set while a schedule waits for tomorrow.
 	recheck = time.Minute
-	// The pause after a failed attempt doubles from retryMin to retryMax.
-	retryMin = 100 * time.Millisecond
-	retryMax = 5 * time.Second
+	// The pause after a failed attempt doubles from retryFirst to retryLongest.
+	retryFirst   = 100 * time.Millisecond
+	retryLongest = 5 * time.Second
 	// turnTimeout bounds what a schedule does in the database at a time. Enqueueing may wait for a transaction
 	// of an application that is enqueueing the same job.
 	turnTimeout = 10 * time.Second
@@ -106,7 +106,7 @@ type follower struct {
 }
 
 func (f *follower) run(ctx context.Context) {
-	retry := retryMin
+	retry := retryFirst
 	for {
 		err := f.turn(ctx)
 		if ctx.Err() != nil {
@@ -115,9 +115,9 @@ func (f *follower) run(ctx context.Context) {
 		f.report(ctx, err)
 		var pause time.Duration
 		if err != nil {
-			pause, retry = retry, min(2*retry, retryMax)
+			pause, retry = retry, min(2*retry, retryLongest)
 		} else {
-			pause, retry = f.untilNext(), retryMin
+			pause, retry = f.untilNext(), retryFirst
 		}
 		select {
 		case <-ctx.Done():

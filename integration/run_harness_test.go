@@ -1,0 +1,221 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+const (
+	// cronOff is a schedule that does not come to a tick while a test runs.
+	cronOff = "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *"
+	// stopLimit is how long a worker may take to stop.
+	stopLimit = 10 * time.Second
+)
+
+// workSite is a database with the gated tables, on which the program has installed itself.
+type workSite struct {
+	program program
+	url     string
+	dir     string
+	pool    *pgxpool.Pool
+}
+
+// newWorkSite makes a site on the tests' server.
+func newWorkSite(t *testing.T, p program) workSite {
+	t.Helper()
+	return installWorkSite(t, p, pgtest.New(t).URL)
+}
+
+func installWorkSite(t *testing.T, p program, url string) workSite {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	s := workSite{program: p, url: url, dir: t.TempDir(), pool: pool}
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(gatedDefinitions), 0o600))
+	s.exec(t, gatedTables)
+	p.run(t, s.dir, url, 0, "migrate", "up")
+	p.run(t, s.dir, url, 0, "triggers", "install")
+	return s
+}
+
+func (s workSite) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	_, err := s.pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err, "exec: %s", sql)
+}
+
+func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
+	t.Helper()
+	var n int64
+	require.NoError(t, s.pool.QueryRow(t.Context(), sql, args...).Scan(&n), "query: %s", sql)
+	return n
+}
+
+// wait waits until a condition in SQL holds. While the server is away it does not.
+func (s workSite) wait(t *testing.T, limit time.Duration, what, condition string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var holds bool
+		err := s.pool.QueryRow(ctx, "SELECT "+condition, args...).Scan(&holds)
+		if err == nil && holds {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			require.Fail(t, "waited in vain", "for %s, %s long; last error: %v", what, limit, err)
+		}
+	}
+}
+
+const (
+	// noWork holds where neither tombstones nor children of deleted parents are left.
+	noWork = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)
+		AND NOT EXISTS (SELECT FROM children WHERE NOT EXISTS (SELECT FROM parents WHERE parents.id = children.parent_id))`
+	// stopped holds where a worker has stopped in a batch, at the gate.
+	stopped = `EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory' AND application_name LIKE 'sexton%#%')`
+	// asleep holds where nobody has the awake lock and no job is on its way.
+	asleep = `NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+			WHERE datname = current_database() AND locktype = 'advisory' AND classid = $1::bigint::oid AND objid = $2::bigint::oid)
+		AND NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)`
+)
+
+// awakeKey is the awake lock's key as pg_locks shows it.
+func awakeKey() []any {
+	k1, k2 := triggers.AwakeKey("sexton", kind)
+	return []any{int64(uint32(k1)), int64(uint32(k2))}
+}
+
+// closeGate makes workers stop in their next batch. The function returned opens the gate for those that come
+// later, and the next one also for those that stand there.
+func (s workSite) closeGate(t *testing.T) (open, release func()) {
+	t.Helper()
+	keeper, err := pgx.Connect(t.Context(), s.url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
+	_, err = keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
+	require.NoError(t, err)
+	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
+	return func() { s.exec(t, "DELETE FROM closed_gate") }, func() {
+		_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", gate)
+		require.NoError(t, err)
+	}
+}
+
+// runningWorker is a `sexton run` process.
+type runningWorker struct {
+	cmd   *exec.Cmd
+	log   *logBuffer
+	ended chan struct{}
+}
+
+// start starts `sexton run` with more variables in its environment. The end of the test kills it.
+func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
+	t.Helper()
+	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &logBuffer{}, ended: make(chan struct{})}
+	w.cmd.Dir, w.cmd.Env = s.dir, append([]string{"DATABASE_URL=" + s.url}, environ...)
+	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
+	require.NoError(t, w.cmd.Start())
+	go func() {
+		defer close(w.ended)
+		_ = w.cmd.Wait() // ProcessState says how.
+	}()
+	guard(t, w.cmd.Process.Pid)
+	t.Cleanup(func() {
+		<-w.ended
+		if t.Failed() {
+			t.Logf("log of worker %d:\n%s", w.cmd.Process.Pid, w.log)
+		}
+	})
+	return w
+}
+
+// started starts a worker and waits until it says that it works.
+func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
+	t.Helper()
+	w := s.start(t, append([]string{cronOff}, environ...))
+	w.logged(t, `"msg":"worker started"`)
+	return w
+}
+
+// logged waits until the log has a text.
+func (w *runningWorker) logged(t *testing.T, want string) {
+	t.Helper()
+	pgtest.WaitFor(t, "log line "+want, func(context.Context) (bool, error) { return strings.Contains(w.log.String(), want), nil })
+}
+
+func (w *runningWorker) signal(t *testing.T, signal os.Signal) {
+	t.Helper()
+	require.NoError(t, w.cmd.Process.Signal(signal))
+}
+
+// exit waits until the process has ended and returns its exit code; -1 stands for the end by a signal.
+func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-w.ended:
+	case <-timer.C:
+		require.Fail(t, "the worker goes on", "%s after it was to end", limit)
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// stop expects an orderly end.
+func (w *runningWorker) stop(t *testing.T) {
+	t.Helper()
+	w.signal(t, syscall.SIGTERM)
+	require.Zero(t, w.exit(t, stopLimit), "exit code after SIGTERM")
+}
+
+// guard kills a process that would outlive a test run that was killed itself: the shell's input ends with it.
+func guard(t *testing.T, pid int) {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "/bin/sh", "-c", `read -r _; kill -KILL "$0"`, strconv.Itoa(pid))
+	input, err := shell.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() {
+		_ = shell.Wait() // The test's context has killed it.
+		_ = input.Close()
+	})
+}
+
+// logBuffer is read while a process writes to it.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,222 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sexton/internal/bench"
+	"sexton/internal/config"
+	"sexton/internal/devpg"
+	"sexton/internal/migrate"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+// benchWhere stands in the help of every benchmark.
+const benchWhere = `
+
+Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
+the end, also after an interruption. Reads neither --config nor the environment.`
+
+func (a *app) benchCommand() *cobra.Command {
+	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
+		a.benchLatencyCommand(), a.benchNotifyCommand(), a.benchTriggerCommand(), a.benchIdleCommand())
+}
+
+func (a *app) benchLatencyCommand() *cobra.Command {
+	var events int
+	cmd := a.benchmark("latency --events 100", "Time from a parent's commit to its children being gone",
+		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
+being gone, beside the same with ON DELETE CASCADE.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Latency(ctx, site, events)
+		})
+	cmd.Flags().IntVar(&events, "events", 500, "how many parents to delete, `N`")
+	return cmd
+}
+
+func (a *app) benchNotifyCommand() *cobra.Command {
+	var length float64
+	var rounds int
+	cmd := a.benchmark("notify --seconds 1", "Commits per second of clients that delete, by how the worker is woken",
+		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
+NOTIFY each time, and with Sexton's triggers under a working worker.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Notify(ctx, site, bench.NotifyOptions{Round: seconds(length), Rounds: rounds, Clients: []int{1, 8, 32}})
+		})
+	cmd.Flags().Float64Var(&length, "seconds", 5, "length of one measurement in `SECONDS`")
+	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	return cmd
+}
+
+func (a *app) benchTriggerCommand() *cobra.Command {
+	var rows int
+	cmd := a.benchmark("trigger --rows 10000", "Cost of the triggers for deletes of 1 to 1,000,000 rows",
+		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, and
+with the wake trigger as well, while a worker is awake and while none is.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Trigger(ctx, site, rows)
+		})
+	cmd.Flags().IntVar(&rows, "rows", 1_000_000, "leave out statements of more than `N` rows")
+	return cmd
+}
+
+func (a *app) benchIdleCommand() *cobra.Command {
+	var length float64
+	cmd := a.benchmark("idle --seconds 120", "Memory and statements of a worker that has nothing to do",
+		"Runs a worker in this process and watches it do nothing.",
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Idle(ctx, site, seconds(length))
+		})
+	cmd.Flags().Float64Var(&length, "seconds", 30, "how many `SECONDS` to watch")
+	return cmd
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// benchmark is a command that makes a site, measures and prints, and removes the site again. It is named by
+// the first word of its example.
+func (a *app) benchmark(example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
+	name, _, _ := strings.Cut(example, " ")
+	return a.reports(&cobra.Command{
+		Use: name, Short: short, Long: long + benchWhere, Args: noArguments,
+		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if err := positiveFlags(cmd); err != nil {
+				return err
+			}
+			var report bench.Report
+			err := a.onServer(cmd.Context(), func(url string) error {
+				return a.onSite(cmd.Context(), url, func(site *bench.Site) (err error) {
+					report, err = measure(cmd.Context(), site)
+					return err
+				})
+			})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(report)
+			}
+			return a.table(report.Text)
+		}),
+	})
+}
+
+// positiveFlags refuses every number that is not more than 0.
+func positiveFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
+			err = usageError{fmt.Errorf("--%s must be more than 0", f.Name)}
+		}
+	})
+	return err
+}
+
+// onServer hands over the URL of the given server, or of a private one with the settings that a server has
+// whose data matter.
+func (a *app) onServer(ctx context.Context, do func(url string) error) (err error) {
+	if a.databaseURL != "" {
+		return do(a.databaseURL)
+	}
+	server, err := devpg.Start(ctx, devpg.Options{Settings: map[string]string{
+		"fsync": "on", "shared_buffers": "256MB",
+		// No checkpoint in the middle of a measurement.
+		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	return do(server.URL("postgres"))
+}
+
+// onSite makes a database on the server, with tables and all of Sexton's objects.
+func (a *app) onSite(ctx context.Context, url string, do func(*bench.Site) error) (err error) {
+	dir, err := os.MkdirTemp("", "sexton-bench-")
+	if err != nil {
+		return fmt.Errorf("create folder for the benchmark: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	admin, err := a.benchConnect(ctx, dir, url)
+	if err != nil {
+		return err
+	}
+	defer admin.close()
+	own, drop, err := bench.CreateDatabase(ctx, admin.jobs().Pool, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	all, err := a.benchInstall(ctx, dir, own)
+	if err != nil {
+		return fmt.Errorf("prepare benchmark: %w", err)
+	}
+	defer all.close()
+
+	site := &bench.Site{
+		URL: own, Pool: all.jobs().Pool, Admin: admin.jobs().Pool,
+		Work:     func(ctx context.Context) error { return a.work(ctx, all, newLogger(a.stderr, all.config.Log)) },
+		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format+"\n", args...) },
+	}
+	cfg, _ := riverjobs.Tracking(all.config, all.jobs(), nil)
+	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
+	return do(site)
+}
+
+// benchConnect is connect for a configuration of the benchmark's own, which it writes into dir.
+func (a *app) benchConnect(ctx context.Context, dir, url string) (*connections, error) {
+	path := filepath.Join(dir, config.DefaultFile)
+	if err := os.WriteFile(path, []byte("loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "definitions.yml"), []byte(bench.Definitions), 0o600); err != nil {
+		return nil, fmt.Errorf("write definitions of the benchmark: %w", err)
+	}
+	c, err := config.Load(config.Options{Path: path, DatabaseURL: url})
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, c)
+}
+
+// benchInstall creates tables and installs Sexton in the benchmark's database.
+func (a *app) benchInstall(ctx context.Context, dir, url string) (_ *bound, err error) {
+	all, err := a.benchConnect(ctx, dir, url)
+	if err != nil {
+		return nil, err
+	}
+	defer all.close()
+	if _, err := all.jobs().Pool.Exec(ctx, bench.Tables); err != nil {
+		return nil, fmt.Errorf("create tables: %w", err)
+	}
+	for _, schema := range all.schemas() {
+		if _, err := migrate.Up(ctx, newLogger(a.stderr, all.config.Log), schema); err != nil {
+			return nil, err
+		}
+	}
+	b, err := bind(ctx, all.config)
+	if err != nil {
+		return nil, err
+	}
+	cfg, tracked := riverjobs.Tracking(b.config, b.jobs(), b.parents[0])
+	err = onConnection(ctx, b.jobs(), func(conn *pgx.Conn) error {
+		_, err := triggers.Install(ctx, conn, cfg, tracked)
+		return err
+	})
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}

@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// interrupter is a terminal at which a person presses Ctrl-C as soon as a certain line appears.
+type interrupter struct {
+	line      string
+	interrupt context.CancelFunc
+}
+
+func (i interrupter) Write(line []byte) (int, error) {
+	if string(line) == i.line+"\n" {
+		i.interrupt()
+	}
+	return len(line), nil
+}
+
+func TestInterruptedBenchmarkLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for _, line := range []string{"20 parents by ON DELETE CASCADE", "20 parents under a worker, one at a time"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		t.Cleanup(interrupt)
+		a := &app{stdout: io.Discard, stderr: interrupter{line, interrupt}}
+		root := a.command()
+		root.SetArgs([]string{"bench", "latency", "--events", "20", "--database-url", server.URL("postgres")})
+		_, err := root.ExecuteContextC(ctx)
+		require.ErrorIs(t, err, context.Canceled, line)
+
+		var databases int
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'sexton_bench%'").Scan(&databases))
+		require.Zero(t, databases, line)
+	}
+}

@@ -1,0 +1,44 @@
+package app_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRunWithWrongArguments(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	before := s.snapshot()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"now"}, `sexton run takes no argument, not "now"`},
+		{[]string{"--fail-fats"}, "unknown flag: --fail-fats; sexton run takes --config, --database-url, --fail-fast, --help"},
+		{[]string{"--json"}, "unknown flag: --json"},
+	} {
+		r := s.run(append([]string{"run"}, test.args...)...)
+		require.Equal(t, 2, r.code, test.args)
+		require.Empty(t, r.stdout, test.args)
+		require.Contains(t, r.stderr, test.want, test.args)
+	}
+	require.Equal(t, before, s.snapshot())
+}
+
+// What a worker cannot work with ends it at the start, with the exit code of any other command.
+func TestRunRefusesToStart(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
+	s.refused(t, 2, [][]string{{"run"}}, "sexton: DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)")
+
+	s.configure(s.URL, "")
+	s.write("loose_foreign_keys.yml", "issues:\n  - {table: gone, column: project_id, on_delete: async_delete}\n")
+	s.refused(t, 2, [][]string{{"run"}}, "sexton: DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent table public.gone does not exist")
+
+	s.configure(s.with(func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	s.write("loose_foreign_keys.yml", goodDefinitions)
+	s.refused(t, 4, [][]string{{"run", "--fail-fast"}}, "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: ")
+}

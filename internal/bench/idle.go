@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// IdleReport is what a worker costs that has nothing to do.
+type IdleReport struct {
+	Benchmark string  `json:"benchmark"`
+	Server    Server  `json:"server"`
+	Seconds   float64 `json:"seconds"`
+	// RSSBytes is that of the process, which holds the benchmark as well; RSSBefore that before the worker
+	// was started. Null where the system does not tell.
+	RSSBytes  *int64 `json:"rss_bytes"`
+	RSSBefore *int64 `json:"rss_before_worker_bytes"`
+	// Transactions are those of the database by pg_stat_database. Each of an idle worker's statements is one.
+	Transactions float64 `json:"transactions_per_minute"`
+	// Connections are the worker's.
+	Connections int `json:"connections"`
+}
+
+// settled is how long the worker is left alone before it counts as idle: River elects its leader, and the
+// server's counters, which an idle session hands in after ten seconds, contain the warm-up.
+const settled = 12 * time.Second
+
+// Idle watches a worker that has worked and has nothing to do any more.
+func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
+	r := &IdleReport{Benchmark: "idle", Seconds: length.Seconds(), RSSBefore: rss()}
+	var err error
+	if r.Server, err = s.server(ctx); err != nil {
+		return nil, err
+	}
+	err = s.withWorker(ctx, func(ctx context.Context) error {
+		watcher, closeWatcher, err := s.connect(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.warmUp(ctx, watcher)
+		closeWatcher()
+		if err != nil {
+			return err
+		}
+		s.Progress("waiting %s for the worker to settle", settled)
+		if err := wait(ctx, min(settled, 2*length)); err != nil {
+			return err
+		}
+		before, err := s.transactions(ctx)
+		if err != nil {
+			return err
+		}
+		s.Progress("watching the idle worker for %s", length)
+		began := time.Now()
+		if err := wait(ctx, length); err != nil {
+			return err
+		}
+		after, err := s.transactions(ctx)
+		if err != nil {
+			return err
+		}
+		r.RSSBytes = rss()
+		r.Transactions = round(float64(after-before)/time.Since(began).Minutes(), 1)
+		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
+		if err := s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections); err != nil {
+			return fmt.Errorf("count sessions: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// transactions asks from another database, so that asking is not counted.
+func (s *Site) transactions(ctx context.Context) (int64, error) {
+	var n int64
+	const sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
+	if err := s.Admin.QueryRow(ctx, sql, s.Pool.Config().ConnConfig.Database).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count transactions: %w", err)
+	}
+	return n, nil
+}
+
+// rss is the resident memory of this process in bytes, as Linux tells it.
+func rss() *int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return nil
+	}
+	bytes := kib << 10
+	return &bytes
+}
+
+// Text writes a few lines.
+func (r *IdleReport) Text(w io.Writer) {
+	if r.RSSBytes != nil && r.RSSBefore != nil {
+		_, _ = fmt.Fprintf(w, "resident memory\t%.1f MiB\t%.2f x that before the worker was started\n",
+			float64(*r.RSSBytes)/(1<<20), ratio(float64(*r.RSSBytes), float64(*r.RSSBefore)))
+	}
+	_, _ = fmt.Fprintf(w, "transactions per minute\t%.0f\tby pg_stat_database, autovacuum's included; a statement each\n", r.Transactions)
+	_, _ = fmt.Fprintf(w, "connections\t%d\n", r.Connections)
+	_, _ = fmt.Fprintf(w, "\nwatched for %g s; %s\n", r.Seconds, r.Server)
+}

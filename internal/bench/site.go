@@ -1,0 +1,192 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// drainTimeout is how long children may take to go before the worker is taken for broken.
+	drainTimeout = 2 * time.Minute
+	// look is the pause between two looks whether children are gone, and with it the error of a latency.
+	look = 500 * time.Microsecond
+	// removeTimeout bounds the removal of the benchmark's database.
+	removeTimeout = time.Minute
+)
+
+// Site is a database with Tables and all that Sexton installs.
+type Site struct {
+	// URL and Pool lead to the database; Admin to another one of the same server.
+	URL   string
+	Pool  *pgxpool.Pool
+	Admin *pgxpool.Pool
+	// AwakeKey1 and AwakeKey2 are the lock that a worker holds while it is awake.
+	AwakeKey1, AwakeKey2 int32
+	// Work runs a worker until its context ends.
+	Work func(ctx context.Context) error
+	// Progress takes a line about what is being done.
+	Progress func(format string, args ...any)
+}
+
+// Server says on what the figures were taken.
+type Server struct {
+	Version string `json:"version"`
+	Fsync   string `json:"fsync"`
+	// SynchronousCommit is the setting of the same name.
+	SynchronousCommit string `json:"synchronous_commit"`
+}
+
+func (s *Site) server(ctx context.Context) (Server, error) {
+	var server Server
+	err := s.Pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
+		Scan(&server.Version, &server.Fsync, &server.SynchronousCommit)
+	if err != nil {
+		return server, fmt.Errorf("read settings of the server: %w", err)
+	}
+	return server, nil
+}
+
+// CreateDatabase makes a database for one benchmark on the server that admin and adminURL lead to. It returns
+// its URL, and a function that drops it, whoever is connected.
+func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (own string, drop func() error, err error) {
+	name := "sexton_bench_" + strings.ToLower(rand.Text())
+	if own, err = withDatabase(adminURL, name); err != nil {
+		return "", nil, err
+	}
+	quoted := pgx.Identifier{name}.Sanitize()
+	drop = func() error {
+		// An interrupted benchmark cleans up as well.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		if _, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)"); err != nil {
+			return fmt.Errorf("drop database %s: %w", name, err)
+		}
+		return nil
+	}
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+quoted); err != nil {
+		// It may be there where the interruption came in between.
+		return "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
+	}
+	return own, drop, nil
+}
+
+// withDatabase replaces the database in a connection string of either form.
+func withDatabase(connection, name string) (string, error) {
+	if !strings.HasPrefix(connection, "postgres://") && !strings.HasPrefix(connection, "postgresql://") {
+		return connection + " dbname=" + name, nil // The last one counts.
+	}
+	u, err := url.Parse(connection)
+	if err != nil {
+		return "", errors.New("connection string cannot be parsed") // url.Parse would show the password.
+	}
+	u.Path, u.RawPath = "/"+name, ""
+	query := u.Query()
+	query.Del("dbname")
+	query.Del("database")
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
+	return u.String(), nil
+}
+
+// withWorker does something beside a running worker, and stops the worker.
+func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) error) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Work(running)
+		stop() // Nothing is measured without it.
+	}()
+	err := do(running)
+	stop()
+	if failed := <-ended; failed != nil && ctx.Err() == nil {
+		return fmt.Errorf("run worker: %w", failed)
+	}
+	return err
+}
+
+// warmUp deletes parents until the worker has shown that it is up, with prepared statements and all.
+func (s *Site) warmUp(ctx context.Context, watcher *pgx.Conn) error {
+	for id := int64(-1); id >= -20; id-- {
+		const insert = "WITH parent AS (INSERT INTO parents (id) VALUES ($1)) INSERT INTO children (parent_id) VALUES ($1)"
+		if _, err := watcher.Exec(ctx, insert, id); err != nil {
+			return fmt.Errorf("warm up: %w", err)
+		}
+		if _, err := watcher.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
+			return fmt.Errorf("warm up: %w", err)
+		}
+		if err := gone(ctx, watcher, id); err != nil {
+			return fmt.Errorf("warm up: %w", err)
+		}
+	}
+	return nil
+}
+
+// gone returns once neither children nor the tombstone of a parent are there. It looks rather than listens,
+// as a trigger that tells of the end would be part of what is measured.
+func gone(ctx context.Context, watcher *pgx.Conn, parent int64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("children of a deleted parent are there after %s", drainTimeout))
+	defer cancel()
+	const sql = `
+SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
+   AND NOT EXISTS (SELECT FROM ` + tombstones + ` WHERE fully_qualified_table_name = 'public.parents' AND primary_key_value = $1)`
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		var done bool
+		if err := watcher.QueryRow(ctx, sql, parent).Scan(&done); err != nil {
+			return fmt.Errorf("look for children: %w", causeOf(ctx, err))
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// causeOf prefers the reason why the context ended to the error that followed from it.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// connect opens a connection of its own to the benchmark's database.
+func (s *Site) connect(ctx context.Context) (conn *pgx.Conn, closeConn func(), err error) {
+	if conn, err = pgx.Connect(ctx, s.URL); err != nil {
+		return nil, nil, fmt.Errorf("connect to the benchmark's database: %w", err)
+	}
+	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// exec runs statements without arguments on the site's pool, all in one session.
+func (s *Site) exec(ctx context.Context, what, statements string) error {
+	if _, err := s.Pool.Exec(ctx, statements); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// wait pauses unless ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

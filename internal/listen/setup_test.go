@@ -1,0 +1,259 @@
+package listen_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/listen"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	kind   = "loose_foreign_keys_cleanup"
+	table  = "loose_foreign_keys_deleted_records"
+	insert = "INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value) VALUES ('x', 1)"
+	// never is longer than any test: what waits so long is switched off.
+	never = time.Hour
+	// patience is how long a wake-up may take until it counts as lost.
+	patience = 10 * time.Second
+	// lanes is the application_name of the connections that listen.
+	lanes = "lane"
+)
+
+// bundle is a database with tombstones that wake a kind, and with tracked parents.
+type bundle struct {
+	*dbtest.DB
+
+	t          *testing.T
+	key1, key2 int32
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{DB: dbtest.New(t), t: t}
+	b.key1, b.key2 = triggers.AwakeKey("sexton", kind)
+	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id)")
+	_, err := triggers.Install(t.Context(), b.connect(), triggers.Config{
+		JobsSchema: "sexton", TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
+	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumn: "id"}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		// A database with prepared transactions cannot be dropped.
+		for _, row := range b.Rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") {
+			b.Exec("ROLLBACK PREPARED '" + row[0] + "'")
+		}
+	})
+	return b
+}
+
+func (b *bundle) connect() *pgx.Conn {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.URL)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// hold takes the awake lock in a session of its own, in shared mode or not.
+func (b *bundle) hold(mode string) *pgx.Conn {
+	b.t.Helper()
+	conn := b.connect()
+	execute(b.t, conn, "SELECT pg_advisory_lock"+mode+"($1::int, $2::int)", b.key1, b.key2)
+	return conn
+}
+
+func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), sql, args...)
+	require.NoError(t, err, sql)
+}
+
+// awake tells whether somebody holds the awake lock exclusively.
+func (b *bundle) awake(ctx context.Context) (held bool, err error) {
+	err = b.Pool().QueryRow(ctx, `
+		SELECT EXISTS (
+			SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+			  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+			  AND classid = $1::int::oid AND objid = $2::int::oid)`, b.key1, b.key2).Scan(&held)
+	return held, err
+}
+
+// requireDrained waits until nothing is left.
+func (b *bundle) requireDrained() {
+	b.t.Helper()
+	began := time.Now()
+	pgtest.WaitFor(b.t, "the backlog to become 0", func(ctx context.Context) (bool, error) {
+		var left int64
+		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&left)
+		if err == nil && left > 0 && time.Since(began) > patience {
+			err = errors.New("wake-up lost: rows are left and nobody comes")
+		}
+		return left == 0, err
+	})
+}
+
+// probe is a lane that deletes what is due, without any safety net, and that can be looked at.
+type probe struct {
+	*listen.Lane
+
+	b            *bundle
+	log          recorder
+	stop         func()
+	looks, works atomic.Int64
+	// work stands in for deleting, where it is set; call counts from 1.
+	work func(ctx context.Context, call int64) (time.Duration, error)
+}
+
+func newProbe(b *bundle) *probe {
+	conn, err := pgx.ParseConfig(b.URL)
+	require.NoError(b.t, err)
+	conn.RuntimeParams["application_name"] = lanes
+	p := &probe{b: b, log: recorder{pgtest.Logger(b.t).Handler(), &messages{}}}
+	p.Lane = &listen.Lane{
+		Kind: kind, Database: "main", Conn: conn, Pool: b.Pool(), Key1: b.key1, Key2: b.key2, Table: "public." + table,
+		Due: p.due, Logger: slog.New(p.log),
+		Work: func(ctx context.Context) (time.Duration, error) {
+			call := p.works.Add(1)
+			if p.work != nil {
+				return p.work(ctx, call)
+			}
+			return p.erase(ctx)
+		},
+		Timing: listen.Timing{
+			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
+			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond, BarrierPollMax: 4 * time.Millisecond,
+		},
+	}
+	return p
+}
+
+func (p *probe) due(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
+	p.looks.Add(1)
+	var due listen.Due
+	var seconds float64
+	err := conn.QueryRow(ctx, `
+		SELECT coalesce(bool_or(consume_after <= clock_timestamp()), false),
+		       coalesce(extract(epoch FROM min(consume_after) FILTER (WHERE consume_after > clock_timestamp()) - clock_timestamp()), 0)::float8
+		FROM `+table).Scan(&due.Now, &seconds)
+	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	return due, err
+}
+
+func (p *probe) erase(ctx context.Context) (time.Duration, error) {
+	_, err := p.b.Pool().Exec(ctx, "DELETE FROM "+table+" WHERE consume_after <= clock_timestamp()")
+	return 0, err
+}
+
+// start runs the lane until stop is called or the test ends; stop waits for its end.
+func (p *probe) start() {
+	ctx, cancel := context.WithCancel(p.b.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Run(ctx)
+	}()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			require.Fail(p.b.t, "the lane does not stop")
+		}
+	})
+	p.b.t.Cleanup(p.stop)
+}
+
+// awaitSleep starts a lane with nothing to do and waits until it sleeps: it looks once before the barrier
+// and once behind it.
+func (p *probe) awaitSleep() {
+	p.b.t.Helper()
+	p.start()
+	p.await("the lane to go to sleep", func() bool { return p.looks.Load() >= 2 })
+}
+
+func (p *probe) await(what string, condition func() bool) {
+	p.b.t.Helper()
+	pgtest.WaitFor(p.b.t, what, func(context.Context) (bool, error) { return condition(), nil })
+}
+
+// gate makes the first call of the work wait until the returned function is called, so that the lane is
+// awake for so long. Later calls delete.
+func (p *probe) gate() (open func()) {
+	gate := make(chan struct{})
+	p.work = func(ctx context.Context, call int64) (time.Duration, error) {
+		if call == 1 {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+		return p.erase(ctx)
+	}
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// wakeUp gives a lane with a gate work and waits until it holds the awake lock.
+func (p *probe) wakeUp() {
+	p.b.t.Helper()
+	p.b.Exec(insert)
+	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
+	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
+}
+
+// connections are the server processes of lanes.
+func (b *bundle) connections() []int {
+	b.t.Helper()
+	return pgtest.Scalar[[]int](b.t, b.Database, `
+		SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
+		WHERE application_name = $1 AND datname = current_database()`, lanes)
+}
+
+// recorder keeps the messages that are logged.
+type recorder struct {
+	slog.Handler
+
+	kept *messages
+}
+
+type messages struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (r recorder) Handle(ctx context.Context, line slog.Record) error {
+	r.kept.mu.Lock()
+	r.kept.text = append(r.kept.text, line.Message)
+	r.kept.mu.Unlock()
+	return r.Handler.Handle(ctx, line)
+}
+
+func (r recorder) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return recorder{Handler: r.Handler.WithAttrs(attrs), kept: r.kept}
+}
+
+// logged returns how many messages begin with a text.
+func (r recorder) logged(prefix string) (count int) {
+	r.kept.mu.Lock()
+	defer r.kept.mu.Unlock()
+	for _, message := range r.kept.text {
+		if strings.HasPrefix(message, prefix) {
+			count++
+		}
+	}
+	return count
+}
