@@ -23,9 +23,7 @@ const kind = "loose_foreign_keys_cleanup"
 // TestProgram holds the tests of the built binary. They share one build, which goes with this test's folder.
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	p := program{path: filepath.Join(t.TempDir(), "sexton")}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, "sexton/cmd/worker").CombinedOutput()
-	require.NoError(t, err, "build the binary: %s", out)
+	p := build(t)
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
@@ -40,12 +38,19 @@ func TestProgram(t *testing.T) {
 	t.Run("run before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
-	t.Run("run through a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPooler(t, p) })
-	t.Run("run beside a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPoolerListenURL(t, p) })
 }
 
 // program is the built binary.
 type program struct{ path string }
+
+// build builds the binary into a folder that goes with the test.
+func build(t *testing.T) program {
+	t.Helper()
+	p := program{path: filepath.Join(t.TempDir(), "sexton")}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, "sexton/cmd/worker").CombinedOutput()
+	require.NoError(t, err, "build the binary: %s", out)
+	return p
+}
 
 // process is one call of the program that has been started.
 type process struct {

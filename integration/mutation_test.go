@@ -19,25 +19,49 @@ type mutation struct {
 	old, new string
 	// message is what the failing test says.
 	message string
+	// suite are the tests that must fail.
+	suite suite
+}
+
+// suite are some tests of one package, always run on the same cases.
+type suite struct {
+	folder, run, flags string
 }
 
 func mutations() []mutation {
+	engine := suite{"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$", "-rapid.seed=1 -rapid.checks=20 -rapid.shrinktime=0s -rapid.nofailfile"}
+	wakeUps := suite{folder: "./internal/listen", run: "^(TestBarrierWaitsForWriters|TestStress)$"}
 	return []mutation{
 		{
 			name: "without the waiting pass",
 			file: "internal/loosefk/slice.go", old: "c.how = waiting\n", new: "return nothing(), nil\n",
 			message: "tombstones are left after the run",
+			suite:   engine,
 		},
 		{
 			name: "tombstones removed without a look at the children",
 			file: "internal/loosefk/statements.go", old: "[%d] OR NOT %s)", new: "[%d] OR true OR NOT %s)",
 			message: "rows differ from what native foreign keys leave",
+			suite:   engine,
 		},
 		{
 			name: "without the fence",
 			file: "sql/migrations/base/00001_fences_and_events.up.sql",
 			old:  "IF found_token IS DISTINCT FROM fence_token THEN", new: "IF false THEN",
 			message: "a worker whose lease has passed on must fail",
+			suite:   engine,
+		},
+		{
+			name: "a plain sleep instead of the barrier",
+			file: "internal/listen/barrier.go", old: "return len(b.writers) == 0, err\n", new: "return pause(ctx, 50_000_000), err\n",
+			message: "wake-up lost",
+			suite:   wakeUps,
+		},
+		{
+			name: "a barrier without prepared transactions",
+			file: "internal/listen/barrier.go", old: " OR writer.pid IS NULL)", new: ")",
+			message: "wake-up lost",
+			suite:   wakeUps,
 		},
 	}
 }
@@ -49,9 +73,13 @@ func TestMutations(t *testing.T) {
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
 
-	out, err := runMutated(t, root, map[string]string{})
-	require.NoError(t, err, "the same tests without a mutation: %s", out)
+	controlled := map[suite]bool{}
 	for _, m := range mutations() {
+		if !controlled[m.suite] {
+			controlled[m.suite] = true
+			out, err := m.suite.runMutated(t, root, map[string]string{})
+			require.NoError(t, err, "the same tests without a mutation: %s", out)
+		}
 		path := filepath.Join(root, m.file)
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -59,24 +87,22 @@ func TestMutations(t *testing.T) {
 		mutated := filepath.Join(t.TempDir(), filepath.Base(path))
 		require.NoError(t, os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600))
 
-		out, err := runMutated(t, root, map[string]string{path: mutated})
+		out, err := m.suite.runMutated(t, root, map[string]string{path: mutated})
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%s: the tests must fail, but pass", m.name)
 		require.Contains(t, out, m.message, "%s: the tests fail for another reason", m.name)
 	}
 }
 
-// runMutated runs the tests that mutations have to fail with some files replaced, always on the same cases,
-// and returns what they print.
-func runMutated(t *testing.T, root string, replace map[string]string) (string, error) {
+// runMutated runs the tests with some files replaced, and returns what they print.
+func (s suite) runMutated(t *testing.T, root string, replace map[string]string) (string, error) {
 	t.Helper()
 	overlay := filepath.Join(t.TempDir(), "overlay.json")
 	document, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, document, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay="+overlay,
-		"-run=^(TestDifferential|TestFenceStopsFormerHolder)$", "./integration",
-		"-rapid.seed=1", "-rapid.checks=20", "-rapid.shrinktime=0s", "-rapid.nofailfile")
+	args := append([]string{"test", "-count=1", "-vet=off", "-overlay=" + overlay, "-run=" + s.run, s.folder}, strings.Fields(s.flags)...)
+	cmd := exec.CommandContext(t.Context(), "go", args...) //nolint:gosec // our own tests
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {

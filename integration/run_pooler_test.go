@@ -1,3 +1,5 @@
+//go:build pooler
+
 package integration
 
 import (
@@ -128,4 +130,12 @@ func testRunPoolerListenURL(t *testing.T, p program) {
 	w.stop(t)
 	require.NotContains(t, w.log.String(), "notifications do not arrive")
 	s.cleanedUp(t)
+}
+
+// TestPooler needs pgbouncer, which go test ./... must do without: go test -tags pooler ./integration -run TestPooler
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	p := build(t)
+	t.Run("run through a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPooler(t, p) })
+	t.Run("run beside a transaction pooler", func(t *testing.T) { t.Parallel(); testRunPoolerListenURL(t, p) })
 }

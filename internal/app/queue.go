@@ -66,7 +66,7 @@ and River UI with who paused it and why. A pass that is running ends by itself.`
 		Args:              oneKind,
 		ValidArgsFunction: a.completeKind,
 		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {
-			return a.setPaused(cmd.Context(), kinds[0], &pauseNote{Actor: actor(), Reason: reason, At: time.Now().UTC()})
+			return a.setPaused(cmd.Context(), kinds[0], &pauseNote{Actor: actor(), Reason: reason})
 		}),
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at status")
@@ -114,17 +114,10 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 	if err != nil {
 		return fmt.Errorf("make river client: %w", err)
 	}
-	metadata, err := json.Marshal(map[string]any{pauseKey: note})
-	if err != nil {
-		return fmt.Errorf("encode note: %w", err)
-	}
 	err = pgx.BeginFunc(ctx, all.jobs().Pool, func(tx pgx.Tx) error {
 		// River knows a queue once a worker has served it; a pause may come first.
 		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at) VALUES ($1, '{}', now(), now()) ON CONFLICT (name) DO NOTHING`
 		if _, err := tx.Exec(ctx, all.jobs().Names.Render(create), job.Queue); err != nil {
-			return err
-		}
-		if _, err := client.QueueUpdateTx(ctx, tx, job.Queue, &river.QueueUpdateParams{Metadata: metadata}); err != nil {
 			return err
 		}
 		if note == nil {
@@ -134,7 +127,21 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 			}
 			return client.QueueResumeTx(ctx, tx, job.Queue, nil)
 		}
-		return client.QueuePauseTx(ctx, tx, job.Queue, nil)
+		if err := client.QueuePauseTx(ctx, tx, job.Queue, nil); err != nil {
+			return err
+		}
+		state, err := client.QueueGetTx(ctx, tx, job.Queue)
+		if err != nil {
+			return err
+		}
+		// The note carries the pause's own time: one left over from an earlier pause is known by that.
+		note.At = state.PausedAt.UTC()
+		metadata, err := json.Marshal(map[string]any{pauseKey: note})
+		if err != nil {
+			return err
+		}
+		_, err = client.QueueUpdateTx(ctx, tx, job.Queue, &river.QueueUpdateParams{Metadata: metadata})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("change queue %s: %w", job.Queue, err)

@@ -17,6 +17,7 @@ import (
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/listen"
 	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
 )
@@ -93,7 +94,8 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	// Everything but the wake-ups and schedules outlives ctx: jobs end first.
 	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log}
+	lanes := riverjobs.Lanes(deps, all.parents)
+	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log, Deaf: func() []string { return deaf(lanes) }}
 	if err := heart.Beat(ctx); err != nil {
 		return fmt.Errorf("begin heartbeat: %w", err)
 	}
@@ -104,7 +106,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
 	}
-	for _, lane := range riverjobs.Lanes(deps, all.parents) {
+	for _, lane := range lanes {
 		waking.Go(func() { lane.Run(ctx) })
 	}
 	scheduler := &schedule.Scheduler{DB: all.jobs(), Ticks: ticks, Logger: log, Enqueue: func(ctx context.Context, tx pgx.Tx, t schedule.Tick) error {
@@ -122,6 +124,17 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	beating.Wait()
 	log.InfoContext(settle, "worker stopped")
 	return nil
+}
+
+// deaf names the lanes that notifications do not reach.
+func deaf(lanes []*listen.Lane) []string {
+	var names []string
+	for _, lane := range lanes {
+		if lane.Deaf() {
+			names = append(names, lane.Kind+"/"+lane.Database)
+		}
+	}
+	return names
 }
 
 func stopRiver(ctx context.Context, log *slog.Logger, client *river.Client[pgx.Tx]) {

@@ -37,6 +37,8 @@ type deletionTable struct {
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
+	// DeferredUntil is when the first of the deferred ones falls due.
+	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
 	Undefined []string `json:"undefined,omitempty"`
 	// Confirming counts rows that wait for their second look; there is none in this version.
@@ -66,6 +68,8 @@ type jobState struct {
 	job riverjobs.Job
 	// awake says who else holds the awake lock; empty where nobody does.
 	awake string
+	// deaf says which workers poll, because notifications do not reach them; empty where none does.
+	deaf string
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -114,8 +118,14 @@ func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
 			if err != nil {
 				return document, err
 			}
+			var until *time.Time
+			if backlog.DeferredUntilEpoch > 0 {
+				at := time.UnixMicro(int64(backlog.DeferredUntilEpoch * 1e6)).UTC()
+				until = &at
+			}
 			document.DeletionTables = append(document.DeletionTables, deletionTable{
-				Table: "loose_foreign_keys_deleted_records", Database: db.Name, Undefined: undefined,
+				DeferredUntil: until,
+				Table:         "loose_foreign_keys_deleted_records", Database: db.Name, Undefined: undefined,
 				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
 				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
 			})
@@ -164,6 +174,10 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read last runs: %w", err)
 	}
+	polling, err := pollingClients(ctx, all)
+	if err != nil {
+		return nil, err
+	}
 	states := []jobState{}
 	for _, job := range jobs {
 		paused, err := pausedQueue(ctx, all, job.Queue)
@@ -178,6 +192,7 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 			if state.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
 				return nil, err
 			}
+			state.deaf = polling[job.Kind+"/"+db.Name]
 			for _, run := range runs {
 				if run.Kind == job.Kind && run.Database == db.Name {
 					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
@@ -187,6 +202,21 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 		}
 	}
 	return states, nil
+}
+
+// pollingClients says, by kind/database, which workers poll because notifications do not reach them.
+func pollingClients(ctx context.Context, all *connections) (map[string]string, error) {
+	clients, err := all.jobs().Queries().ClientsDeaf(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	polling := map[string]string{}
+	for _, client := range clients {
+		for _, lane := range client.Deaf {
+			polling[lane] = "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
+		}
+	}
+	return polling, nil
 }
 
 // lastError is why a run failed or, where it went through, the first thing that it met in single tables:
@@ -226,16 +256,22 @@ func (s *jobState) explain(document statusDocument) {
 		case len(t.Undefined) > 0:
 			reason = "a definition for tombstones of " + listed(t.Undefined)
 		case t.Deferred > 0 && t.Deferred == t.Pending:
-			reason = counted(t.Deferred, "tombstone") + " that failed before and wait for their next try"
+			reason = counted(t.Deferred, "tombstone") + " that failed before, put off"
+			if t.DeferredUntil != nil {
+				reason += " until " + t.DeferredUntil.Format(time.RFC3339)
+			}
 		default:
 			continue
 		}
 		s.WaitingFor = &reason
 		return
 	}
-	// Last, as it only delays.
-	if s.awake != "" {
-		s.WaitingFor = &s.awake
+	// Last, as these only delay.
+	for _, reason := range []string{s.awake, s.deaf} {
+		if reason != "" {
+			s.WaitingFor = &reason
+			return
+		}
 	}
 }
 
@@ -260,7 +296,7 @@ func pausedQueue(ctx context.Context, all *connections, queue string) (string, e
 		Note pauseNote `json:"sexton_pause"`
 	}
 	// Whoever pauses it by other means leaves no note, or whatever else in its place.
-	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || metadata.Note.Actor == "" {
+	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || !metadata.Note.At.Equal(*state.PausedAt) {
 		return "paused " + since, nil //nolint:nilerr // see above
 	}
 	text := "paused by " + metadata.Note.Actor + " " + since

@@ -81,7 +81,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.statusOf()
-	require.Equal(t, "3 tombstones that failed before and wait for their next try", job["waiting_for"])
+	require.Contains(t, job["waiting_for"], "3 tombstones that failed before, put off until ")
 
 	s.pause()
 	_, job, _ = s.statusOf()
@@ -118,6 +118,15 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 		'{"errors": [{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}]}')`, kind)
 	_, job, _ = s.statusOf()
 	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
+}
+
+func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{kind + "/main"})
+	require.Contains(t, s.ok("status"), "the next poll of host:1:abc: notifications do not reach it")
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('public.projects', 1, '2100-01-02 03:04:05Z')")
+	require.Contains(t, s.ok("status"), "1 tombstone that failed before, put off until 2100-01-02T03:04:05Z")
 }
 
 func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {

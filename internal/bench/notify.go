@@ -233,6 +233,6 @@ func (r *NotifyReport) Text(w io.Writer) {
 	for _, c := range r.Commits {
 		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%d\n", c.Clients, strings.ReplaceAll(c.Variant, "_", " "), c.PerSecond, c.Ratio, c.Notifications)
 	}
-	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds of %g s; one DELETE by primary key per transaction; clients, server and worker share the machine; "+
-		"%s\n", r.Rounds, r.Seconds, r.Server)
+	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds of %g s; one DELETE by primary key per transaction; "+
+		"clients, server and worker share the machine; %s\n", r.Rounds, r.Seconds, r.Server)
 }

@@ -4,6 +4,7 @@ package database
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,8 +73,9 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	if settings.ConnConfig.ConnectTimeout == 0 {
 		settings.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	if settings.ConnConfig.RuntimeParams["application_name"] == "" {
-		settings.ConnConfig.RuntimeParams["application_name"] = "sexton"
+	// Workers know each other by the beginning of the name, as in the search for who blocks whom.
+	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
+		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)
 	}
 	return settings, nil
 }

@@ -55,8 +55,8 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	db, err := open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct"))
 	require.NoError(t, err)
 	defer db.Pool.Close()
-	require.Equal(t, "mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
-	require.Equal(t, "direct", db.Direct.RuntimeParams["application_name"])
+	require.Equal(t, "sexton mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
+	require.Equal(t, "sexton direct", db.Direct.RuntimeParams["application_name"])
 	require.Equal(t, "7s", db.Pool.Config().ConnConfig.ConnectTimeout.String())
 	require.Equal(t, "5s", db.Direct.ConnectTimeout.String())
 }

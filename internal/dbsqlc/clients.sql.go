@@ -11,12 +11,18 @@ import (
 
 const clientBeat = `-- name: ClientBeat :execrows
 UPDATE "sexton".clients
-SET seen_at = clock_timestamp()
-WHERE client_id = $1
+SET seen_at = clock_timestamp(),
+    deaf = $1
+WHERE client_id = $2
 `
 
-func (q *Queries) ClientBeat(ctx context.Context, clientID string) (int64, error) {
-	result, err := q.db.Exec(ctx, clientBeat, clientID)
+type ClientBeatParams struct {
+	Deaf     []string
+	ClientID string
+}
+
+func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, error) {
+	result, err := q.db.Exec(ctx, clientBeat, arg.Deaf, arg.ClientID)
 	if err != nil {
 		return 0, err
 	}
@@ -24,20 +30,27 @@ func (q *Queries) ClientBeat(ctx context.Context, clientID string) (int64, error
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at)
-VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp())
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4)
 ON CONFLICT (client_id) DO UPDATE
-SET seen_at = EXCLUDED.seen_at
+SET seen_at = EXCLUDED.seen_at,
+    deaf = EXCLUDED.deaf
 `
 
 type ClientEnterParams struct {
 	ClientID string
 	Host     string
 	Pid      int32
+	Deaf     []string
 }
 
 func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
-	_, err := q.db.Exec(ctx, clientEnter, arg.ClientID, arg.Host, arg.Pid)
+	_, err := q.db.Exec(ctx, clientEnter,
+		arg.ClientID,
+		arg.Host,
+		arg.Pid,
+		arg.Deaf,
+	)
 	return err
 }
 
@@ -84,6 +97,38 @@ WHERE client_id = $1
 func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 	_, err := q.db.Exec(ctx, clientRemove, clientID)
 	return err
+}
+
+const clientsDeaf = `-- name: ClientsDeaf :many
+SELECT client_id, deaf
+FROM "sexton".clients
+WHERE deaf <> '{}'
+ORDER BY client_id
+`
+
+type ClientsDeafRow struct {
+	ClientID string
+	Deaf     []string
+}
+
+func (q *Queries) ClientsDeaf(ctx context.Context) ([]ClientsDeafRow, error) {
+	rows, err := q.db.Query(ctx, clientsDeaf)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClientsDeafRow
+	for rows.Next() {
+		var i ClientsDeafRow
+		if err := rows.Scan(&i.ClientID, &i.Deaf); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const clientsRemoveSilent = `-- name: ClientsRemoveSilent :many

@@ -32,6 +32,7 @@ type SextonClient struct {
 	Pid       int32
 	StartedAt time.Time
 	SeenAt    time.Time
+	Deaf      []string
 }
 
 // Sexton: outbox of what happened, kept 7 days

@@ -28,6 +28,19 @@ SELECT
         LIMIT $1::int
     ) AS counted)::bigint AS deferred,
     coalesce((
+        SELECT extract(epoch FROM min(next.consume_after))
+        FROM unnest($2::text[]) AS parent (name)
+        CROSS JOIN LATERAL (
+            SELECT upcoming.consume_after
+            FROM "public".loose_foreign_keys_deleted_records AS upcoming
+            WHERE upcoming.status = 1
+              AND upcoming.fully_qualified_table_name = parent.name
+              AND upcoming.consume_after > clock_timestamp()
+            ORDER BY upcoming.consume_after
+            LIMIT 1
+        ) AS next
+    ), 0)::float8 AS deferred_until_epoch,
+    coalesce((
         SELECT extract(epoch FROM clock_timestamp() - min(head.created_at))
         FROM unnest($2::text[]) AS parent (name)
         CROSS JOIN LATERAL (
@@ -46,9 +59,10 @@ type TombstoneBacklogParams struct {
 }
 
 type TombstoneBacklogRow struct {
-	Pending          int64
-	Deferred         int64
-	OldestAgeSeconds float64
+	Pending            int64
+	Deferred           int64
+	DeferredUntilEpoch float64
+	OldestAgeSeconds   float64
 }
 
 // Counts stop at the cap. The age is that of the row at the head of each parent's queue, as finding the
@@ -56,7 +70,12 @@ type TombstoneBacklogRow struct {
 func (q *Queries) TombstoneBacklog(ctx context.Context, arg TombstoneBacklogParams) (TombstoneBacklogRow, error) {
 	row := q.db.QueryRow(ctx, tombstoneBacklog, arg.Cap, arg.Parents)
 	var i TombstoneBacklogRow
-	err := row.Scan(&i.Pending, &i.Deferred, &i.OldestAgeSeconds)
+	err := row.Scan(
+		&i.Pending,
+		&i.Deferred,
+		&i.DeferredUntilEpoch,
+		&i.OldestAgeSeconds,
+	)
 	return i, err
 }
 

@@ -46,7 +46,10 @@ type Heart struct {
 	Interval time.Duration
 	// Silence is how long a client may be silent before it is taken for dead, 0 means 15 s.
 	Silence time.Duration
-	Logger  *slog.Logger
+	// Deaf tells what the worker polls for because notifications do not reach it, as kind/database, for
+	// status to show. Nil means nothing.
+	Deaf   func() []string
+	Logger *slog.Logger
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
@@ -117,12 +120,16 @@ func (h *Heart) Beat(ctx context.Context) error {
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	queries := h.DB.Queries()
-	updated, err := queries.ClientBeat(ctx, h.ClientID)
+	deaf := []string{}
+	if h.Deaf != nil {
+		deaf = append(deaf, h.Deaf()...)
+	}
+	updated, err := queries.ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf})
 	if err != nil {
 		return fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
 	if updated == 0 {
-		if err := h.enter(ctx, queries); err != nil {
+		if err := h.enter(ctx, queries, deaf); err != nil {
 			return err
 		}
 	}
@@ -137,13 +144,14 @@ func (h *Heart) Beat(ctx context.Context) error {
 	return nil
 }
 
-func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries) error {
+func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf []string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		// The name is for operators to read; the ID identifies.
 		host = "unknown"
 	}
-	if err := queries.ClientEnter(ctx, dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid())}); err != nil {
+	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf}
+	if err := queries.ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}
 	if h.entered() {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,11 @@ type Manager struct {
 	Jobs database.Database
 	// Holder names this process to operators, such as "host:pid:random".
 	Holder string
+
+	mu sync.Mutex
+	// kept are the tokens of leases whose release failed, by key. Nobody else would end them before their
+	// time, as this holder is alive, so the next acquisition releases them first.
+	kept map[string]int64
 }
 
 // Lease is a granted lease.
@@ -66,6 +72,9 @@ func (l *Lease) Token() int64 { return l.token }
 // It returns a *HeldError where somebody else holds the lease. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
 	queries := m.Jobs.Queries()
+	if err := m.releaseKept(ctx, key); err != nil {
+		return nil, err
+	}
 	look, err := queries.LeaseLook(ctx, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -128,10 +137,34 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // Release gives the lease back, if it is still held. A lease that is already gone is no error.
 func (l *Lease) Release(ctx context.Context) error {
-	if _, err := l.manager.Jobs.Queries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: l.key, Token: l.token}); err != nil {
-		return fmt.Errorf("release lease %s: %w", l.key, err)
+	return l.manager.release(ctx, l.key, l.token)
+}
+
+func (m *Manager) release(ctx context.Context, key string, token int64) error {
+	_, err := m.Jobs.Queries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if m.kept == nil {
+			m.kept = map[string]int64{}
+		}
+		m.kept[key] = token
+		return fmt.Errorf("release lease %s: %w", key, err)
+	}
+	if m.kept[key] == token {
+		delete(m.kept, key)
 	}
 	return nil
+}
+
+func (m *Manager) releaseKept(ctx context.Context, key string) error {
+	m.mu.Lock()
+	token, kept := m.kept[key]
+	m.mu.Unlock()
+	if !kept {
+		return nil
+	}
+	return m.release(ctx, key, token)
 }
 
 const lockNotAvailable = "55P03"

@@ -78,6 +78,25 @@ func TestReleaseLeavesAnothersLeaseAlone(t *testing.T) {
 	require.Equal(t, "second", held.Holder)
 }
 
+// A release that the database did not hear of must not lock the living holder out for the rest of the lease.
+func TestFailedReleaseIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	holder := manager(db, "one")
+	granted, err := holder.Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, granted.Release(gone))
+	again, err := holder.Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.Equal(t, granted.Token()+1, again.Token())
+	_, err = manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held, "another manager of that name has released nothing")
+}
+
 func TestOneOfManyGetsTheLease(t *testing.T) {
 	t.Parallel()
 

@@ -57,7 +57,7 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	p.Conn.DialFunc = network.dial
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 100*time.Millisecond, 500*time.Millisecond
 	p.awaitSleep()
-	network.stall(true)
+	network.stall()
 	b.Exec(insert)
 	b.requireDrained()
 	require.Positive(t, p.log.logged(lost))
@@ -75,7 +75,7 @@ func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	open := p.gate()
 	p.start()
 	p.wakeUp()
-	network.stall(true)
+	network.stall()
 	open()
 	p.await("a second connection", func() bool { return network.dials.Load() >= 2 })
 	b.requireDrained()
@@ -136,6 +136,7 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 	p.Timing.LockTimeout = time.Millisecond
 	p.awaitSleep()
 	foreign := b.connect()
+	execute(t, foreign, "SET lock_timeout = '10s'") // A lane that kept the lock would keep it for ever.
 	for range 200 {
 		// Released about when the lane's patience ends.
 		execute(t, foreign, "SELECT pg_advisory_lock_shared($1::int, $2::int)", b.key1, b.key2)

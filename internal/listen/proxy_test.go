@@ -23,12 +23,16 @@ type link struct {
 	stalled        atomic.Bool
 }
 
-// newProxy waits at the end of the test, after the lane, until all connections have been closed.
+// newProxy closes, at the end of the test, what a client still waits on: it would for a while.
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	p := &proxy{}
 	t.Cleanup(func() {
-		p.stall(false)
+		p.mu.Lock()
+		for _, l := range p.links {
+			_, _ = l.client.Close(), l.server.Close()
+		}
+		p.mu.Unlock()
 		p.copy.Wait()
 	})
 	return p
@@ -68,11 +72,11 @@ func (l *link) forward(to, from net.Conn) {
 	}
 }
 
-// stall stalls what is open now, or lets it go on.
-func (p *proxy) stall(stalled bool) {
+// stall stalls what is open now.
+func (p *proxy) stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		l.stalled.Store(stalled)
+		l.stalled.Store(true)
 	}
 }

@@ -27,16 +27,20 @@ func TestLaneWakesForWhatFallsDueLater(t *testing.T) {
 // Work that cannot be done now is left alone, though not longer than it asked for.
 func TestWorkIsLeftAloneForAPause(t *testing.T) {
 	t.Parallel()
-	for name, timing := range map[string]func(*listen.Timing){
-		"usual":         func(*listen.Timing) {},
-		"looking often": func(timing *listen.Timing) { timing.Look = time.Millisecond },
+	for name, test := range map[string]struct {
+		look time.Duration
+		sql  string
+	}{
+		"usual": {never, insert},
+		// Without a notification, which might come in after the first look.
+		"looking often": {time.Millisecond, silent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const pause = 200 * time.Millisecond
 			b := setup(t)
 			p := newProbe(b)
-			timing(&p.Timing)
+			p.Timing.Look = test.look
 			var began time.Time
 			var rested atomic.Int64
 			p.work = func(ctx context.Context, call int64) (time.Duration, error) {
@@ -47,8 +51,8 @@ func TestWorkIsLeftAloneForAPause(t *testing.T) {
 				rested.CompareAndSwap(0, int64(time.Since(began)))
 				return p.erase(ctx)
 			}
-			p.start()
-			b.Exec(insert)
+			p.awaitSleep() // Its notification must not come in later.
+			b.Exec(test.sql)
 			b.requireDrained()
 			require.GreaterOrEqual(t, time.Duration(rested.Load()), pause)
 		})
@@ -137,7 +141,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 		"leaving work alone": func(t *testing.T, b *bundle, p *probe) {
 			t.Helper()
 			p.work = func(context.Context, int64) (time.Duration, error) { return never, nil }
-			p.start()
+			p.awaitSleep()
 			p.wakeUp()
 		},
 		"at the barrier": func(t *testing.T, b *bundle, p *probe) {

@@ -1,13 +1,21 @@
 -- name: ClientBeat :execrows
 UPDATE "sexton".clients
-SET seen_at = clock_timestamp()
+SET seen_at = clock_timestamp(),
+    deaf = @deaf
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at)
-VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp())
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf)
+VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp(), @deaf)
 ON CONFLICT (client_id) DO UPDATE
-SET seen_at = EXCLUDED.seen_at;
+SET seen_at = EXCLUDED.seen_at,
+    deaf = EXCLUDED.deaf;
+
+-- name: ClientsDeaf :many
+SELECT client_id, deaf
+FROM "sexton".clients
+WHERE deaf <> '{}'
+ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many
 -- A row that is locked belongs to a client that beats right now, or to another process that buries it.

@@ -44,6 +44,19 @@ SELECT
         LIMIT @cap::int
     ) AS counted)::bigint AS deferred,
     coalesce((
+        SELECT extract(epoch FROM min(next.consume_after))
+        FROM unnest(@parents::text[]) AS parent (name)
+        CROSS JOIN LATERAL (
+            SELECT upcoming.consume_after
+            FROM "public".loose_foreign_keys_deleted_records AS upcoming
+            WHERE upcoming.status = 1
+              AND upcoming.fully_qualified_table_name = parent.name
+              AND upcoming.consume_after > clock_timestamp()
+            ORDER BY upcoming.consume_after
+            LIMIT 1
+        ) AS next
+    ), 0)::float8 AS deferred_until_epoch,
+    coalesce((
         SELECT extract(epoch FROM clock_timestamp() - min(head.created_at))
         FROM unnest(@parents::text[]) AS parent (name)
         CROSS JOIN LATERAL (

@@ -5,7 +5,9 @@ CREATE TABLE "sexton".clients (
     host text NOT NULL,
     pid integer NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- What the client polls for, as kind/database, because notifications do not reach it.
+    deaf text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and when each was last seen';
