@@ -209,7 +209,7 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 	l.hold("")
 }
 
-// PREPARE TRANSACTION is off on the servers of the other tests.
+// A server of its own, as a prepared transaction outlives its session.
 func TestWakeAndPreparedTransactions(t *testing.T) {
 	t.Parallel()
 	server, err := devpg.Start(t.Context(), devpg.Options{

@@ -138,7 +138,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.start()
 			p.wakeUp()
 		},
-		"leaving work alone": func(t *testing.T, b *bundle, p *probe) {
+		"leaving work alone": func(t *testing.T, _ *bundle, p *probe) {
 			t.Helper()
 			p.work = func(context.Context, int64) (time.Duration, error) { return never, nil }
 			p.awaitSleep()

@@ -104,10 +104,10 @@ func (s *session) wake(ctx context.Context) error {
 	if s.awake || s.lane.Deaf() {
 		return nil
 	}
-	err := s.exec(ctx, fmt.Sprintf("SET lock_timeout = %d", s.timing.LockTimeout.Milliseconds()))
-	if err == nil {
-		err = s.exec(ctx, "SELECT pg_advisory_lock($1, $2)", s.lane.Key1, s.lane.Key2)
-	}
+	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
+	// belongs to the session and outlives the transaction.
+	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+		s.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil:
@@ -116,7 +116,7 @@ func (s *session) wake(ctx context.Context) error {
 	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
 		// The server may have granted the lock in the moment in which the time was over. The session would
 		// keep it, and nobody would know.
-		if err := s.exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+		if err := s.script(ctx, "ROLLBACK; SELECT pg_advisory_unlock_all()"); err != nil {
 			return fmt.Errorf("drop awake lock: %w", err)
 		}
 		return nil
@@ -248,4 +248,11 @@ func (s *session) exec(ctx context.Context, sql string, args ...any) error {
 	defer cancel()
 	_, err := s.conn.Exec(ctx, sql, args...)
 	return err
+}
+
+// script runs several statements in one round trip.
+func (s *session) script(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
+	defer cancel()
+	return s.conn.PgConn().Exec(ctx, sql).Close()
 }
