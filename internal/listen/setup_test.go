@@ -142,7 +142,8 @@ func newProbe(b *bundle) *probe {
 }
 
 func (p *probe) due(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
-	p.looks.Add(1)
+	// Counted when it has seen what there is: what comes in after the look that ends in sleep, wakes.
+	defer p.looks.Add(1)
 	var due listen.Due
 	var seconds float64
 	err := conn.QueryRow(ctx, `
