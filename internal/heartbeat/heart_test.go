@@ -146,7 +146,8 @@ func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
 	pgtest.WaitFor(t, "the first beat", func(context.Context) (bool, error) { return h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	stop()
-	require.Equal(t, []string{"row of this client stays behind"}, messages.logged())
+	// A beat or a look for the dead may have been under way.
+	require.Contains(t, messages.logged(), "row of this client stays behind")
 }
 
 func TestRunRefusesSettingsThatCannotWork(t *testing.T) {
