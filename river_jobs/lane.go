@@ -27,6 +27,8 @@ const (
 	// unfetched is how long a job may wait to be fetched before the lane looks at what is due again: its
 	// queue may have been paused meanwhile.
 	unfetched = 5 * time.Second
+	// reclaimEvery is how often a lane that waits for a running job looks whether its worker is dead.
+	reclaimEvery = time.Second
 	// The state of a job that is waited for is looked at ever less often.
 	watchFirst   = 5 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
@@ -110,7 +112,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	began, reclaimed := time.Now(), time.Now()
 	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
 		state, outcome, err := jobState(ctx, db, id)
 		switch {
@@ -124,6 +126,12 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 			return failedRetry, nil
 		case state != rivertype.JobStateRunning && time.Since(began) > unfetched:
 			return busyRetry, nil
+		}
+		if state == rivertype.JobStateRunning && deps.Reclaim != nil && time.Since(reclaimed) > reclaimEvery {
+			if err := deps.Reclaim(ctx); err != nil {
+				return 0, err
+			}
+			reclaimed = time.Now()
 		}
 		timer := time.NewTimer(wait)
 		select {

@@ -24,6 +24,8 @@ type Deps struct {
 	Runner      *jobrun.Runner
 	Bindings    *Bindings
 	Logger      *slog.Logger
+	// Reclaim gives back what dead workers hold. Nil means that nobody does here.
+	Reclaim func(context.Context) error
 	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that
 	// only a pass's own context ends it.
 	Stopping context.Context //nolint:containedctx // the process's, beside that of each job

@@ -105,8 +105,12 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	}
 	defer all.close()
 	served := slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })
-	if err := a.warn(ctx, all, served); err != nil {
+	warnings, err := warningsOf(ctx, all, served)
+	if err != nil {
 		return err
+	}
+	for _, warning := range warnings {
+		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", warning)
 	}
 	missing, err := loosefk.MissingPrivileges(ctx, all.databases[served].Pool, all.parents[served])
 	if err != nil {
@@ -138,24 +142,23 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	return err
 }
 
-// warn tells of what makes a pass slow or leaves it without work, and is no reason not to run.
-func (a *app) warn(ctx context.Context, all *bound, served int) error {
+// warningsOf are what makes a pass slow or leaves it without work, and no reason not to run.
+func warningsOf(ctx context.Context, all *bound, served int) ([]string, error) {
+	var warnings []string
 	for _, p := range all.warnings {
-		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
+		warnings = append(warnings, p.String())
 	}
 	db := all.databases[served]
 	cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[served])
-	return onConnection(ctx, db, func(conn *pgx.Conn) error {
+	err := onConnection(ctx, db, func(conn *pgx.Conn) error {
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
-		if err != nil {
-			return err
-		}
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
-			_, _ = fmt.Fprintln(a.stderr, "sexton: warning: triggers are not as the definitions need them, so deletions may go unrecorded;"+
+			warnings = append(warnings, "triggers are not as the definitions need them, so deletions may go unrecorded;"+
 				" see sexton triggers status, run sexton triggers install")
 		}
-		return nil
+		return err
 	})
+	return warnings, err
 }
 
 func findJob(c *config.Config, kind string) (riverjobs.Job, error) {

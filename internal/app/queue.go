@@ -37,6 +37,12 @@ func (a *app) jobEnqueueCommand() *cobra.Command {
 			if !json.Valid([]byte(args)) {
 				return usageError{fmt.Errorf("--args %s is not JSON", args)}
 			}
+			// Which databases there are is in the configuration alone; all else about arguments, the database says.
+			if name, err := databaseInArgs(args); err == nil && name != "" {
+				if _, err := chooseDatabase(all.config, name, ""); err != nil {
+					return err
+				}
+			}
 			id, err := riverjobs.Enqueue(cmd.Context(), all.jobs().Pool, all.jobs(), job.Kind, json.RawMessage(args), nil)
 			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {
 				return usageError{fmt.Errorf("--args %s: %s (%s)", args, pgErr.Message, pgErr.Hint)}

@@ -38,6 +38,7 @@ func TestEnqueueWithWrongArguments(t *testing.T) {
 		{[]string{kind, "--args", "null"}, "the arguments must be a JSON object, not null"},
 		{[]string{kind, "--args", "[]"}, "the arguments must be a JSON object, not array"},
 		{[]string{kind, "--args", `{"db": "main"}`}, `there is no argument "db" (Arguments: database text (default "main").)`},
+		{[]string{kind, "--args", `{"database": "zz"}`}, `no database "zz" is configured; there is main`},
 		{[]string{kind, "--args", `{"database": 1}`}, `argument "database" must be text, not 1`},
 	} {
 		r := s.run(append([]string{"job", "enqueue"}, test.args...)...)

@@ -73,9 +73,13 @@ func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failF
 
 // work runs the worker until ctx ends.
 func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
-	for i := range all.databases {
-		if err := a.warn(ctx, all, i); err != nil {
+	for i, db := range all.databases {
+		warnings, err := warningsOf(ctx, all, i)
+		if err != nil {
 			return err
+		}
+		for _, warning := range warnings {
+			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
 		}
 	}
 	id := holder()
@@ -83,6 +87,13 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		Bindings: &riverjobs.Bindings{}, Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log},
 	}
+	var lanes []*listen.Lane
+	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log, Deaf: func() []string { return deaf(lanes) }}
+	deps.Reclaim = func(ctx context.Context) error {
+		_, err := heart.Reclaim(ctx)
+		return err
+	}
+	lanes = riverjobs.Lanes(deps, all.parents)
 	client, err := riverjobs.NewClient(deps, id)
 	if err != nil {
 		return err
@@ -94,8 +105,6 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	// Everything but the wake-ups and schedules outlives ctx: jobs end first.
 	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	lanes := riverjobs.Lanes(deps, all.parents)
-	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log, Deaf: func() []string { return deaf(lanes) }}
 	if err := heart.Beat(ctx); err != nil {
 		return fmt.Errorf("begin heartbeat: %w", err)
 	}

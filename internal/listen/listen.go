@@ -93,7 +93,7 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Run serves the lane until ctx ends. It returns nil: whatever goes wrong with a connection is logged, and a
+// Run serves the lane until ctx ends. Whatever goes wrong with a connection is logged, and a
 // fresh one is dialled after about a second.
 func (l *Lane) Run(ctx context.Context) {
 	timing := l.Timing.withDefaults()
