@@ -198,10 +198,15 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 	require.NoError(t, err)
 	// Each statement runs the trigger over and over until its time is up.
 	for i := range 200 {
-		_, err := writer.Exec(t.Context(), fmt.Sprintf("SET statement_timeout = %d", 1+i%5))
+		// The timeout must end this one statement and none of the test's own.
+		_, err := writer.Exec(t.Context(), "BEGIN")
+		require.NoError(t, err)
+		_, err = writer.Exec(t.Context(), fmt.Sprintf("SET LOCAL statement_timeout = %d", 1+i%5))
 		require.NoError(t, err)
 		_, err = writer.Exec(t.Context(), "CALL pg_temp.write()")
 		requireState(t, err, "57014")
+		_, err = writer.Exec(t.Context(), "ROLLBACK")
+		require.NoError(t, err)
 		require.Zero(t, pgtest.Scalar[int](t, l.Database,
 			"SELECT count(*)::int FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'", writer.PgConn().PID()))
 	}
