@@ -77,7 +77,7 @@ func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
 	_, err := b.conn.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
-		"SET default_transaction_isolation = serializable; SET statement_timeout = '1ms'")
+		"SET default_transaction_isolation = serializable; SET statement_timeout = '10ms'")
 	require.NoError(t, err)
 	b.install(id(`a\b'c`))
 	b.Exec(`DELETE FROM "a\b'c"`)

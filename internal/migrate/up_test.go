@@ -213,7 +213,7 @@ func TestUpUnderHostileSessionSettings(t *testing.T) {
 	name := pgtest.Scalar[string](t, d, "SELECT current_database()::text")
 	for _, setting := range []string{
 		"standard_conforming_strings = off", "search_path = ''", "quote_all_identifiers = on",
-		"default_transaction_isolation = serializable", "statement_timeout = '1ms'", "check_function_bodies = off",
+		"default_transaction_isolation = serializable", "statement_timeout = '10ms'", "check_function_bodies = off",
 	} {
 		d.Exec("ALTER DATABASE " + pgx.Identifier{name}.Sanitize() + " SET " + setting)
 	}
