@@ -1,8 +1,10 @@
 package triggers_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -77,10 +79,31 @@ func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
 	_, err := b.conn.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
-		"SET default_transaction_isolation = serializable; SET statement_timeout = '10ms'")
+		"SET default_transaction_isolation = serializable")
 	require.NoError(t, err)
 	b.install(id(`a\b'c`))
 	b.Exec(`DELETE FROM "a\b'c"`)
 	require.Equal(t, []string{`public."a\b'c" 1`}, b.tombstones())
 	require.Empty(t, b.status(id(`a\b'c`)))
+}
+
+// Whether the installer's statement timeout is lifted shows where it has to wait, however fast the machine.
+func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	b := setup(t, "CREATE TABLE parents (id int)")
+	_, err := b.conn.Exec(t.Context(), fmt.Sprintf("SET statement_timeout = %d", timeout.Milliseconds()))
+	require.NoError(t, err)
+	blocker, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, []triggers.Parent{id("parents")})
+		ended <- err
+	}()
+	pgtest.Outlast(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.NoError(t, <-ended)
 }

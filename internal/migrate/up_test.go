@@ -2,8 +2,10 @@ package migrate_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -207,13 +209,34 @@ func TestUpWithAnyName(t *testing.T) {
 	}
 }
 
+// Whether the role's statement timeout is lifted shows where a statement has to wait, however fast the machine.
+func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	d := pgtest.New(t)
+	db := everything(t, d)
+	blocker, err := d.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), "CREATE SCHEMA sexton")
+	require.NoError(t, err)
+	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + fmt.Sprintf(" SET statement_timeout = %d", timeout.Milliseconds()))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+		ended <- err
+	}()
+	pgtest.Outlast(t, d, blocker.Conn().PgConn().PID(), 2*timeout)
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.NoError(t, <-ended)
+}
+
 func TestUpUnderHostileSessionSettings(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	name := pgtest.Scalar[string](t, d, "SELECT current_database()::text")
 	for _, setting := range []string{
 		"standard_conforming_strings = off", "search_path = ''", "quote_all_identifiers = on",
-		"default_transaction_isolation = serializable", "statement_timeout = '10ms'", "check_function_bodies = off",
+		"default_transaction_isolation = serializable", "check_function_bodies = off",
 	} {
 		d.Exec("ALTER DATABASE " + pgx.Identifier{name}.Sanitize() + " SET " + setting)
 	}
