@@ -22,7 +22,7 @@ func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 		err := d.Pool().QueryRow(ctx, `SELECT EXISTS (
 			SELECT FROM pg_locks AS wanted
 			WHERE NOT wanted.granted AND $1 = ANY (pg_blocking_pids(wanted.pid))
-			  AND clock_timestamp() - wanted.waitstart > make_interval(secs => $2))`, int32(pid), longer.Seconds()).Scan(&outlasted) //nolint:gosec // a pid
+			  AND clock_timestamp() - wanted.waitstart > make_interval(secs => $2))`, int32(pid), longer.Seconds()).Scan(&outlasted)
 		return outlasted, err
 	})
 }
