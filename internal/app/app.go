@@ -39,10 +39,8 @@ type usageError struct{ error }
 // Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
 // what it is in the middle of; a second one ends the process.
 func Main(args, environ []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
-	// The first signal restores the default, so that the second one kills.
-	context.AfterFunc(ctx, stop)
 
 	a := &app{environ: environ, stdout: stdout, stderr: stderr}
 	root := a.command()
@@ -54,6 +52,26 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 		err = usageError{err}
 	}
 	return a.exit(cmd, err)
+}
+
+// untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is restored before anything can see
+// that end: a second signal that came between the two would be swallowed, as with signal.NotifyContext and its own stop.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			signal.Stop(signals)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel()
+	}
 }
 
 // app is what all commands share.
