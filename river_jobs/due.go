@@ -11,13 +11,33 @@ import (
 	"sexton/internal/loosefk"
 )
 
+// tickSpentSQL tells whether the last pass of kind $1 for database $2 met its limits after the last tick.
+const tickSpentSQL = `coalesce((
+        SELECT (run.stats ->> 'over_limit')::boolean AND run.ended_at > schedule.last_tick
+        FROM "sexton".runs AS run
+        JOIN "sexton".schedules AS schedule ON schedule.kind = run.kind AND schedule.database = run.database
+        WHERE run.kind = $1 AND run.database = $2 AND run.outcome IN ('done', 'over_limit', 'failed')
+        ORDER BY run.id DESC
+        LIMIT 1
+    ), false)`
+
+// TickSpent tells whether a kind has used up its limits for the named database until the next tick. The
+// history is in jobs.
+func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
+	var spent bool
+	if err := jobs.Pool.QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent); err != nil {
+		return false, fmt.Errorf("look at the limits of %s: %w", kind, err)
+	}
+	return spent, nil
+}
+
 // looseForeignKeysDueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
-// in how many seconds the next falls due. $1 are the parents that definitions name, $2 the kind, $3 the
-// database. Paused, or cut short by this tick's limits: not now.
+// in how many seconds the next falls due. $1 is the kind, $2 the database, $3 are the parents that definitions
+// name. Paused, or cut short by this tick's limits: not now.
 const looseForeignKeysDueSQL = `
 SELECT
     EXISTS (
-        SELECT FROM unnest($1::text[]) AS parent (name)
+        SELECT FROM unnest($3::text[]) AS parent (name)
         WHERE EXISTS (
             SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
@@ -26,18 +46,11 @@ SELECT
             OFFSET 0
         )
     )
-    AND NOT EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $2 AND queue.paused_at IS NOT NULL)
-    AND NOT coalesce((
-        SELECT (run.stats ->> 'over_limit')::boolean AND run.ended_at > schedule.last_tick
-        FROM "sexton".runs AS run
-        JOIN "sexton".schedules AS schedule ON schedule.kind = run.kind AND schedule.database = run.database
-        WHERE run.kind = $2 AND run.database = $3 AND run.outcome IN ('done', 'over_limit', 'failed')
-        ORDER BY run.id DESC
-        LIMIT 1
-    ), false),
+    AND NOT EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)
+    AND NOT ` + tickSpentSQL + `,
     coalesce((
         SELECT extract(epoch FROM min(next.consume_after) - clock_timestamp())
-        FROM unnest($1::text[]) AS parent (name)
+        FROM unnest($3::text[]) AS parent (name)
         CROSS JOIN LATERAL (
             SELECT tombstone.consume_after
             FROM "public".loose_foreign_keys_deleted_records AS tombstone
@@ -53,7 +66,7 @@ SELECT
 func looseForeignKeysDue(ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string) (listen.Due, error) {
 	var due listen.Due
 	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), parents, looseForeignKeysKind, db.Name).Scan(&due.Now, &seconds)
+	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), looseForeignKeysKind, db.Name, parents).Scan(&due.Now, &seconds)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
 	}

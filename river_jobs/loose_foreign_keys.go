@@ -116,8 +116,8 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 		LeaseTTL: looseForeignKeysTTL(settings),
 		Fences:   []database.Database{db},
 	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease) (jobrun.Result, error) {
-		stats, err := passLooseForeignKeys(ctx, deps, settings, db, granted)
+	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+		stats, err := passLooseForeignKeys(ctx, deps, settings, db, granted, progress)
 		if stats == nil {
 			return jobrun.Result{}, err
 		}
@@ -137,7 +137,9 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 }
 
 // passLooseForeignKeys runs the engine on one connection. After errors the definitions are bound anew.
-func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease) (*loosefk.Stats, error) {
+func passLooseForeignKeys(
+	ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease, progress jobrun.Progress,
+) (*loosefk.Stats, error) {
 	conn, err := db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
@@ -150,7 +152,8 @@ func passLooseForeignKeys(ctx context.Context, deps Deps, settings config.Databa
 	limits := settings.EffectiveLimits()
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
-		Limits: loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
+		Progress: func(ctx context.Context, stats *loosefk.Stats) { progress(ctx, stats) },
+		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session: &batch.Session{
 			Conn: conn.Conn(), Names: db.Names, Fence: granted,
 			Limits: batch.Limits{

@@ -3,20 +3,18 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
 )
@@ -64,12 +62,19 @@ type jobState struct {
 	LastError   *string    `json:"last_error"`
 	// WaitingFor says why nothing happens although something is pending; null where nothing stands in the way.
 	WaitingFor *string `json:"waiting_for"`
+	// Running is the pass that is at work now; null where none is.
+	Running *runningPass `json:"running"`
 
 	job riverjobs.Job
-	// awake says who else holds the awake lock; empty where nobody does.
-	awake string
-	// deaf says which workers poll, because notifications do not reach them; empty where none does.
-	deaf string
+	obstacles
+}
+
+// runningPass is a pass that has not ended, with its statistics of half a second ago at most.
+type runningPass struct {
+	RunID     int64           `json:"run_id"`
+	Holder    string          `json:"holder"`
+	StartedAt time.Time       `json:"started_at"`
+	Stats     json.RawMessage `json:"stats"`
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -174,9 +179,9 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read last runs: %w", err)
 	}
-	polling, err := pollingClients(ctx, all)
+	alive, err := all.jobs().Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	states := []jobState{}
 	for _, job := range jobs {
@@ -186,16 +191,14 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 		}
 		for _, db := range all.databases {
 			state := jobState{Kind: job.Kind, Queue: job.Queue, Database: db.Name, Schedule: job.Schedule, Paused: paused != "", job: job}
-			if paused != "" {
-				state.WaitingFor = &paused
-			}
-			if state.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
+			if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
 				return nil, err
 			}
-			state.deaf = polling[job.Kind+"/"+db.Name]
+			state.paused = paused
 			for _, run := range runs {
 				if run.Kind == job.Kind && run.Database == db.Name {
 					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
+					state.Running = running(run, alive)
 				}
 			}
 			states = append(states, state)
@@ -204,19 +207,13 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 	return states, nil
 }
 
-// pollingClients says, by kind/database, which workers poll because notifications do not reach them.
-func pollingClients(ctx context.Context, all *connections) (map[string]string, error) {
-	clients, err := all.jobs().Queries().ClientsDeaf(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read workers: %w", err)
+// running is a run that has not ended and whose worker lives.
+func running(run dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow) *runningPass {
+	lives := slices.ContainsFunc(alive, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder })
+	if run.EndedAt != nil || !lives {
+		return nil
 	}
-	polling := map[string]string{}
-	for _, client := range clients {
-		for _, lane := range client.Deaf {
-			polling[lane] = "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
-		}
-	}
-	return polling, nil
+	return &runningPass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
 }
 
 // lastError is why a run failed or, where it went through, the first thing that it met in single tables:
@@ -234,76 +231,6 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return &text
-}
-
-// explain fills WaitingFor from what else the document knows.
-func (s *jobState) explain(document statusDocument) {
-	if s.WaitingFor != nil {
-		return
-	}
-	for _, l := range document.Leases {
-		if l.Key == s.job.LeaseKey(s.Database) {
-			reason := fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
-			s.WaitingFor = &reason
-			return
-		}
-	}
-	for _, t := range document.DeletionTables {
-		var reason string
-		switch {
-		case t.Database != s.Database:
-			continue
-		case len(t.Undefined) > 0:
-			reason = "a definition for tombstones of " + listed(t.Undefined)
-		case t.Deferred > 0 && t.Deferred == t.Pending:
-			reason = counted(t.Deferred, "tombstone") + " that failed before, put off"
-			if t.DeferredUntil != nil {
-				reason += " until " + t.DeferredUntil.Format(time.RFC3339)
-			}
-		default:
-			continue
-		}
-		s.WaitingFor = &reason
-		return
-	}
-	// Last, as these only delay.
-	for _, reason := range []string{s.awake, s.deaf} {
-		if reason != "" {
-			s.WaitingFor = &reason
-			return
-		}
-	}
-}
-
-// pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not
-// paused.
-func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
-	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
-	if err != nil {
-		return "", fmt.Errorf("make queue client: %w", err)
-	}
-	state, err := client.QueueGet(ctx, queue)
-	switch {
-	case errors.Is(err, river.ErrNotFound):
-		return "", nil // no worker has served it yet
-	case err != nil:
-		return "", fmt.Errorf("read queue %s: %w", queue, err)
-	case state.PausedAt == nil:
-		return "", nil
-	}
-	since := "since " + state.PausedAt.UTC().Format(time.RFC3339)
-	var metadata struct {
-		Note pauseNote `json:"sexton_pause"`
-	}
-	// Whoever pauses it by other means leaves no note, or whatever else in its place.
-	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || !metadata.Note.At.Equal(*state.PausedAt) {
-		return "paused " + since, nil //nolint:nilerr // see above
-	}
-	text := "paused by " + metadata.Note.Actor + " " + since
-	if metadata.Note.Reason != "" {
-		text += ": " + metadata.Note.Reason
-	}
-	return text, nil
 }
 
 func (a *app) printStatus(document statusDocument) error {

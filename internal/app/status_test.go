@@ -18,7 +18,7 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 		"leases": []any{},
 		"jobs": []any{map[string]any{
 			"kind": kind, "queue": kind, "database": "main", "schedule": "* * * * *", "paused": false,
-			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil,
+			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil,
 		}},
 	}, s.json(0, "status"))
 	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF
@@ -77,7 +77,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
 	table, job, _ := s.statusOf()
 	require.EqualValues(t, 2, table["deferred"])
-	require.Nil(t, job["waiting_for"], "one tombstone is due")
+	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"], "one tombstone is due")
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.statusOf()
@@ -135,4 +135,49 @@ func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
 	s.ok("job", "run", kind)
 	require.Contains(t, s.ok("status"), "a definition for tombstones of public.gone")
+}
+
+// enter adds a live worker.
+func (s *site) enter(client string) {
+	s.tb.Helper()
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
+}
+
+func TestStatusShowsWhatRuns(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.holdLease()
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
+		VALUES ($1, 'main', 'host:1:abc', '2026-01-02T03:04:05Z', '{"delete_count": 5}')`, kind)
+	_, job, _ := s.statusOf()
+	require.Nil(t, job["running"], "its worker is dead")
+	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
+
+	s.enter("host:1:abc")
+	_, job, _ = s.statusOf()
+	require.Equal(t, map[string]any{
+		"run_id": 1.0, "holder": "host:1:abc", "started_at": "2026-01-02T03:04:05Z", "stats": map[string]any{"delete_count": 5.0},
+	}, job["running"])
+	require.Nil(t, job["waiting_for"])
+
+	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
+	_, job, _ = s.statusOf()
+	require.Nil(t, job["running"], "its worker has been silent for too long")
+}
+
+func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.enter("host:1:abc")
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '10 seconds')", kind)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
+		VALUES ($1, 'main', 'host:1:abc', now(), 'over_limit', true, '{"over_limit": true}')`, kind)
+	_, job, _ := s.statusOf()
+	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: the limits of this one are used up$`, job["waiting_for"])
+
+	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")
+	_, job, _ = s.statusOf()
+	require.Nil(t, job["waiting_for"], "a new tick has come")
 }

@@ -99,27 +99,27 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 	return err
 }
 
-const clientsDeaf = `-- name: ClientsDeaf :many
+const clientsAlive = `-- name: ClientsAlive :many
 SELECT client_id, deaf
 FROM "sexton".clients
-WHERE deaf <> '{}'
+WHERE seen_at >= clock_timestamp() - make_interval(secs => $1::float8)
 ORDER BY client_id
 `
 
-type ClientsDeafRow struct {
+type ClientsAliveRow struct {
 	ClientID string
 	Deaf     []string
 }
 
-func (q *Queries) ClientsDeaf(ctx context.Context) ([]ClientsDeafRow, error) {
-	rows, err := q.db.Query(ctx, clientsDeaf)
+func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
+	rows, err := q.db.Query(ctx, clientsAlive, silenceSeconds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ClientsDeafRow
+	var items []ClientsAliveRow
 	for rows.Next() {
-		var i ClientsDeafRow
+		var i ClientsAliveRow
 		if err := rows.Scan(&i.ClientID, &i.Deaf); err != nil {
 			return nil, err
 		}

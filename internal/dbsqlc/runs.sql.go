@@ -96,6 +96,23 @@ func (q *Queries) RunFold(ctx context.Context, id int64) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const runProgress = `-- name: RunProgress :exec
+UPDATE "sexton".runs
+SET stats = $1
+WHERE id = $2
+  AND ended_at IS NULL
+`
+
+type RunProgressParams struct {
+	Stats json.RawMessage
+	ID    int64
+}
+
+func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) error {
+	_, err := q.db.Exec(ctx, runProgress, arg.Stats, arg.ID)
+	return err
+}
+
 const runStart = `-- name: RunStart :one
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
 VALUES ($1, $2, $3, clock_timestamp())

@@ -24,9 +24,11 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
+// DefaultSilence is how long a worker may be silent before it is taken for dead.
+const DefaultSilence = 15 * time.Second
+
 const (
 	defaultInterval = 5 * time.Second
-	defaultSilence  = 15 * time.Second
 	// retryInterval is the pause after a beat that failed: the next one should come long before the silence is over.
 	retryInterval = time.Second
 	// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between them still fit
@@ -44,7 +46,7 @@ type Heart struct {
 	ClientID string
 	// Interval is the pause between beats, 0 means 5 s.
 	Interval time.Duration
-	// Silence is how long a client may be silent before it is taken for dead, 0 means 15 s.
+	// Silence is how long a client may be silent before it is taken for dead, 0 means DefaultSilence.
 	Silence time.Duration
 	// Deaf tells what the worker polls for because notifications do not reach it, as kind/database, for
 	// status to show. Nil means nothing.
@@ -102,7 +104,7 @@ func (h *Heart) check() error {
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, defaultInterval) }
 
-func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, defaultSilence) }
+func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
 func (h *Heart) pulse(ctx context.Context) error {
 	if err := h.Beat(ctx); err != nil {

@@ -51,7 +51,13 @@ type Result struct {
 }
 
 // Work is one pass under its lease. What it returns beside an error still counts.
-type Work func(context.Context, *lease.Lease) (Result, error)
+type Work func(context.Context, *lease.Lease, Progress) (Result, error)
+
+// Progress takes the statistics so far, for whoever watches the pass; it may be called after every batch.
+type Progress func(ctx context.Context, stats any)
+
+// progressEvery is how often the row of a running pass is brought up to date at most.
+const progressEvery = 500 * time.Millisecond
 
 // Report is the outcome of a pass, as printed by `sexton job run --json`.
 type Report struct {
@@ -126,9 +132,27 @@ func (r *Runner) underLease(
 		return Result{}, fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
 	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
-	result, err = work(ctx, granted)
+	result, err = work(ctx, granted, progress(log, queries, report.RunID))
 	report.Outcome, report.Reason = result.Outcome, result.Reason
 	return result, err
+}
+
+// progress keeps the statistics of a running pass in its row. A pass does not end because nobody can watch it.
+func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
+	written := time.Now()
+	return func(ctx context.Context, stats any) {
+		if time.Since(written) < progressEvery {
+			return
+		}
+		written = time.Now()
+		encoded, err := json.Marshal(stats)
+		if err == nil {
+			err = queries.RunProgress(ctx, dbsqlc.RunProgressParams{ID: runID, Stats: encoded})
+		}
+		if err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "progress cannot be recorded", "error", err)
+		}
+	}
 }
 
 // record ends the run's row. Runs that changed nothing are folded.

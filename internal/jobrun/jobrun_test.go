@@ -37,11 +37,11 @@ func setup(t *testing.T) bundle {
 	}
 }
 
-func idle(context.Context, *lease.Lease) (jobrun.Result, error) {
+func idle(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 	return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 0}}, nil
 }
 
-func busy(context.Context, *lease.Lease) (jobrun.Result, error) {
+func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 	return jobrun.Result{Outcome: jobrun.OverLimit, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
 }
 
@@ -88,7 +88,7 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
 	_, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
 	require.NoError(t, err)
-	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		t.Error("work ran without the lease")
 		return jobrun.Result{}, nil
 	})
@@ -104,7 +104,7 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 
 	b := setup(t)
 	broken := errors.New("broken")
-	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, broken
 	})
 	require.ErrorIs(t, err, broken)
@@ -121,7 +121,7 @@ func TestStoppedPassIsSettled(t *testing.T) {
 
 	b := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease) (jobrun.Result, error) {
+	_, err := b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		cancel()
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
 	})
@@ -150,4 +150,23 @@ func TestOldHistoryGoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, b.runs(), 1)
 	require.Equal(t, [][]string{{"new"}}, b.db.Rows("SELECT kind FROM sexton.events"))
+}
+
+func TestRunningPassShowsItsProgress(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	const stats = "SELECT coalesce(stats ->> 'processed', '') FROM sexton.runs"
+	_, err := b.runner.Do(t.Context(), b.spec, func(ctx context.Context, _ *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+		n := 0
+		pgtest.WaitFor(t, "progress in the row of the run", func(context.Context) (bool, error) {
+			n++
+			progress(ctx, map[string]int{"processed": n})
+			return b.db.Rows(stats)[0][0] != "", nil
+		})
+		require.Greater(t, n, 1, "not every batch costs a statement")
+		return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": -1}, Changed: true}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"-1"}}, b.db.Rows(stats))
 }

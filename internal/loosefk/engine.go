@@ -29,6 +29,8 @@ type Engine struct {
 	Limits   Limits
 	Parents  []*Parent
 	Session  *batch.Session
+	// Progress, if set, is shown the statistics after every batch. It must not keep them.
+	Progress func(ctx context.Context, stats *Stats)
 }
 
 // Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when

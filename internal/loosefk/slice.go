@@ -135,6 +135,9 @@ func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (more boo
 		t.reference.learn(len(c.tombstones), rows, full)
 	}
 	r.remove(c, gone)
+	if r.engine.Progress != nil {
+		r.engine.Progress(ctx, r.stats)
+	}
 	return full, nil
 }
 

@@ -11,10 +11,10 @@ ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf;
 
--- name: ClientsDeaf :many
+-- name: ClientsAlive :many
 SELECT client_id, deaf
 FROM "sexton".clients
-WHERE deaf <> '{}'
+WHERE seen_at >= clock_timestamp() - make_interval(secs => @silence_seconds::float8)
 ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many

@@ -14,6 +14,12 @@ WHERE kind = @kind
   AND ended_at IS NULL
   AND id < @before_id;
 
+-- name: RunProgress :exec
+UPDATE "sexton".runs
+SET stats = @stats
+WHERE id = @id
+  AND ended_at IS NULL;
+
 -- name: RunFinish :exec
 UPDATE "sexton".runs
 SET ended_at = clock_timestamp(),

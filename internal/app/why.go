@@ -1,0 +1,146 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	riverjobs "sexton/river_jobs"
+)
+
+// obstacles are what may keep a job from its work, beside its backlog and its lease. Each is empty where
+// there is nothing of the kind.
+type obstacles struct {
+	// paused says who paused the job's queue.
+	paused string
+	// spent says that the limits of this tick are used up.
+	spent string
+	// unmanned says that no worker lives.
+	unmanned string
+	// awake says who else holds the awake lock.
+	awake string
+	// deaf says which workers poll, because notifications do not reach them.
+	deaf string
+}
+
+func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db database.Database, alive []dbsqlc.ClientsAliveRow) (obstacles, error) {
+	var found obstacles
+	var err error
+	if found.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
+		return found, err
+	}
+	spent, err := riverjobs.TickSpent(ctx, all.jobs(), job.Kind, db.Name)
+	if err != nil {
+		return found, err
+	}
+	if spent {
+		found.spent = "the next tick of its schedule: the limits of this one are used up"
+		if cron, err := job.Cron.Parse(); err == nil {
+			found.spent = fmt.Sprintf("the next tick of its schedule at %s: the limits of this one are used up",
+				cron.Next(time.Now().UTC()).Format(time.RFC3339))
+		}
+	}
+	if len(alive) == 0 {
+		found.unmanned = "a worker: none is running (start one with sexton run)"
+	}
+	for _, client := range alive {
+		if slices.Contains(client.Deaf, job.Kind+"/"+db.Name) {
+			found.deaf = "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
+		}
+	}
+	return found, nil
+}
+
+// explain fills WaitingFor from what else the document knows. A pass at work waits for nothing.
+func (s *jobState) explain(document statusDocument) {
+	reason := s.paused
+	if reason == "" && s.Running == nil {
+		reason = s.reason(document)
+	}
+	if reason != "" {
+		s.WaitingFor = &reason
+	}
+}
+
+func (s *jobState) reason(document statusDocument) string {
+	for _, l := range document.Leases {
+		if l.Key == s.job.LeaseKey(s.Database) {
+			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
+		}
+	}
+	var pending bool
+	for _, t := range document.DeletionTables {
+		if t.Database != s.Database {
+			continue
+		}
+		pending = pending || t.Pending > 0
+		if reason := t.obstacle(); reason != "" {
+			return reason
+		}
+	}
+	if pending && s.spent != "" {
+		return s.spent
+	}
+	if pending && s.unmanned != "" {
+		return s.unmanned
+	}
+	// Last, as these only delay.
+	if s.awake != "" {
+		return s.awake
+	}
+	return s.deaf
+}
+
+// obstacle says what in the backlog itself keeps it from being worked off.
+func (t deletionTable) obstacle() string {
+	switch {
+	case len(t.Undefined) > 0:
+		return "a definition for tombstones of " + listed(t.Undefined)
+	case t.Deferred > 0 && t.Deferred == t.Pending:
+		reason := counted(t.Deferred, "tombstone") + " that failed before, put off"
+		if t.DeferredUntil != nil {
+			reason += " until " + t.DeferredUntil.Format(time.RFC3339)
+		}
+		return reason
+	}
+	return ""
+}
+
+// pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not
+// paused.
+func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
+	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
+	if err != nil {
+		return "", fmt.Errorf("make queue client: %w", err)
+	}
+	state, err := client.QueueGet(ctx, queue)
+	switch {
+	case errors.Is(err, river.ErrNotFound):
+		return "", nil // no worker has served it yet
+	case err != nil:
+		return "", fmt.Errorf("read queue %s: %w", queue, err)
+	case state.PausedAt == nil:
+		return "", nil
+	}
+	since := "since " + state.PausedAt.UTC().Format(time.RFC3339)
+	var metadata struct {
+		Note pauseNote `json:"sexton_pause"`
+	}
+	// Whoever pauses it by other means leaves no note, or whatever else in its place.
+	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || !metadata.Note.At.Equal(*state.PausedAt) {
+		return "paused " + since, nil //nolint:nilerr // see above
+	}
+	text := "paused by " + metadata.Note.Actor + " " + since
+	if metadata.Note.Reason != "" {
+		text += ": " + metadata.Note.Reason
+	}
+	return text, nil
+}
