@@ -39,6 +39,9 @@ func inspectCluster(dataDir string, owner *account) (cluster, error) {
 		return c, fmt.Errorf("resolve data folder: %w", err)
 	}
 	c.dir = dir
+	if err := checkSocketDir(dir, "choose a shorter data folder", "choose a data folder without one"); err != nil {
+		return c, err
+	}
 	version, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
 	switch {
 	case err == nil:
@@ -83,21 +86,26 @@ func makeRunDir(tempDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("resolve temporary folder: %w", err)
 	}
-	// Connection URLs take a comma for the separator of several hosts.
-	if strings.Contains(tempDir, ",") {
-		return "", fmt.Errorf("temporary folder %q has a comma in its name: set TMPDIR to a folder without one", tempDir)
-	}
 	runDir, err := os.MkdirTemp(tempDir, "sexton-pg-")
 	if err != nil {
 		return "", fmt.Errorf("create folder for private postgres: %w", err)
 	}
-	if socket := filepath.Join(runDir, ".s.PGSQL."+port); len(socket) > maxSocketPath {
-		return "", errors.Join(
-			fmt.Errorf("socket path %q has %d bytes and the limit is %d: set TMPDIR to a shorter folder",
-				socket, len(socket), maxSocketPath),
-			os.Remove(runDir))
+	if err := checkSocketDir(runDir, "set TMPDIR to a shorter folder", "set TMPDIR to a folder without one"); err != nil {
+		return "", errors.Join(err, os.Remove(runDir))
 	}
 	return runDir, nil
+}
+
+// checkSocketDir refuses folders that no socket can be in, or that no connection URL can name.
+func checkSocketDir(dir, whenLong, whenComma string) error {
+	// Connection URLs take a comma for the separator of several hosts.
+	if strings.Contains(dir, ",") {
+		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: %s", dir, whenComma)
+	}
+	if socket := filepath.Join(dir, ".s.PGSQL."+port); len(socket) > maxSocketPath {
+		return fmt.Errorf("socket path %q has %d bytes and the limit is %d: %s", socket, len(socket), maxSocketPath, whenLong)
+	}
+	return nil
 }
 
 // initdb creates the cluster. A temporary one need not survive a power cut, so it is not synced to disk.
@@ -218,7 +226,7 @@ func lastLines(output string) string {
 }
 
 // serverArgs builds the server's command line. The last value of a setting counts, so what keeps the server private comes last.
-func serverArgs(dataDir, runDir string, opts Options) []string {
+func serverArgs(dataDir, socketDir string, opts Options) []string {
 	args := []string{"-D", dataDir}
 	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
 	if opts.DataDir == "" {
@@ -231,7 +239,7 @@ func serverArgs(dataDir, runDir string, opts Options) []string {
 	}
 	set("listen_addresses", "")
 	set("port", port)
-	set("unix_socket_directories", `"`+strings.ReplaceAll(runDir, `"`, `""`)+`"`)
+	set("unix_socket_directories", `"`+strings.ReplaceAll(socketDir, `"`, `""`)+`"`)
 	set("unix_socket_permissions", "0700")
 	set("logging_collector", "off")
 	return args

@@ -40,7 +40,8 @@ type Options struct {
 	// first, and as a last resort download a server.
 	BinDir string
 	// DataDir is the cluster's folder. Empty: a temporary one, removed by Stop. Otherwise it is created if missing, used again if
-	// it already holds a cluster of the same major version, and kept by Stop.
+	// it already holds a cluster of the same major version, and kept by Stop. The socket of such a cluster is in the same folder,
+	// so that its URL stays what it was.
 	DataDir string
 	// Settings are extra server settings (name to value), as in postgresql.conf. Those that keep the server private win over them.
 	Settings map[string]string
@@ -63,6 +64,7 @@ type Server struct {
 	binDir  string
 	dataDir string
 	runDir  string
+	kept    bool
 	owner   *account
 	args    []string
 	logger  *slog.Logger
@@ -122,12 +124,12 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{binDir: binDir, runDir: runDir, dataDir: cluster.dir, owner: cluster.owner, logger: logger}
+	s := &Server{binDir: binDir, runDir: runDir, dataDir: cluster.dir, owner: cluster.owner, logger: logger, kept: cluster.dir != ""}
 	s.stop = sync.OnceValue(s.shutdown)
 	if s.dataDir == "" {
 		s.dataDir = filepath.Join(runDir, "data")
 	}
-	s.args = serverArgs(s.dataDir, runDir, opts)
+	s.args = serverArgs(s.dataDir, s.SocketDir(), opts)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Stop())
@@ -172,7 +174,7 @@ func (s *Server) prepare(ctx context.Context, c cluster) error {
 
 // URL returns a connection URL for the named database as the superuser "postgres". Both pgx and psql accept it.
 func (s *Server) URL(database string) string {
-	query := url.Values{"host": {s.runDir}, "port": {port}}.Encode()
+	query := url.Values{"host": {s.SocketDir()}, "port": {port}}.Encode()
 	u := url.URL{
 		Scheme: "postgres",
 		User:   url.User(superuser),
@@ -184,7 +186,20 @@ func (s *Server) URL(database string) string {
 }
 
 // SocketDir is the folder of the Unix socket. Only the server's user and root can enter it.
-func (s *Server) SocketDir() string { return s.runDir }
+func (s *Server) SocketDir() string {
+	if s.kept {
+		return s.dataDir
+	}
+	return s.runDir
+}
+
+// User is the system user that the server runs as, or "" where that is the caller.
+func (s *Server) User() string {
+	if s.owner == nil {
+		return ""
+	}
+	return s.owner.name
+}
 
 // BinDir is the folder of the server binaries in use, symbolic links resolved.
 func (s *Server) BinDir() string { return s.binDir }

@@ -96,9 +96,11 @@ func TestKeptCluster(t *testing.T) {
 	require.ErrorContains(t, err, "postmaster.pid", "two servers on one cluster")
 	require.Equal(t, 1, scalar[int](t, first.URL("postgres"), "SELECT 1"), "the first server must survive a second start")
 	require.NoError(t, first.Stop())
-	require.True(t, gone(first.SocketDir()))
+	require.True(t, gone(first.runDir))
+	require.True(t, gone(filepath.Join(opts.DataDir, ".s.PGSQL.5432")))
 
 	second := begin(t, opts, hostEnvironment())
+	require.Equal(t, first.URL("postgres"), second.URL("postgres"), "the URL of a kept cluster stays")
 	require.Equal(t, 42, scalar[int](t, second.URL("postgres"), "SELECT answer FROM kept"))
 }
 

@@ -111,8 +111,15 @@ func TestCommaInTemporaryFolder(t *testing.T) {
 	t.Parallel()
 	env := hostEnvironment()
 	env.tempDir = openTemp(t) + "/a,b"
+	require.NoError(t, os.Mkdir(env.tempDir, 0o755))
 	_, err := start(t.Context(), Options{}, env)
 	require.ErrorContains(t, err, "comma")
+	requireEmpty(t, env.tempDir)
+
+	_, err = Start(t.Context(), Options{DataDir: openTemp(t) + "/a,b"})
+	require.ErrorContains(t, err, "comma")
+	_, err = Start(t.Context(), Options{DataDir: filepath.Join(openTemp(t), strings.Repeat("x", 90))})
+	require.ErrorContains(t, err, "the limit is 103: choose a shorter data folder")
 }
 
 func TestDataFolderWithOtherFiles(t *testing.T) {

@@ -36,7 +36,7 @@ func runChild() int {
 		return 1
 	}
 	r := report{
-		RunDir: server.SocketDir(), URL: server.URL("postgres"),
+		RunDir: server.runDir, URL: server.URL("postgres"),
 		PID: server.PID(), Janitor: server.janitor.cmd.Process.Pid,
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
