@@ -1,0 +1,418 @@
+package integration
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	documents = "docs/requirements"
+	traces    = "docs/requirements.md"
+)
+
+// requirement is one table row, step or bullet point: the document's number, the heading above it, and its
+// text. Of a row that is its leading cells, as many as tell it from the others of its table.
+type requirement struct{ document, section, key string }
+
+func (r requirement) String() string { return r.document + ", " + r.section + ", " + r.key }
+
+// trace is one line of the page that says where requirements are met.
+type trace struct {
+	requirement
+
+	line                              int
+	asks, state, where, tests, remark string
+}
+
+// cells are those of a Markdown table's line, or nil.
+func cells(line string) []string {
+	inner, table := strings.CutPrefix(line, "|")
+	if !table {
+		return nil
+	}
+	split := strings.Split(strings.TrimSuffix(strings.TrimSpace(inner), "|"), "|")
+	for i := range split {
+		split[i] = strings.TrimSpace(split[i])
+	}
+	return split
+}
+
+// heading is the text of a heading, whatever its level.
+func heading(line string) (string, bool) {
+	text := strings.TrimLeft(line, "#")
+	return strings.TrimSpace(text), text != line && strings.HasPrefix(text, " ")
+}
+
+// requirementsOf reads one document: rows and bullet points wherever they are, and the numbered steps, which
+// stand in a code block.
+func requirementsOf(document, text string) []requirement {
+	var all []requirement
+	var section string
+	var table [][]string
+	code := false
+	step := regexp.MustCompile(`^\d+\. `)
+	add := func(key string) { all = append(all, requirement{document, section, key}) }
+	// The line at the end ends the last table.
+	for line := range strings.SplitSeq(text+"\n\n", "\n") {
+		if row := cells(line); row != nil && !code {
+			table = append(table, row)
+			continue
+		}
+		for _, key := range keysOf(table) {
+			add(key)
+		}
+		table = nil
+		title, titled := heading(line)
+		point, pointed := strings.CutPrefix(strings.TrimSpace(line), "- ")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			code = !code
+		case code:
+			if section == "処理シーケンス" && step.MatchString(line) {
+				add(line)
+			}
+		case titled:
+			section = title
+		case pointed:
+			add(point)
+		}
+	}
+	return all
+}
+
+// keysOf are the identifiers of a table's rows; its first two lines are header and separator.
+func keysOf(table [][]string) []string {
+	const head = 2
+	if len(table) <= head {
+		return nil
+	}
+	rows := table[head:]
+	lead := func(row []string, count int) string {
+		row = slices.DeleteFunc(slices.Clone(row), func(cell string) bool { return cell == "-" })
+		return strings.Join(row[:min(count, len(row))], " / ")
+	}
+	keys := make([]string, len(rows))
+	for i, row := range rows {
+		for count := 1; count <= len(row); count++ {
+			keys[i] = lead(row, count)
+			same := func(other []string) bool { return lead(other, count) == keys[i] }
+			if !slices.ContainsFunc(rows[:i], same) && !slices.ContainsFunc(rows[i+1:], same) {
+				break
+			}
+		}
+	}
+	return keys
+}
+
+// tracesOf reads the page: `## 004 …` begins a document, `### heading (in English)` a section of it.
+func tracesOf(text string) (all []trace, findings []string) {
+	var at requirement
+	inTable := false
+	for i, line := range strings.Split(text, "\n") {
+		if title, titled := heading(line); titled {
+			if strings.HasPrefix(line, "## ") {
+				at.document, _, _ = strings.Cut(title, " ")
+			}
+			at.section, _, _ = strings.Cut(title, " (")
+			continue
+		}
+		row := cells(line)
+		switch {
+		case row == nil:
+			inTable = false
+		case at.document == "" || !inTable && row[0] == "row" || strings.HasPrefix(row[0], "---"):
+			inTable = true
+		case len(row) != 6:
+			findings = append(findings, fmt.Sprintf("%s:%d: has %d cells, not 6", traces, i+1, len(row)))
+		default:
+			at.key = row[0]
+			all = append(all, trace{at, i + 1, row[1], row[2], row[3], row[4], row[5]})
+		}
+	}
+	return all, findings
+}
+
+// tracing holds the page against the documents and the repository.
+type tracing struct {
+	repository   fs.FS
+	requirements []requirement
+	declared     map[string]map[string]bool
+	quoted, file *regexp.Regexp
+}
+
+func newTracing(t *testing.T) *tracing {
+	t.Helper()
+	c := &tracing{
+		repository: os.DirFS(".."), declared: map[string]map[string]bool{},
+		quoted: regexp.MustCompile("`([^`]+)`"), file: regexp.MustCompile(`^[\w./-]+\.(go|md|sql|yaml|yml)$`),
+	}
+	files, err := fs.Glob(c.repository, documents+"/*.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		document, _, _ := strings.Cut(path.Base(file), "-")
+		c.requirements = append(c.requirements, requirementsOf(document, c.read(t, file))...)
+	}
+	return c
+}
+
+func (c *tracing) read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := fs.ReadFile(c.repository, file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// findings are everything that is wrong with a page, a line each.
+func (c *tracing) findings(page string) []string {
+	lines, findings := tracesOf(page)
+	traced := map[requirement]int{}
+	for _, line := range lines {
+		traced[line.requirement]++
+		switch {
+		case !slices.Contains(c.requirements, line.requirement):
+			findings = append(findings, line.finding("no document has this row"))
+		case traced[line.requirement] > 1:
+			findings = append(findings, line.finding("stands here twice"))
+		}
+		findings = append(findings, c.check(line)...)
+	}
+	for _, r := range c.requirements {
+		if traced[r] == 0 {
+			findings = append(findings, fmt.Sprintf("%s: %s has no line for it", r, traces))
+		}
+	}
+	return findings
+}
+
+func (l trace) finding(format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: %s: %s", traces, l.line, l.requirement, fmt.Sprintf(format, args...))
+}
+
+// check looks at one line by itself.
+func (c *tracing) check(line trace) []string {
+	var findings []string
+	complain := func(format string, args ...any) { findings = append(findings, line.finding(format, args...)) }
+	files, symbols := c.names(line.where)
+	testFiles, tests := c.names(line.tests)
+	switch line.state {
+	case "built":
+		if len(tests) == 0 {
+			complain("is built and names no test")
+		}
+	case "differs":
+		if line.remark == "none" {
+			complain("differs and does not say how")
+		}
+	case "planned":
+		if len(testFiles)+len(tests) > 0 {
+			complain("is planned and names a test")
+		}
+		if line.remark == "none" {
+			complain("is planned and does not say what")
+		}
+	default:
+		complain("%q is no state", line.state)
+	}
+	if len(files) == 0 && line.state != "planned" {
+		complain("names no file")
+	}
+	if line.asks == "" {
+		complain("does not say what is asked")
+	}
+	remarked, _ := c.names(line.asks + line.remark)
+	for _, file := range slices.Concat(files, testFiles, remarked) {
+		if _, err := fs.Stat(c.repository, file); err != nil {
+			complain("there is no file %s", file)
+		}
+	}
+	for _, symbol := range symbols {
+		if !c.declares(files, symbol) {
+			complain("none of its files declares %s", symbol)
+		}
+	}
+	testFiles = slices.DeleteFunc(testFiles, func(file string) bool { return !strings.HasSuffix(file, "_test.go") })
+	for _, test := range tests {
+		if !strings.HasPrefix(test, "Test") || !c.declares(testFiles, test) {
+			complain("none of its files has a test %s", test)
+		}
+	}
+	return findings
+}
+
+// names are what a cell has in backticks: paths, and everything else.
+func (c *tracing) names(cell string) (files, others []string) {
+	for _, match := range c.quoted.FindAllStringSubmatch(cell, -1) {
+		if c.file.MatchString(match[1]) {
+			files = append(files, match[1])
+		} else {
+			others = append(others, match[1])
+		}
+	}
+	return files, others
+}
+
+func (c *tracing) declares(files []string, name string) bool {
+	return slices.ContainsFunc(files, func(file string) bool {
+		if c.declared[file] == nil {
+			c.declared[file] = c.declarations(file)
+		}
+		return c.declared[file][name]
+	})
+}
+
+// declarations are the names that a Go file declares for its package, methods as Type.Method and subtests as
+// Test/Subtest. Subtests are known where the name is a text: in t.Run, or as a key of a table of cases.
+func (c *tracing) declarations(file string) map[string]bool {
+	found := map[string]bool{}
+	text, err := fs.ReadFile(c.repository, file)
+	if err != nil || path.Ext(file) != ".go" {
+		return found
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+	if err != nil {
+		return found
+	}
+	for _, declaration := range parsed.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			name := receiver(d) + d.Name.Name
+			found[name] = true
+			ast.Inspect(d, func(node ast.Node) bool {
+				if subtest, ok := subtest(node); ok {
+					found[name+"/"+strings.ReplaceAll(subtest, " ", "_")] = true
+				}
+				return true
+			})
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					found[s.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						found[name.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	of := d.Recv.List[0].Type
+	if pointer, ok := of.(*ast.StarExpr); ok {
+		of = pointer.X
+	}
+	if name, ok := of.(*ast.Ident); ok {
+		return name.Name + "."
+	}
+	return ""
+}
+
+func subtest(node ast.Node) (string, bool) {
+	var name ast.Expr
+	switch n := node.(type) {
+	case *ast.CallExpr:
+		if method, ok := n.Fun.(*ast.SelectorExpr); !ok || method.Sel.Name != "Run" || len(n.Args) != 2 {
+			return "", false
+		}
+		name = n.Args[0]
+	case *ast.KeyValueExpr:
+		name = n.Key
+	default:
+		return "", false
+	}
+	literal, ok := name.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(literal.Value)
+	return text, err == nil
+}
+
+// TestRequirementsAreTraced holds the page against the five documents, row by row.
+func TestRequirementsAreTraced(t *testing.T) {
+	t.Parallel()
+	c := newTracing(t)
+	count := map[string]int{}
+	for _, r := range c.requirements {
+		count[r.document]++
+	}
+	require.Equal(t, map[string]int{"000": 53, "001": 43, "002": 46, "003": 44, "004": 48}, count, "rows, steps and bullet points per document")
+	require.Empty(t, c.findings(c.read(t, traces)))
+}
+
+func TestRequirementsAreReadFromDocuments(t *testing.T) {
+	t.Parallel()
+	const text = "# title\n\n1. prose\n\n## rows\n\n| a | b | c |\n|---|:-:|---|\n| x | 1 | - |\n| - | y | 2 |\n| x | 2 | - |\n" +
+		"### 処理シーケンス\n\n```\n1. first\n   └─ how\n2. second\n- no point\n| no | row |\n```\n#### points\n- one\n  - `two`\n| a |\n|---|\n| last |"
+	require.Equal(t, []requirement{
+		{"000", "rows", "x / 1"},
+		{"000", "rows", "y"},
+		{"000", "rows", "x / 2"},
+		{"000", "処理シーケンス", "1. first"},
+		{"000", "処理シーケンス", "2. second"},
+		{"000", "points", "one"},
+		{"000", "points", "`two`"},
+		{"000", "points", "last"},
+	}, requirementsOf("000", text))
+}
+
+// TestUntracedRequirementsAreFound proves that the check above can fail: each line in turn is left out, and
+// lines are spoilt in every way that it is to notice.
+func TestUntracedRequirementsAreFound(t *testing.T) {
+	t.Parallel()
+	c := newTracing(t)
+	page := c.read(t, traces)
+	lines, _ := tracesOf(page)
+	require.Len(t, lines, len(c.requirements))
+	split := strings.SplitAfter(page, "\n")
+	for _, line := range lines {
+		without := strings.Join(slices.Delete(slices.Clone(split), line.line-1, line.line), "")
+		require.Equal(t, []string{line.requirement.String() + ": docs/requirements.md has no line for it"}, c.findings(without))
+	}
+
+	const ttl = "| TTL: max_runtime + 10秒 | TTL: the longest run time + 10 s | built " +
+		"| `river_jobs/loose_foreign_keys.go` `looseForeignKeysTTL` | `river_jobs/loose_foreign_keys_test.go` `TestTimeoutIsTheLease` | none |\n"
+	require.Contains(t, page, ttl)
+	for name, test := range map[string]struct{ old, spoilt, want string }{
+		"unknown row":        {"TTL: max_runtime + 10秒", "TTL: max_runtime + 11秒", "TTL: max_runtime + 11秒: no document has this row"},
+		"line twice":         {"\n", "\n" + ttl, "stands here twice"},
+		"cell missing":       {" | none |\n", " |\n", "has 5 cells, not 6"},
+		"nothing asked":      {"| TTL: the longest run time + 10 s |", "| |", "does not say what is asked"},
+		"unknown state":      {"| built |", "| done |", `"done" is no state`},
+		"misspelt file":      {"keys.go", "key.go", "there is no file river_jobs/loose_foreign_key.go"},
+		"misspelt symbol":    {"looseForeignKeysTTL", "looseForeignKeysTTl", "none of its files declares looseForeignKeysTTl"},
+		"no file":            {"`river_jobs/loose_foreign_keys.go` `looseForeignKeysTTL`", "none", "names no file"},
+		"misspelt test":      {"TestTimeoutIsTheLease", "TestTimeoutIsTheLeas", "none of its files has a test TestTimeoutIsTheLeas"},
+		"unknown subtest":    {"TestTimeoutIsTheLease", "TestTimeoutIsTheLease/never", "none of its files has a test TestTimeoutIsTheLease/never"},
+		"misspelt test file": {"keys_test.go", "key_test.go", "there is no file river_jobs/loose_foreign_key_test.go"},
+		"helper as test":     {"`TestTimeoutIsTheLease`", "`bundle.work`", "none of its files has a test bundle.work"},
+		"test in other code": {"`river_jobs/loose_foreign_keys_test.go` ", "`river_jobs/loose_foreign_keys.go` ", "none of its files has a test TestTimeoutIsTheLease"},
+		"no test":            {"`river_jobs/loose_foreign_keys_test.go` `TestTimeoutIsTheLease`", "none", "is built and names no test"},
+		"silent difference":  {"| built |", "| differs |", "differs and does not say how"},
+		"plan with a test":   {"| built |", "| planned |", "is planned and names a test"},
+		"silent plan":        {"| built |", "| planned |", "is planned and does not say what"},
+		"file in the remark": {"| none |", "| see `docs/nowhere.md` |", "there is no file docs/nowhere.md"},
+	} {
+		require.Contains(t, ttl, test.old, name)
+		findings := c.findings(strings.Replace(page, ttl, strings.Replace(ttl, test.old, test.spoilt, 1), 1))
+		require.Contains(t, strings.Join(findings, "\n"), test.want, name)
+	}
+}
