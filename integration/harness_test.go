@@ -37,6 +37,18 @@ func TestProgram(t *testing.T) {
 	t.Run("run through crashes of the server", func(t *testing.T) { t.Parallel(); testRunServerCrash(t, p) })
 	t.Run("run before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
+	t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
+	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
+	for how, stop := range stopDemoBy() {
+		code := 0
+		if how == "SIGKILL" {
+			code = -1
+		}
+		t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
+		t.Run("demo ended by "+how+" in a terminal", func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
+	}
+	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
+	t.Run("demo is kept", func(t *testing.T) { t.Parallel(); testDemoIsKept(t, p) })
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 }
 

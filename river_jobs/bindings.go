@@ -57,7 +57,7 @@ func (b *Bindings) note(name string, parents []*loosefk.Parent) {
 	if b.names == nil {
 		b.names = map[string][]string{}
 	}
-	b.names[name] = recorded(parents)
+	b.names[name] = Recorded(parents)
 }
 
 // recorded are the names of the parents that were noted last.

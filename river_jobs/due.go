@@ -74,8 +74,8 @@ func looseForeignKeysDue(ctx context.Context, on dbsqlc.DBTX, db database.Databa
 	return due, nil
 }
 
-// recorded are the names that tombstones of the parents carry.
-func recorded(parents []*loosefk.Parent) []string {
+// Recorded are the names that tombstones of the parents carry.
+func Recorded(parents []*loosefk.Parent) []string {
 	names := make([]string, len(parents))
 	for i, parent := range parents {
 		names[i] = parent.Recorded

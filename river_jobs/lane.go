@@ -86,7 +86,7 @@ func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
 		return lanes
 	}
 	for i, db := range deps.Databases {
-		names := recorded(parents[i])
+		names := Recorded(parents[i])
 		key1, key2 := triggers.AwakeKey(db.Names.Jobs, looseForeignKeysKind)
 		lanes = append(lanes, &listen.Lane{
 			Kind: looseForeignKeysKind, Database: db.Name,

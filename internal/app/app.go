@@ -92,7 +92,8 @@ func (a *app) command() *cobra.Command {
 		Short: "Deletes what a deleted row leaves behind, in small steps, next to Postgres",
 		Long: `Sexton pays off deletion work in small, bounded steps. The application deletes one row; a trigger
 records the debt in the same transaction; Sexton deletes or changes the rows that referred to it.`,
-		Example: `  export DATABASE_URL=postgres://localhost/app
+		Example: `  sexton demo                                       # see it at work, on a private Postgres
+  export DATABASE_URL=postgres://localhost/app
   sexton migrate up                                 # Sexton's own tables
   sexton triggers install                           # one trigger per parent in loose_foreign_keys.yml
   sexton job run loose_foreign_keys_cleanup         # one pass`,
@@ -103,7 +104,7 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 	}
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
-	root.AddCommand(a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.migrateCommand(), a.triggersCommand(),
+	root.AddCommand(a.demoCommand(), a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.migrateCommand(), a.triggersCommand(),
 		a.statusCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(), completionCommand())
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)

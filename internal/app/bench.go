@@ -10,14 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"sexton/internal/bench"
 	"sexton/internal/config"
 	"sexton/internal/devpg"
-	"sexton/internal/migrate"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -191,32 +189,14 @@ func (a *app) benchConnect(ctx context.Context, dir, url string) (*connections, 
 }
 
 // benchInstall creates tables and installs Sexton in the benchmark's database.
-func (a *app) benchInstall(ctx context.Context, dir, url string) (_ *bound, err error) {
-	all, err := a.benchConnect(ctx, dir, url)
+func (a *app) benchInstall(ctx context.Context, dir, url string) (*bound, error) {
+	bare, err := a.benchConnect(ctx, dir, url)
 	if err != nil {
 		return nil, err
 	}
-	defer all.close()
-	if _, err := all.jobs().Pool.Exec(ctx, bench.Tables); err != nil {
+	defer bare.close()
+	if _, err := bare.jobs().Pool.Exec(ctx, bench.Tables); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	for _, schema := range all.schemas() {
-		if _, err := migrate.Up(ctx, newLogger(a.stderr, all.config.Log), schema); err != nil {
-			return nil, err
-		}
-	}
-	b, err := bind(ctx, all.config)
-	if err != nil {
-		return nil, err
-	}
-	cfg, tracked := riverjobs.Tracking(b.config, b.jobs(), b.parents[0])
-	err = onConnection(ctx, b.jobs(), func(conn *pgx.Conn) error {
-		_, err := triggers.Install(ctx, conn, cfg, tracked)
-		return err
-	})
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
+	return install(ctx, bare.config, newLogger(a.stderr, bare.config.Log))
 }

@@ -165,3 +165,13 @@ func bind(ctx context.Context, c *config.Config) (_ *bound, err error) {
 	b.warnings = problems.Only(problem.Warning)
 	return b, problems.Err()
 }
+
+// recordedParents are the parents of a database as its tombstones name them.
+func (b *bound) recordedParents(_ context.Context, db database.Database) ([]string, error) {
+	for i := range b.databases {
+		if b.databases[i].Name == db.Name {
+			return riverjobs.Recorded(b.parents[i]), nil
+		}
+	}
+	return nil, nil
+}

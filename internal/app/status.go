@@ -95,7 +95,9 @@ func (a *app) statusCommand() *cobra.Command {
 			if err := all.checkSchemas(cmd.Context()); err != nil {
 				return err
 			}
-			document, err := readStatus(cmd.Context(), all)
+			document, err := readStatus(cmd.Context(), all, func(ctx context.Context, db database.Database) ([]string, error) {
+				return definedParents(ctx, all.config, db)
+			})
 			if err != nil {
 				return err
 			}
@@ -107,7 +109,9 @@ func (a *app) statusCommand() *cobra.Command {
 	})
 }
 
-func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
+// readStatus asks defined for the parents that definitions name, where a database has tombstones at all. It may
+// return nil where that cannot be told.
+func readStatus(ctx context.Context, all *connections, defined func(context.Context, database.Database) ([]string, error)) (statusDocument, error) {
 	document := statusDocument{DeletionTables: []deletionTable{}, Leases: []heldLease{}, Jobs: []jobState{}}
 	if all.config.LooseForeignKeys.Enabled {
 		for _, db := range all.databases {
@@ -119,9 +123,15 @@ func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
 			if err != nil {
 				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 			}
-			undefined, err := undefinedParents(ctx, all.config, db, parents)
-			if err != nil {
-				return document, err
+			var undefined []string
+			if len(parents) > 0 {
+				names, err := defined(ctx, db)
+				if err != nil {
+					return document, err
+				}
+				if names != nil {
+					undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(names, name) })
+				}
 			}
 			var until *time.Time
 			if backlog.DeferredUntilEpoch > 0 {
@@ -152,20 +162,18 @@ func readStatus(ctx context.Context, all *connections) (statusDocument, error) {
 	return document, nil
 }
 
-// undefinedParents are those of the parents that no definition names. Definitions that cannot be read name
-// none, which is for other commands to say.
-func undefinedParents(ctx context.Context, c *config.Config, db database.Database, parents []string) ([]string, error) {
+// definedParents are the parents that definitions name. Definitions that cannot be read give nil, which is for
+// other commands to say.
+func definedParents(ctx context.Context, c *config.Config, db database.Database) ([]string, error) {
 	defs, err := loadDefinitions(c)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	defined, _, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
+	parents, _, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
 	if err != nil {
 		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
 	}
-	return slices.DeleteFunc(parents, func(name string) bool {
-		return slices.ContainsFunc(defined, func(p *loosefk.Parent) bool { return p.Recorded == name })
-	}), nil
+	return riverjobs.Recorded(parents), nil
 }
 
 // jobStates reads schedule, pause and last run of every job and database.

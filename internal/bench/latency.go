@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/latency"
 )
 
 // childrenPerParent is that of the latency benchmark.
@@ -34,17 +36,17 @@ type LatencyReport struct {
 	Children    int     `json:"children"`
 	LookEveryMS float64 `json:"look_every_ms"`
 
-	LatencyMS Percentiles `json:"latency_ms"`
+	LatencyMS latency.Percentiles `json:"latency_ms"`
 	// CommitMS is the part of it that the COMMIT itself took.
-	CommitMS Percentiles `json:"commit_ms"`
+	CommitMS latency.Percentiles `json:"commit_ms"`
 	// WALBytes are all that the server wrote per event, idle time between events included.
 	WALBytes int64 `json:"wal_bytes_per_event"`
 
 	// NativeMS is the baseline: DELETE and COMMIT of such a parent whose children go by ON DELETE CASCADE.
-	NativeMS       Percentiles `json:"native_cascade_ms"`
-	NativeWALBytes int64       `json:"native_cascade_wal_bytes_per_event"`
-	RatioP50       float64     `json:"ratio_p50_to_native_cascade"`
-	RatioWAL       float64     `json:"ratio_wal_to_native_cascade"`
+	NativeMS       latency.Percentiles `json:"native_cascade_ms"`
+	NativeWALBytes int64               `json:"native_cascade_wal_bytes_per_event"`
+	RatioP50       float64             `json:"ratio_p50_to_native_cascade"`
+	RatioWAL       float64             `json:"ratio_wal_to_native_cascade"`
 
 	// Cron are computed, not measured: what a worker that comes once a minute would need at least.
 	CronP50MS float64 `json:"minute_cron_computed_p50_ms"`
@@ -56,7 +58,7 @@ type LatencyReport struct {
 // Latency deletes isolated parents under a working worker.
 func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 	r := &LatencyReport{
-		Benchmark: "latency", Events: events, Children: childrenPerParent, LookEveryMS: milliseconds(look),
+		Benchmark: "latency", Events: events, Children: childrenPerParent, LookEveryMS: latency.Milliseconds(look),
 		CronP50MS: cronP50, CronP99MS: cronP99,
 	}
 	var err error
@@ -119,7 +121,7 @@ func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.LatencyMS, r.CommitMS, r.NativeMS = percentiles(whole), percentiles(commits), percentiles(native)
+	r.LatencyMS, r.CommitMS, r.NativeMS = latency.Of(whole), latency.Of(commits), latency.Of(native)
 	r.RatioP50, r.RatioWAL = ratio(r.LatencyMS.P50, r.NativeMS.P50), ratio(float64(r.WALBytes), float64(r.NativeWALBytes))
 	r.CronRatioP50 = ratio(cronP50, r.LatencyMS.P50)
 	return r, nil
@@ -161,7 +163,7 @@ func (s *Site) walPer(ctx context.Context, n int, do func(i int) error) (int64, 
 
 // Text writes a table.
 func (r *LatencyReport) Text(w io.Writer) {
-	line := func(name string, p Percentiles, wal int64) {
+	line := func(name string, p latency.Percentiles, wal int64) {
 		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%d\n", name, p.P50, p.P90, p.P99, p.Max, wal)
 	}
 	_, _ = fmt.Fprintln(w, "milliseconds\tp50\tp90\tp99\tmax\tWAL bytes")

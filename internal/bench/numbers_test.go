@@ -2,21 +2,9 @@ package bench
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestPercentiles(t *testing.T) {
-	t.Parallel()
-	var durations []time.Duration
-	for i := 100; i > 0; i-- {
-		durations = append(durations, time.Duration(i)*time.Millisecond)
-	}
-	require.Equal(t, Percentiles{P50: 50, P90: 90, P99: 99, Max: 100}, percentiles(durations))
-	require.Equal(t, Percentiles{P50: 7, P90: 7, P99: 7, Max: 7}, percentiles([]time.Duration{7 * time.Millisecond}))
-	require.InDelta(t, 100, milliseconds(durations[0]), 0, "the durations are not reordered")
-}
 
 func TestRatios(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sexton/internal/latency"
 )
 
 // The states of the triggers that are compared; with and without the wake trigger, which notifies only where
@@ -65,7 +67,7 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 		for _, variant := range variants {
 			middle := median(took[variant])
 			r.Costs = append(r.Costs, Cost{
-				Rows: size.rows, Variant: variant, Statements: len(took[variant]), MS: milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
+				Rows: size.rows, Variant: variant, Statements: len(took[variant]), MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
 			})
 		}
 	}

@@ -139,6 +139,26 @@ func (s *Server) initdb(ctx context.Context, kept bool) error {
 	if p.err != nil {
 		return fmt.Errorf("create cluster: initdb: %w: %s", p.err, lastLines(out.String()))
 	}
+	if kept {
+		return s.writeSettings()
+	}
+	return nil
+}
+
+// writeSettings keeps a kept cluster private, and where it is, when others start it.
+func (s *Server) writeSettings() error {
+	file, err := os.OpenFile(filepath.Join(s.dataDir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("write settings of the cluster: %w", err)
+	}
+	for _, setting := range private(s.SocketDir()) {
+		if _, err = fmt.Fprintf(file, "%s = '%s'\n", setting.name, strings.ReplaceAll(setting.value, "'", "''")); err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write settings of the cluster: %w", err)
+	}
 	return nil
 }
 
@@ -237,10 +257,21 @@ func serverArgs(dataDir, socketDir string, opts Options) []string {
 	for _, name := range slices.Sorted(maps.Keys(opts.Settings)) {
 		set(name, opts.Settings[name])
 	}
-	set("listen_addresses", "")
-	set("port", port)
-	set("unix_socket_directories", `"`+strings.ReplaceAll(socketDir, `"`, `""`)+`"`)
-	set("unix_socket_permissions", "0700")
+	for _, setting := range private(socketDir) {
+		set(setting.name, setting.value)
+	}
 	set("logging_collector", "off")
 	return args
+}
+
+type setting struct{ name, value string }
+
+// private are the settings that let only the server's own user and root in.
+func private(socketDir string) []setting {
+	return []setting{
+		{"listen_addresses", ""},
+		{"port", port},
+		{"unix_socket_directories", `"` + strings.ReplaceAll(socketDir, `"`, `""`) + `"`},
+		{"unix_socket_permissions", "0700"},
+	}
 }

@@ -104,6 +104,27 @@ func TestKeptCluster(t *testing.T) {
 	require.Equal(t, 42, scalar[int](t, second.URL("postgres"), "SELECT answer FROM kept"))
 }
 
+func TestKeptClusterStaysPrivateUnderPgCtl(t *testing.T) {
+	t.Parallel()
+	opts := Options{DataDir: filepath.Join(openTemp(t), "it's kept")}
+	server, err := Start(t.Context(), opts)
+	require.NoError(t, err)
+	url := server.URL("postgres")
+	require.NoError(t, server.Stop())
+
+	control := func(arguments ...string) {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(server.BinDir(), "pg_ctl"), append([]string{"-D", opts.DataDir, "-l", filepath.Join(opts.DataDir, "pg_ctl.log"), "-w"}, arguments...)...)
+		cmd.Dir, cmd.SysProcAttr = "/", server.owner.attributes()
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	control("start")
+	defer control("-m", "immediate", "stop")
+	require.Empty(t, scalar[string](t, url, "SHOW listen_addresses"))
+	require.Equal(t, "0700", scalar[string](t, url, "SHOW unix_socket_permissions"))
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := begin(t, Options{}, hostEnvironment())

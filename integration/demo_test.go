@@ -1,0 +1,300 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// demoSummary is what `demo --json` ends with.
+type demoSummary struct {
+	RowsLoaded        int64   `json:"rows_loaded"`
+	ParentsDeleted    int64   `json:"parents_deleted"`
+	ChildrenDeleted   int64   `json:"children_deleted"`
+	ChildrenNullified int64   `json:"children_nullified"`
+	ChildrenUpdated   int64   `json:"children_updated"`
+	OrphansLeft       *int64  `json:"orphans_left"`
+	P50               float64 `json:"p50_latency_ms"`
+	P99               float64 `json:"p99_latency_ms"`
+	Seconds           float64 `json:"seconds"`
+	Jobs              map[string]struct {
+		Runs    int64            `json:"runs"`
+		Deleted map[string]int64 `json:"delete_count_by_table"`
+		Errors  int64            `json:"errors"`
+	} `json:"jobs"`
+}
+
+const (
+	demoRows    = "2000"
+	demoMinutes = 3 * time.Minute
+)
+
+// demoRun is a demo that has been started, with a temporary folder of its own.
+type demoRun struct {
+	cmd *exec.Cmd
+	// out is what it printed: on both streams in a pseudo-terminal, on standard output otherwise.
+	out, stderr *logBuffer
+	terminal    *os.File
+	tmp         string
+	ended       chan struct{}
+}
+
+// startDemo starts the program in a pipe or in a pseudo-terminal of 100 columns.
+func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRun {
+	t.Helper()
+	d := &demoRun{out: &logBuffer{}, stderr: &logBuffer{}, tmp: openFolder(t), ended: make(chan struct{})}
+	d.cmd = exec.CommandContext(t.Context(), p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
+	d.cmd.Dir = d.tmp
+	d.cmd.Env = []string{"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN")}
+	copied := make(chan struct{})
+	if inTerminal {
+		var err error
+		d.terminal, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100})
+		require.NoError(t, err)
+		go func() {
+			defer close(copied)
+			_, _ = io.Copy(d.out, d.terminal) // EIO once the last process has closed its end.
+		}()
+	} else {
+		close(copied)
+		d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
+		require.NoError(t, d.cmd.Start())
+	}
+	guard(t, d.cmd.Process.Pid)
+	go func() {
+		defer close(d.ended)
+		_ = d.cmd.Wait() // ProcessState says how.
+		<-copied
+	}()
+	t.Cleanup(func() {
+		<-d.ended
+		if d.terminal != nil {
+			_ = d.terminal.Close()
+		}
+		if t.Failed() {
+			t.Logf("standard output:\n%s\nstandard error:\n%s", d.out, d.stderr)
+		}
+	})
+	return d
+}
+
+// openFolder makes a folder that the private server's user can enter, with a path that is short enough for a
+// socket in it.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "d")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // see above
+	return dir
+}
+
+// exit waits for the end and returns the exit code; -1 stands for the end by a signal.
+func (d *demoRun) exit(t *testing.T) int {
+	t.Helper()
+	timer := time.NewTimer(demoMinutes)
+	defer timer.Stop()
+	select {
+	case <-d.ended:
+	case <-timer.C:
+		require.Fail(t, "the demo goes on", "%s after it began", demoMinutes)
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// nothingLeft waits until neither a file of the demo nor a process that names its folder is there: after a
+// kill others clean up.
+func (d *demoRun) nothingLeft(t *testing.T) {
+	t.Helper()
+	pgtest.WaitFor(t, "an empty folder "+d.tmp, func(context.Context) (bool, error) {
+		entries, err := os.ReadDir(d.tmp)
+		return len(entries) == 0, err
+	})
+	pgtest.WaitFor(t, "the end of all processes", func(ctx context.Context) (bool, error) {
+		list, err := commandLines(ctx)
+		return err == nil && !strings.Contains(list, d.tmp), err
+	})
+}
+
+// commandLines are those of all processes.
+func commandLines(ctx context.Context) (string, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(files) == 0 {
+		list, err := exec.CommandContext(ctx, "ps", "-ww", "-A", "-o", "args=").Output()
+		return string(list), err
+	}
+	var all strings.Builder
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err == nil { // It may have ended since.
+			all.Write(line)
+			all.WriteByte('\n')
+		}
+	}
+	return all.String(), nil
+}
+
+// shows waits until the demo has printed something that matches.
+func (d *demoRun) shows(t *testing.T, pattern string) {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	pgtest.WaitFor(t, "output that matches "+pattern, func(context.Context) (bool, error) {
+		return expression.MatchString(d.out.String()), nil
+	})
+}
+
+// testDemoEndsByItself runs it whole, in a pipe, with its summary.
+func testDemoEndsByItself(t *testing.T, p program) {
+	t.Helper()
+	d := startDemo(t, p, false, "--exit", "--json")
+	require.Zero(t, d.exit(t))
+	d.nothingLeft(t)
+	var s demoSummary
+	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
+	require.InDelta(t, 2000, s.RowsLoaded, 400)
+	require.NotNil(t, s.OrphansLeft)
+	require.Zero(t, *s.OrphansLeft)
+	require.Positive(t, s.ParentsDeleted)
+	require.Positive(t, s.ChildrenDeleted)
+	require.Positive(t, s.ChildrenNullified)
+	require.Positive(t, s.P50)
+	require.GreaterOrEqual(t, s.P99, s.P50)
+	require.Positive(t, s.Seconds)
+	job := s.Jobs[kind]
+	require.Positive(t, job.Runs)
+	require.Zero(t, job.Errors)
+	var deleted int64
+	for _, n := range job.Deleted {
+		deleted += n
+	}
+	require.Equal(t, s.ChildrenDeleted, deleted)
+
+	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
+	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
+	require.Greater(t, len(lines), 2, "one line a second")
+	require.Regexp(t, `^ *\d+ s \| deleted ([0-9,]+) of [0-9,]+ parents \| tombstones: [0-9,]+ arrived, [0-9,]+ paid off, backlog 0 \| `+
+		`children: [0-9,]+ deleted, [0-9,]+ nullified or updated, [0-9,]+ rows/s \| commit to clean: p50 \d+ ms, p99 \d+ ms \| loose_foreign_keys_cleanup .+$`, lines[len(lines)-1])
+}
+
+// testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.
+func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
+	t.Helper()
+	d := startDemo(t, p, true, "--exit")
+	require.Zero(t, d.exit(t))
+	d.nothingLeft(t)
+	shown := d.out.String()
+	for _, want := range []string{"loading sample data", "parents deleted", "tombstones", "children", "latency", "worker", "rows/s", "orphans left: 0"} {
+		require.Contains(t, shown, want)
+	}
+	require.Contains(t, shown, "\x1b[", "a panel is painted over and over")
+	for _, line := range strings.Split(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""), "\n") {
+		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\r"))), 100, "a line that is wider than the terminal spoils the panel: %q", line)
+	}
+}
+
+// testDemoIsStopped stops it in the middle.
+func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
+	t.Helper()
+	d := startDemo(t, p, inTerminal)
+	d.shows(t, `[1-9][0-9,]* paid off`)
+	stop(t, d)
+	require.Equal(t, code, d.exit(t))
+	if code == 0 {
+		require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ children deleted`, d.out.String())
+		require.NotContains(t, d.out.String(), "orphans left", "what is not drained has no count")
+	}
+	d.nothingLeft(t)
+}
+
+// stopDemoBy are the ways to end a demo, with the exit code that follows.
+func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
+	send := func(signal os.Signal) func(*testing.T, *demoRun) {
+		return func(t *testing.T, d *demoRun) {
+			t.Helper()
+			require.NoError(t, d.cmd.Process.Signal(signal))
+		}
+	}
+	return map[string]func(*testing.T, *demoRun){
+		"SIGTERM": send(syscall.SIGTERM), "SIGKILL": send(syscall.SIGKILL),
+		"Ctrl-C": func(t *testing.T, d *demoRun) {
+			t.Helper()
+			if d.terminal == nil {
+				send(syscall.SIGINT)(t, d)
+				return
+			}
+			_, err := d.terminal.WriteString("\x03")
+			require.NoError(t, err)
+		},
+	}
+}
+
+// testDemoInterruptedBeforeItsEnd asks for a summary that cannot be given.
+func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
+	t.Helper()
+	d := startDemo(t, p, false, "--exit")
+	d.shows(t, `(?m)^loading sample data`)
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 1, d.exit(t))
+	require.Equal(t, "sexton: interrupted\n", d.stderr.String())
+	d.nothingLeft(t)
+}
+
+// testDemoIsKept follows what a kept demo says to the word.
+func testDemoIsKept(t *testing.T, p program) {
+	t.Helper()
+	keep := filepath.Join(openFolder(t), "it's kept")
+	first := startDemo(t, p, false, "--exit", "--keep", keep)
+	require.Zero(t, first.exit(t))
+	first.nothingLeft(t)
+	_, told, found := strings.Cut(first.out.String(), "The cluster is kept.")
+	require.True(t, found)
+	lines := strings.Split(strings.TrimSpace(told), "\n")
+	require.Len(t, lines, 6, "%q", lines)
+	again, start, psql, run := lines[1], lines[3], lines[4], lines[5]
+
+	command := func(script string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
+		cmd.Dir = first.tmp
+		cmd.Env = []string{"PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "TMPDIR=" + first.tmp, "HOME=" + first.tmp}
+		return cmd
+	}
+	shell := func(script string) string {
+		t.Helper()
+		out, err := command(script).CombinedOutput()
+		require.NoError(t, err, "%s: %s", script, out)
+		return string(out)
+	}
+	shell(start)
+	t.Cleanup(func() {
+		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-c", strings.Replace(start, " -w start", " -m immediate stop", 1)).Run()
+	})
+	require.Equal(t, "0\n", shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'"))
+	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")
+	worker := command("exec " + run)
+	require.NoError(t, worker.Start())
+	pgtest.WaitFor(t, "the worker to clean up", func(context.Context) (bool, error) {
+		return shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'") == "0\n", nil
+	})
+	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, worker.Wait())
+	shell(strings.Replace(start, " -w start", " -w stop", 1))
+	out := shell(again + " --exit --json")
+	var s demoSummary
+	require.NoError(t, json.Unmarshal([]byte(out[strings.Index(out, "\n{"):][:strings.LastIndex(out, "\n}")-strings.Index(out, "\n{")+2]), &s), out)
+	require.NotNil(t, s.OrphansLeft)
+	require.Zero(t, *s.OrphansLeft)
+	first.nothingLeft(t)
+}

@@ -1,0 +1,53 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
+)
+
+// orphans counts the children that a definition says should be gone or changed and that are not, by plain
+// anti-joins over the whole tables. It shares nothing with the engine but the definitions.
+func orphans(ctx context.Context, site Site) (int64, error) {
+	var total int64
+	for _, d := range site.Definitions {
+		sql, args := orphansOf(d, site.Names)
+		var count int64
+		if err := site.Pool.QueryRow(ctx, sql, args...).Scan(&count); err != nil {
+			return 0, fmt.Errorf("count orphans of %s in %s: %w", d.Parent, d.Child, err)
+		}
+		total += count
+	}
+	return total, nil
+}
+
+func orphansOf(d definitions.Definition, names pgschema.Names) (sql string, args []any) {
+	table := func(n definitions.Name) string {
+		if n.Schema == "" {
+			n.Schema = names.Tracked
+		}
+		return pgx.Identifier{n.Schema, n.Table}.Sanitize()
+	}
+	column := func(name string) string { return "child." + pgx.Identifier{name}.Sanitize() }
+	parentColumn := d.ParentColumn
+	if parentColumn == "" {
+		parentColumn = "id"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "SELECT count(*) FROM %s AS child LEFT JOIN %s AS parent ON parent.%s = %s WHERE %[4]s IS NOT NULL AND parent.%[3]s IS NULL",
+		table(d.Child), table(d.Parent), pgx.Identifier{parentColumn}.Sanitize(), column(d.Column))
+	for _, c := range d.Conditions {
+		args = append(args, c.Value)
+		fmt.Fprintf(&b, " AND %s::text = $%d", column(c.Column), len(args))
+	}
+	if d.OnDelete == definitions.UpdateColumn {
+		args = append(args, d.TargetValue)
+		fmt.Fprintf(&b, " AND %s::text IS DISTINCT FROM $%d", column(d.TargetColumn), len(args))
+	}
+	return b.String(), args
+}
