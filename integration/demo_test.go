@@ -38,8 +38,8 @@ type demoSummary struct {
 }
 
 const (
-	demoRows    = "2000"
-	demoMinutes = 3 * time.Minute
+	demoRows  = "2000"
+	demoLimit = 3 * time.Minute
 )
 
 // demoRun is a demo that has been started, with a temporary folder of its own.
@@ -52,32 +52,55 @@ type demoRun struct {
 	ended       chan struct{}
 }
 
-// startDemo starts the program in a pipe or in a pseudo-terminal of 100 columns.
+// newDemoRun prepares a command line. The end of the test kills what becomes of it.
+func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
+	t.Helper()
+	return &demoRun{
+		cmd: exec.CommandContext(t.Context(), name, args...),
+		out: &logBuffer{}, stderr: &logBuffer{}, tmp: openFolder(t), ended: make(chan struct{}),
+	}
+}
+
+// startDemo starts the program in a pipe or in a pseudo-terminal.
 func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRun {
 	t.Helper()
-	d := &demoRun{out: &logBuffer{}, stderr: &logBuffer{}, tmp: openFolder(t), ended: make(chan struct{})}
-	d.cmd = exec.CommandContext(t.Context(), p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
+	d := newDemoRun(t, p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
 	d.cmd.Dir = d.tmp
 	d.cmd.Env = []string{"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN")}
-	copied := make(chan struct{})
 	if inTerminal {
-		var err error
-		d.terminal, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100})
-		require.NoError(t, err)
-		go func() {
-			defer close(copied)
-			_, _ = io.Copy(d.out, d.terminal) // EIO once the last process has closed its end.
-		}()
-	} else {
-		close(copied)
-		d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
-		require.NoError(t, d.cmd.Start())
+		d.inTerminal(t)
+		return d
 	}
+	d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
+	require.NoError(t, d.cmd.Start())
+	d.started(t, nil)
+	return d
+}
+
+// inTerminal starts the demo in a pseudo-terminal of 100 columns.
+func (d *demoRun) inTerminal(t *testing.T) {
+	t.Helper()
+	var err error
+	d.terminal, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100})
+	require.NoError(t, err)
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(d.out, d.terminal) // EIO once the last process has closed its end.
+	}()
+	d.started(t, copied)
+}
+
+// started waits in the background for the end, and for that of the output where copied says when that is.
+func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
+	t.Helper()
 	guard(t, d.cmd.Process.Pid)
 	go func() {
 		defer close(d.ended)
 		_ = d.cmd.Wait() // ProcessState says how.
-		<-copied
+		if copied != nil {
+			<-copied
+		}
 	}()
 	t.Cleanup(func() {
 		<-d.ended
@@ -88,7 +111,6 @@ func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRu
 			t.Logf("standard output:\n%s\nstandard error:\n%s", d.out, d.stderr)
 		}
 	})
-	return d
 }
 
 // openFolder makes a folder that the private server's user can enter, with a path that is short enough for a
@@ -98,19 +120,19 @@ func openFolder(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "d")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // see above
+	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
 // exit waits for the end and returns the exit code; -1 stands for the end by a signal.
 func (d *demoRun) exit(t *testing.T) int {
 	t.Helper()
-	timer := time.NewTimer(demoMinutes)
+	timer := time.NewTimer(demoLimit)
 	defer timer.Stop()
 	select {
 	case <-d.ended:
 	case <-timer.C:
-		require.Fail(t, "the demo goes on", "%s after it began", demoMinutes)
+		require.Fail(t, "the demo goes on", "%s after it began", demoLimit)
 	}
 	return d.cmd.ProcessState.ExitCode()
 }
@@ -200,7 +222,7 @@ func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
 		require.Contains(t, shown, want)
 	}
 	require.Contains(t, shown, "\x1b[", "a panel is painted over and over")
-	for _, line := range strings.Split(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""), "\n") {
+	for line := range strings.SplitSeq(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""), "\n") {
 		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\r"))), 100, "a line that is wider than the terminal spoils the panel: %q", line)
 	}
 }
@@ -291,9 +313,11 @@ func testDemoIsKept(t *testing.T, p program) {
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, worker.Wait())
 	shell(strings.Replace(start, " -w start", " -w stop", 1))
-	out := shell(again + " --exit --json")
+	second := command(again + " --exit --json")
+	out, err := second.Output()
+	require.NoError(t, err)
 	var s demoSummary
-	require.NoError(t, json.Unmarshal([]byte(out[strings.Index(out, "\n{"):][:strings.LastIndex(out, "\n}")-strings.Index(out, "\n{")+2]), &s), out)
+	require.NoError(t, json.Unmarshal(out, &s))
 	require.NotNil(t, s.OrphansLeft)
 	require.Zero(t, *s.OrphansLeft)
 	first.nothingLeft(t)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,7 @@ func TestProgram(t *testing.T) {
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
+	t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
@@ -55,11 +57,15 @@ func TestProgram(t *testing.T) {
 // program is the built binary.
 type program struct{ path string }
 
-// build builds the binary into a folder that goes with the test.
+// build builds the binary as the README says, into a folder that goes with the test.
 func build(t *testing.T) program {
 	t.Helper()
 	p := program{path: filepath.Join(t.TempDir(), "sexton")}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, "sexton/cmd/worker").CombinedOutput()
+	line, found := strings.CutPrefix(readmeShell(t, readmeSteps)[0], "go build -o sexton ")
+	require.True(t, found, "README.md builds the binary first")
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", p.path}, strings.Fields(line)...)...)
+	cmd.Dir = ".."
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "build the binary: %s", out)
 	return p
 }

@@ -13,8 +13,19 @@ import (
 	"sexton/internal/pgtest"
 )
 
+// The sections whose commands are run.
+const (
+	readmeCommands = "Two commands"
+	readmeSteps    = "Connect it to your own database in five steps"
+)
+
 // readmeShell returns the shell blocks of one section of the README, in order.
 func readmeShell(t *testing.T, heading string) []string {
+	t.Helper()
+	return readmeBlocks(t, heading, "sh")
+}
+
+func readmeBlocks(t *testing.T, heading, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "README.md"))
 	require.NoError(t, err)
@@ -22,10 +33,10 @@ func readmeShell(t *testing.T, heading string) []string {
 	require.True(t, found, "README.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var blocks []string
-	for _, match := range regexp.MustCompile("(?s) *```sh\n(.*?)\n *```").FindAllStringSubmatch(section, -1) {
+	for _, match := range regexp.MustCompile("(?s) *```"+language+"\n(.*?)\n *```").FindAllStringSubmatch(section, -1) {
 		// Blocks inside a list are indented as a whole.
 		indent := match[1][:len(match[1])-len(strings.TrimLeft(match[1], " "))]
-		blocks = append(blocks, strings.ReplaceAll("\n"+match[1], "\n"+indent, "\n"))
+		blocks = append(blocks, strings.ReplaceAll("\n"+match[1], "\n"+indent, "\n")[1:])
 	}
 	return blocks
 }
@@ -40,10 +51,11 @@ func testReadmeSteps(t *testing.T, p program) {
 		CREATE INDEX ON issues (project_id);
 		INSERT INTO projects VALUES (1), (2);
 		INSERT INTO issues SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;`)
-	steps := readmeShell(t, "Connect it to your own database in five steps")
-	require.Len(t, steps, 5)
+	blocks := readmeShell(t, readmeSteps)[1:] // The first has built the binary.
+	require.Len(t, blocks, 5)
+	blocks = append(blocks, readmeShell(t, "The worker")...)
 
-	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(steps, "\n"))
+	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
 	cmd.Dir = t.TempDir()
 	cmd.Env = []string{"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
 	out, err := cmd.CombinedOutput()
@@ -53,13 +65,39 @@ func testReadmeSteps(t *testing.T, p program) {
 	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues WHERE project_id = 1"))
 	require.EqualValues(t, 5, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues"))
 	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, backlogSQL))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "job enqueue")
+
+	sql := readmeBlocks(t, "The worker", "sql")
+	require.Len(t, sql, 1)
+	db.Exec(sql[0])
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "the job is there already")
 }
 
-// The first of the two commands must name tests that exist: -run is silent where nothing matches.
-func TestReadmeCommandsNameTests(t *testing.T) {
+// testReadmeDemo runs the first of the two commands, word for word, in a terminal, until somebody has seen enough.
+func testReadmeDemo(t *testing.T) {
+	t.Helper()
+	words := strings.Fields(readmeShell(t, readmeCommands)[0])
+	d := newDemoRun(t, words[0], words[1:]...)
+	d.cmd.Dir = ".."
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.tmp)
+	d.inTerminal(t)
+	d.shows(t, `[1-9][0-9,]* paid off`)
+	_, err := d.terminal.WriteString("\x03")
+	require.NoError(t, err)
+	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
+	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ children deleted`, d.out.String())
+	d.nothingLeft(t)
+}
+
+// Nobody runs shell blocks but the tests above: one in another section would be left out.
+func TestReadmeShellIsRun(t *testing.T) {
 	t.Parallel()
-	commands := readmeShell(t, "Two commands")
-	require.Len(t, commands, 2)
-	require.Contains(t, commands[0], "go test ./integration -run TestProgram/GitLab ")
-	require.Contains(t, commands[1], "go test ./...")
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	require.NoError(t, err)
+	var known int
+	for _, heading := range []string{readmeCommands, readmeSteps, "The worker"} {
+		known += len(readmeShell(t, heading))
+	}
+	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
+	require.Equal(t, []string{"go run ./cmd/worker demo", "go test ./..."}, readmeShell(t, readmeCommands))
 }

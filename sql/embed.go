@@ -19,3 +19,11 @@ var Migrations embed.FS
 //
 //go:embed grants
 var Grants embed.FS
+
+// Reference holds the folder reference, the sample application: schema.sql, in which no name is qualified,
+// loose_foreign_keys.yml, and in data one INSERT per table. There @first and @last are the numbers of the rows
+// to make, @today is the day that they are seen from, @people the number of users that are no placeholders, and
+// every other @name the number of rows of that table; session.sql comes before them all.
+//
+//go:embed reference
+var Reference embed.FS

@@ -32,13 +32,14 @@ func (a *app) benchCommand() *cobra.Command {
 }
 
 func (a *app) benchLatencyCommand() *cobra.Command {
-	var events int
-	cmd := a.benchmark("latency --events 100", "Time from a parent's commit to its children being gone",
+	var events, children int
+	cmd := a.benchmark("latency --events 5 --children 50000", "Time from a parent's commit to its children being gone",
 		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
 being gone, beside the same with ON DELETE CASCADE.`,
 		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
-			return bench.Latency(ctx, site, events)
+			return bench.Latency(ctx, site, events, children)
 		})
+	cmd.Flags().IntVar(&children, "children", 10, "how many children each has, `N`")
 	cmd.Flags().IntVar(&events, "events", 500, "how many parents to delete, `N`")
 	return cmd
 }

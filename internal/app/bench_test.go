@@ -46,9 +46,9 @@ func TestBenchLatency(t *testing.T) {
 	t.Parallel()
 	document := benchmark(t, "latency", "--events", "3")
 	require.Equal(t, []string{
-		"benchmark", "children", "commit_ms", "events", "latency_ms", "look_every_ms",
+		"benchmark", "children", "commit_ms", "delete_ms", "events", "latency_ms", "look_every_ms",
 		"minute_cron_computed_p50_ms", "minute_cron_computed_p99_ms", "native_cascade_ms", "native_cascade_wal_bytes_per_event",
-		"ratio_minute_cron_to_p50", "ratio_p50_to_native_cascade", "ratio_wal_to_native_cascade", "server", "wal_bytes_per_event",
+		"ratio_delete_to_native_cascade", "ratio_minute_cron_to_p50", "ratio_p50_to_native_cascade", "ratio_wal_to_native_cascade", "server", "wal_bytes_per_event",
 	}, keys(document))
 	require.EqualValues(t, 3, document["events"])
 	require.Equal(t, []string{"max", "p50", "p90", "p99"}, keys(document["latency_ms"]))

@@ -32,7 +32,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 	var paths []string
 	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
 	require.ElementsMatch(t, []string{
-		"", " help", " version", " status", " run", " pause", " resume",
+		"", " help", " version", " status", " run", " demo", " pause", " resume",
 		" bench", " bench idle", " bench latency", " bench notify", " bench trigger",
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",

@@ -65,8 +65,8 @@ type jobState struct {
 	// Running is the pass that is at work now; null where none is.
 	Running *runningPass `json:"running"`
 
-	job riverjobs.Job
-	obstacles
+	job       riverjobs.Job
+	obstacles obstacles
 }
 
 // runningPass is a pass that has not ended, with its statistics of half a second ago at most.
@@ -202,7 +202,7 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 			if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
 				return nil, err
 			}
-			state.paused = paused
+			state.obstacles.paused = paused
 			for _, run := range runs {
 				if run.Kind == job.Kind && run.Database == db.Name {
 					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)

@@ -61,7 +61,7 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 
 // explain fills WaitingFor from what else the document knows. A pass at work waits for nothing.
 func (s *jobState) explain(document statusDocument) {
-	reason := s.paused
+	reason := s.obstacles.paused
 	if reason == "" && s.Running == nil {
 		reason = s.reason(document)
 	}
@@ -86,17 +86,17 @@ func (s *jobState) reason(document statusDocument) string {
 			return reason
 		}
 	}
-	if pending && s.spent != "" {
-		return s.spent
+	if pending && s.obstacles.spent != "" {
+		return s.obstacles.spent
 	}
-	if pending && s.unmanned != "" {
-		return s.unmanned
+	if pending && s.obstacles.unmanned != "" {
+		return s.obstacles.unmanned
 	}
 	// Last, as these only delay.
-	if s.awake != "" {
-		return s.awake
+	if s.obstacles.awake != "" {
+		return s.obstacles.awake
 	}
-	return s.deaf
+	return s.obstacles.deaf
 }
 
 // obstacle says what in the backlog itself keeps it from being worked off.

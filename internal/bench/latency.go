@@ -12,9 +12,6 @@ import (
 	"sexton/internal/latency"
 )
 
-// childrenPerParent is that of the latency benchmark.
-const childrenPerParent = 10
-
 // The worker is to be asleep when the next parent goes; the pause is random, so that no rhythm of the
 // worker's own is met again and again.
 const (
@@ -39,6 +36,8 @@ type LatencyReport struct {
 	LatencyMS latency.Percentiles `json:"latency_ms"`
 	// CommitMS is the part of it that the COMMIT itself took.
 	CommitMS latency.Percentiles `json:"commit_ms"`
+	// DeleteMS is what the application waits for, and locks are held: DELETE and COMMIT.
+	DeleteMS latency.Percentiles `json:"delete_ms"`
 	// WALBytes are all that the server wrote per event, idle time between events included.
 	WALBytes int64 `json:"wal_bytes_per_event"`
 
@@ -46,7 +45,9 @@ type LatencyReport struct {
 	NativeMS       latency.Percentiles `json:"native_cascade_ms"`
 	NativeWALBytes int64               `json:"native_cascade_wal_bytes_per_event"`
 	RatioP50       float64             `json:"ratio_p50_to_native_cascade"`
-	RatioWAL       float64             `json:"ratio_wal_to_native_cascade"`
+	// RatioDelete compares what the application waits for.
+	RatioDelete float64 `json:"ratio_delete_to_native_cascade"`
+	RatioWAL    float64 `json:"ratio_wal_to_native_cascade"`
 
 	// Cron are computed, not measured: what a worker that comes once a minute would need at least.
 	CronP50MS float64 `json:"minute_cron_computed_p50_ms"`
@@ -55,10 +56,10 @@ type LatencyReport struct {
 	CronRatioP50 float64 `json:"ratio_minute_cron_to_p50"`
 }
 
-// Latency deletes isolated parents under a working worker.
-func Latency(ctx context.Context, s *Site, events int) (Report, error) {
+// Latency deletes isolated parents under a working worker, each with so many children.
+func Latency(ctx context.Context, s *Site, events, children int) (Report, error) {
 	r := &LatencyReport{
-		Benchmark: "latency", Events: events, Children: childrenPerParent, LookEveryMS: latency.Milliseconds(look),
+		Benchmark: "latency", Events: events, Children: children, LookEveryMS: latency.Milliseconds(look),
 		CronP50MS: cronP50, CronP99MS: cronP99,
 	}
 	var err error
@@ -79,7 +80,7 @@ func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 		if err := s.exec(ctx, "fill tables", fmt.Sprintf(`
 			INSERT INTO %[1]sparents SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id;
 			INSERT INTO %[1]schildren (parent_id, filler) SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id, generate_series(1, %[3]d);
-			ANALYZE %[1]sparents, %[1]schildren`, prefix, events, childrenPerParent)); err != nil {
+			ANALYZE %[1]sparents, %[1]schildren`, prefix, events, children)); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +97,7 @@ func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 	}
 
 	s.Progress("%d parents under a worker, one at a time", events)
-	whole, commits := make([]time.Duration, events), make([]time.Duration, events)
+	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events), make([]time.Duration, events)
 	err = s.withWorker(ctx, func(ctx context.Context) error {
 		if err := s.warmUp(ctx, watcher); err != nil {
 			return err
@@ -106,10 +107,12 @@ func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 			if err := wait(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
 				return err
 			}
+			began := time.Now()
 			sent, took, err := remove(ctx, deleter, "parents", int64(i+1))
 			if err != nil {
 				return err
 			}
+			deletes[i] = time.Since(began)
 			if err := gone(ctx, watcher, int64(i+1)); err != nil {
 				return err
 			}
@@ -122,6 +125,8 @@ func Latency(ctx context.Context, s *Site, events int) (Report, error) {
 		return nil, err
 	}
 	r.LatencyMS, r.CommitMS, r.NativeMS = latency.Of(whole), latency.Of(commits), latency.Of(native)
+	r.DeleteMS = latency.Of(deletes)
+	r.RatioDelete = ratio(r.DeleteMS.P50, r.NativeMS.P50)
 	r.RatioP50, r.RatioWAL = ratio(r.LatencyMS.P50, r.NativeMS.P50), ratio(float64(r.WALBytes), float64(r.NativeWALBytes))
 	r.CronRatioP50 = ratio(cronP50, r.LatencyMS.P50)
 	return r, nil
@@ -168,10 +173,11 @@ func (r *LatencyReport) Text(w io.Writer) {
 	}
 	_, _ = fmt.Fprintln(w, "milliseconds\tp50\tp90\tp99\tmax\tWAL bytes")
 	line("COMMIT sent to children gone", r.LatencyMS, r.WALBytes)
+	_, _ = fmt.Fprintf(w, "DELETE and COMMIT\t%.2f\t%.2f\t%.2f\t%.2f\t\n", r.DeleteMS.P50, r.DeleteMS.P90, r.DeleteMS.P99, r.DeleteMS.Max)
 	line("native cascade, DELETE and COMMIT", r.NativeMS, r.NativeWALBytes)
 	_, _ = fmt.Fprintf(w, "cron every minute (computed)\t%d\t\t%d\n", int(r.CronP50MS), int(r.CronP99MS))
-	_, _ = fmt.Fprintf(w, "\np50: %.2f x native, of which COMMIT %.2f ms; minute cron: %.0f x p50; WAL: %.2f x native\n",
-		r.RatioP50, r.CommitMS.P50, r.CronRatioP50, r.RatioWAL)
+	_, _ = fmt.Fprintf(w, "\np50: %.2f x native, of which COMMIT %.2f ms; the application waits %.3f x native; minute cron: %.0f x p50; WAL: %.2f x native\n",
+		r.RatioP50, r.CommitMS.P50, r.RatioDelete, r.CronRatioP50, r.RatioWAL)
 	_, _ = fmt.Fprintf(w, "%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s\n", r.Events, r.Children, r.LookEveryMS, r.Server)
 }
 

@@ -15,7 +15,7 @@ func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
 	}
-	return round(a/b, 2)
+	return round(a/b, 4)
 }
 
 func round(x float64, digits int) float64 {

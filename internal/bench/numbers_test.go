@@ -8,7 +8,7 @@ import (
 
 func TestRatios(t *testing.T) {
 	t.Parallel()
-	require.InDelta(t, 0.67, ratio(2, 3), 1e-9)
+	require.InDelta(t, 0.6667, ratio(2, 3), 1e-9)
 	require.Zero(t, ratio(2, 0))
 	require.InDelta(t, 2, median([]float64{9, 2, 1}), 0)
 	require.InDelta(t, 1, median([]float64{2, 1}), 0)

@@ -67,7 +67,8 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 		for _, variant := range variants {
 			middle := median(took[variant])
 			r.Costs = append(r.Costs, Cost{
-				Rows: size.rows, Variant: variant, Statements: len(took[variant]), MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
+				Rows: size.rows, Variant: variant, Statements: len(took[variant]),
+				MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
 			})
 		}
 	}

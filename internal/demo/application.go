@@ -22,11 +22,14 @@ type pace struct {
 	length time.Duration
 }
 
-var (
-	// A demo that ends by itself leaves parents over, to show that only children of deleted ones go.
-	untilDrained = pace{share: 60, length: 25 * time.Second}
-	untilStopped = pace{share: 100, length: 10 * time.Minute}
-)
+// paceOf is that of a demo that ends once all is drained, or of one that goes on until it is stopped. The
+// former leaves parents over, to show that only children of deleted ones go.
+func paceOf(drain bool) pace {
+	if drain {
+		return pace{share: 60, length: 25 * time.Second}
+	}
+	return pace{share: 100, length: 10 * time.Minute}
+}
 
 const (
 	slowest = 40

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -50,7 +51,7 @@ const stallTimeout = 2 * time.Minute
 func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	worker, traffic := make(chan error, 1), make(chan error, 1)
+	worker := make(chan error, 1)
 	// The worker ends last, and in order: its batches are not cut off by the end of the demo.
 	working, stopWorker := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorker()
@@ -64,30 +65,19 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 
 	began := time.Now()
 	times := newStopwatch(site.Pool, site.Names)
-	pace := untilStopped
-	if drain {
-		pace = untilDrained
-	}
-	app, err := newApplication(running, site.Pool, times, pace)
+	app, err := newApplication(running, site.Pool, times, paceOf(drain))
 	if err != nil {
 		stopWorker()
 		return Summary{}, errors.Join(err, <-worker)
 	}
-	go func() {
-		err := app.run(running)
-		if err != nil && running.Err() == nil {
-			stop(err)
-		}
-		traffic <- err
-	}()
-	watching := make(chan error, 1)
-	go func() {
-		err := times.run(running)
-		if err != nil && running.Err() == nil {
-			stop(err)
-		}
-		watching <- err
-	}()
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context) error{app.run, times.run} {
+		parts.Go(func() {
+			if err := part(running); err != nil && running.Err() == nil {
+				stop(err)
+			}
+		})
+	}
 
 	watch := &watch{site: site, app: app, times: times, began: began}
 	state, err := watch.until(running, drain)
@@ -96,8 +86,7 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	}
 	took := time.Since(began)
 	stop(nil)
-	<-traffic
-	<-watching
+	parts.Wait()
 	stopWorker()
 	if failed := <-worker; err == nil && failed != nil {
 		err = fmt.Errorf("stop worker: %w", failed)

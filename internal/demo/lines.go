@@ -31,7 +31,8 @@ func (l *Lines) Loaded(done, total int64) {
 
 // Show writes one line.
 func (l *Lines) Show(s State) {
-	_, _ = fmt.Fprintf(l.w, "%3.0f s | deleted %s | tombstones: %s | children: %s | commit to clean: %s | %s\n", s.Elapsed.Seconds(), s.application(), s.tombstones(), s.children(), s.times(), s.Activity)
+	_, _ = fmt.Fprintf(l.w, "%3.0f s | deleted %s | tombstones: %s | children: %s | commit to clean: %s | %s\n",
+		s.Elapsed.Seconds(), s.application(), s.tombstones(), s.children(), s.times(), s.Activity)
 }
 
 // Close does nothing: all lines are written.

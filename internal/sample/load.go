@@ -1,0 +1,116 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const closeTimeout = 5 * time.Second
+
+// Load fills an empty schema with about rows rows in all tables together, 1,000 to some tens of millions, and returns their exact number.
+//
+// Two loads of one size on one day are equal, on any machine: dates count back from the day in UTC, everything else comes from the rows'
+// numbers. The tables are found along the pool's search path. After every chunk of 10,000 rows at most, progress (nil: nobody looks) gets
+// the number of rows that are there and of those that there will be. When the context ends, Load returns its error and leaves what it has
+// loaded.
+func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done, total int64)) (int64, error) {
+	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)
+}
+
+// load is Load as seen from any day.
+//
+// One session makes all rows. A second one gains little on two processors, as both wait for each other at the end of every index, and a
+// demo's processors have more to do.
+func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time, progress func(done, total int64)) (_ int64, err error) {
+	if progress == nil {
+		progress = func(int64, int64) {}
+	}
+	p := newPlan(int64(rows))
+	l := &loader{args: p.counts(), total: p.total(), progress: progress}
+	l.args["today"] = today
+	pooled, err := pool.Acquire(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("acquire session: %w", err)
+	}
+	// Not given back, as it carries settings and functions.
+	l.session = pooled.Hijack()
+	defer func() { err = errors.Join(err, l.close()) }()
+	if _, err := l.session.Exec(ctx, file("data/session.sql")); err != nil {
+		return 0, fmt.Errorf("prepare session: %w", err)
+	}
+	for _, s := range p {
+		if err := l.step(ctx, s); err != nil {
+			return 0, fmt.Errorf("load %s: %w", s.file, err)
+		}
+	}
+	if err := l.advanceSequences(ctx, p.tables()); err != nil {
+		return 0, fmt.Errorf("advance sequences: %w", err)
+	}
+	return l.done, nil
+}
+
+// loader is one load.
+type loader struct {
+	session     *pgx.Conn
+	args        pgx.NamedArgs
+	done, total int64
+	progress    func(done, total int64)
+}
+
+func (l *loader) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := l.session.Close(ctx); err != nil {
+		return fmt.Errorf("close session: %w", err)
+	}
+	return nil
+}
+
+// step runs one file, chunk by chunk, and leaves its table as it would be after a while of use: with statistics, and with nothing for the
+// first autovacuum to do.
+func (l *loader) step(ctx context.Context, s step) error {
+	text := file("data/" + s.file + ".sql")
+	args := maps.Clone(l.args)
+	for first := int64(1); first <= s.rows; first += chunkRows {
+		last := min(first+chunkRows-1, s.rows)
+		args["first"], args["last"] = first, last
+		tag, err := l.session.Exec(ctx, text, args)
+		if err != nil {
+			return fmt.Errorf("rows %d to %d: %w", first, last, err)
+		}
+		if tag.RowsAffected() != last-first+1 {
+			return fmt.Errorf("rows %d to %d: the statement made %d", first, last, tag.RowsAffected())
+		}
+		if tag.Insert() {
+			l.done += tag.RowsAffected()
+		}
+		l.progress(l.done, l.total)
+	}
+	if _, err := l.session.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{s.table}.Sanitize()); err != nil {
+		return fmt.Errorf("vacuum: %w", err)
+	}
+	return nil
+}
+
+// advanceSequences makes the next id of every table the one after the last that was loaded.
+func (l *loader) advanceSequences(ctx context.Context, made plan) error {
+	var tables []string
+	var rows []int64
+	for _, s := range made {
+		tables, rows = append(tables, s.table), append(rows, s.rows)
+	}
+	_, err := l.session.Exec(ctx, `
+		SELECT setval(pg_get_serial_sequence(quote_ident(loaded.name), 'id'), loaded.rows)
+		FROM unnest($1::text[], $2::bigint[]) AS loaded (name, rows)
+		WHERE EXISTS (
+			SELECT FROM pg_attribute
+			WHERE attrelid = quote_ident(loaded.name)::regclass AND attname = 'id'
+		)`, tables, rows)
+	return err
+}

@@ -1,0 +1,124 @@
+package sample
+
+import "github.com/jackc/pgx/v5"
+
+// chunkRows bounds one INSERT, so that progress moves and a cancelled load ends soon: at 10,000 rows after about a tenth of a second.
+const chunkRows = 10_000
+
+// step is one file of data.
+type step struct {
+	file  string // without .sql
+	table string
+	rows  int64
+	// updates tells that the file changes rows of an earlier step and makes none.
+	updates bool
+}
+
+// plan is what to load, every table after those that it refers to.
+type plan []step
+
+// What the files count on even in the smallest load: a second group to share with, a project for every label and milestone, and more people
+// than any project has members.
+const (
+	fewestGroups   = 4
+	fewestProjects = 4
+	fewestUsers    = 5
+)
+
+// newPlan shares out about rows rows; no table stays empty.
+func newPlan(rows int64) plan {
+	of := func(perMillion, atLeast int64) int64 { return max(atLeast, (rows*perMillion+500_000)/1_000_000) }
+	exactly := func(table string, rows int64) step { return step{file: table, table: table, rows: rows} }
+	some := func(table string, perMillion int64) step { return exactly(table, of(perMillion, 1)) }
+	mergeRequests := of(15_000, 1)
+	diffs := parts(mergeRequests)
+	return plan{
+		exactly("organizations", 1),
+		exactly("application_settings", 1),
+		exactly("users", of(5_000, fewestUsers)),
+		exactly("namespaces", of(5_000, fewestUsers)),
+		some("keys", 2_500),
+		some("emails", 2_500),
+		some("personal_access_tokens", 2_000),
+		some("identities", 2_000),
+		some("abuse_reports", 300),
+		exactly("groups", of(1_000, fewestGroups)),
+		some("group_group_links", 100),
+		exactly("projects", of(2_000, fewestProjects)),
+		exactly("members", of(6_000, 3*fewestGroups)),
+		some("group_deletion_schedules", 40),
+		some("achievements", 200),
+		some("user_achievements", 1_000),
+		some("labels", 2_500),
+		some("milestones", 1_000),
+		some("issues", 20_000),
+		some("issue_assignees", 8_000),
+		exactly("merge_requests", mergeRequests),
+		exactly("merge_request_metrics", mergeRequests),
+		some("merge_request_assignees", 8_000),
+		some("merge_request_reviewers", 8_000),
+		exactly("merge_request_diffs", diffs),
+		exactly("merge_request_diff_files", parts(diffs)),
+		some("approvals", 4_000),
+		some("reviews", 3_000),
+		some("resource_label_events", 8_000),
+		some("resource_state_events", 8_000),
+		some("timelogs", 4_000),
+		some("award_emoji", 15_000),
+		some("subscriptions", 3_000),
+		some("snippets", 1_000),
+		some("releases", 1_000),
+		some("notes", 150_000),
+		some("todos", 100_000),
+		some("events", 100_000),
+		some("ci_pipelines", 20_000),
+		{file: "merge_requests_heads", table: "merge_requests", rows: mergeRequests, updates: true},
+		some("p_ci_builds", 300_000),
+		some("ci_job_artifacts", 16_000),
+		some("web_hooks", 1_000),
+		some("web_hook_logs", 100_000),
+		some("uploads", 3_000),
+		some("packages_packages", 2_000),
+		some("packages_package_files", 4_000),
+		some("deploy_keys", 500),
+		some("deploy_tokens", 500),
+		some("import_placeholder_user_details", 200),
+		some("import_source_users", 133),
+		some("import_source_user_placeholder_references", 300),
+	}
+}
+
+// parts is how many parts so many wholes have: every fourth has three, the others one, as pg_temp.whole and pg_temp.part have it.
+func parts(wholes int64) int64 { return wholes + wholes/4*2 }
+
+// total is the number of rows that the plan makes.
+func (p plan) total() int64 {
+	var sum int64
+	for _, s := range p.tables() {
+		sum += s.rows
+	}
+	return sum
+}
+
+// tables returns the steps that make rows, one per table.
+func (p plan) tables() plan {
+	var made plan
+	for _, s := range p {
+		if !s.updates {
+			made = append(made, s)
+		}
+	}
+	return made
+}
+
+// counts are the arguments that every file may use: the rows of each table, and of the users how many are people.
+func (p plan) counts() pgx.NamedArgs {
+	rows := map[string]int64{}
+	args := pgx.NamedArgs{}
+	for _, s := range p.tables() {
+		rows[s.table] = s.rows
+		args[s.table] = s.rows
+	}
+	args["people"] = rows["users"] - rows["import_placeholder_user_details"]
+	return args
+}

@@ -1,0 +1,9 @@
+-- What comes after the merge request itself: its latest version and the pipeline of its last push.
+UPDATE merge_requests
+SET latest_merge_request_diff_id = (
+        SELECT max(merge_request_diffs.id) FROM merge_request_diffs WHERE merge_request_diffs.merge_request_id = merge_requests.id
+    ),
+    head_pipeline_id = (
+        SELECT max(ci_pipelines.id) FROM ci_pipelines WHERE ci_pipelines.merge_request_id = merge_requests.id
+    )
+WHERE merge_requests.id BETWEEN @first::bigint AND @last::bigint;

@@ -1,0 +1,93 @@
+-- Before the data: what the INSERT statements call, gone with the session. Nothing is random, so that two loads are equal: every choice
+-- is a hash of the row's number and of a salt, which tells the choices of one row apart.
+SET TimeZone = 'UTC';
+SET synchronous_commit = off;
+-- A chunk finds what it refers to by primary keys; the other joins would read all of it for every chunk.
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+
+-- 1 to size, each as likely as any other.
+CREATE FUNCTION pg_temp.pick(n bigint, salt bigint, size bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT 1 + (hashint8extended(n, salt) & 9223372036854775807) % size';
+
+-- 1 to size, the low numbers far more often: number 1 has a share of size ^ (-1 / steepness).
+CREATE FUNCTION pg_temp.skewed(n bigint, salt bigint, size bigint, steepness double precision)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT 1 + floor(size * power(
+    ((hashint8extended(n, salt) >> 11) & 9007199254740991) / 9007199254740992::double precision, steepness))::bigint';
+
+-- A person: a few do most of the work.
+CREATE FUNCTION pg_temp.person(n bigint, salt bigint, people bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT pg_temp.skewed(n, salt, people, 3)';
+
+-- A project: the first has every tenth of everything.
+CREATE FUNCTION pg_temp.project(n bigint, salt bigint, projects bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT CASE WHEN n % 10 = 1 THEN 1 ELSE pg_temp.skewed(n, salt, projects, 1.5) END';
+
+-- Number n of so many, evenly over the year that ends today.
+CREATE FUNCTION pg_temp.moment(n bigint, size bigint, today timestamptz)
+RETURNS timestamptz
+LANGUAGE sql
+STABLE
+AS 'SELECT today - interval ''525600 minutes'' * ((size - n)::double precision / size)';
+
+-- Parts of a whole, where every fourth whole has three parts and the others have one: which whole part n is of, ...
+CREATE FUNCTION pg_temp.whole(n bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT (n - 1) / 6 * 4 + least((n - 1) % 6, 3) + 1';
+
+-- ... and which of its parts it is, from 0 on.
+CREATE FUNCTION pg_temp.part(n bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+AS 'SELECT greatest((n - 1) % 6 - 3, 0)';
+
+-- What a commit is called.
+CREATE FUNCTION pg_temp.sha(n bigint, salt bigint)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+AS $$
+    SELECT lpad(to_hex(hashint8extended(n, salt)), 16, '0')
+        || lpad(to_hex(hashint8extended(n, salt + 1000)), 16, '0')
+        || right(to_hex(hashint8extended(n, salt + 2000) | 2147483648), 8)
+$$;
+
+CREATE FUNCTION pg_temp.title(n bigint, salt bigint)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+AS $$
+    SELECT (ARRAY['Fix', 'Speed up', 'Document', 'Add tests for', 'Remove', 'Simplify', 'Retry', 'Translate',
+            'Rate-limit', 'Paginate', 'Cache', 'Clean up'])[pg_temp.pick(n, salt, 12)]
+        || (ARRAY[' the slow ', ' the flaky ', ' the deprecated ', ' the empty ', ' the new ', ' the failing ', ' ', ' '])[pg_temp.pick(n, salt + 1, 8)]
+        || (ARRAY['sign-in page', 'pipeline editor', 'search index', 'webhook retries', 'merge train', 'release notes',
+            'label picker', 'import of members', 'runner registration', 'audit log', 'diff viewer', 'issue board',
+            'todo counter', 'avatar upload', 'package registry', 'group settings'])[pg_temp.pick(n, salt + 2, 16)]
+        || (ARRAY['', '', ' on mobile', ' for large projects', ' after an upgrade', ' behind a proxy'])[pg_temp.pick(n, salt + 3, 6)]
+$$;
+
+CREATE FUNCTION pg_temp.remark(n bigint, salt bigint)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+AS $$
+    SELECT (ARRAY['Looks good to me.', 'I can reproduce this on main.', 'Could we split this in two?', 'Thanks, that was quick!',
+            'This needs a changelog entry.', 'Rebased onto main.', 'The failing job is unrelated.', 'Not sure about the name.'])[pg_temp.pick(n, salt, 8)]
+        || (ARRAY['', ' See the linked run for details.', ' Happy to pair on it tomorrow.', ' We had the same in the last release, and the cause was a missing index.',
+            ' Let us wait for the next milestone.'])[pg_temp.pick(n, salt + 1, 5)]
+$$;
