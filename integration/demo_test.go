@@ -3,11 +3,13 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,7 +209,7 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
 	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
 	require.Greater(t, len(lines), 2, "one line a second")
-	require.Regexp(t, `^ *\d+ s \| deleted ([0-9,]+) of [0-9,]+ parents \| tombstones: [0-9,]+ arrived, [0-9,]+ paid off, backlog 0 \| `+
+	require.Regexp(t, `^ *\d+ s \| deleted ([0-9,]+) of [0-9,]+ parents, no more to come \| tombstones: backlog 0, [0-9,]+ arrived, [0-9,]+ paid off \| `+
 		`children: [0-9,]+ deleted, [0-9,]+ nullified or updated, [0-9,]+ rows/s \| commit to clean: p50 \d+ ms, p99 \d+ ms \| loose_foreign_keys_cleanup .+$`, lines[len(lines)-1])
 }
 
@@ -218,12 +220,14 @@ func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
 	require.Zero(t, d.exit(t))
 	d.nothingLeft(t)
 	shown := d.out.String()
-	for _, want := range []string{"loading sample data", "parents deleted", "tombstones", "children", "latency", "worker", "rows/s", "orphans left: 0"} {
+	for _, want := range []string{
+		"loading sample data", "parents deleted", "tombstones", "children", "latency", "worker", "rows/s", "Ctrl-C stops everything and removes it.", "orphans left: 0",
+	} {
 		require.Contains(t, shown, want)
 	}
 	require.Contains(t, shown, "\x1b[", "a panel is painted over and over")
 	for line := range strings.SplitSeq(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""), "\n") {
-		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\r"))), 100, "a line that is wider than the terminal spoils the panel: %q", line)
+		require.LessOrEqual(t, len([]rune(strings.Trim(line, "\r"))), 100, "a line that is wider than the terminal spoils the panel: %q", line)
 	}
 }
 
@@ -274,14 +278,30 @@ func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
 	d.nothingLeft(t)
 }
 
+func number(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
 // testDemoIsKept follows what a kept demo says to the word.
 func testDemoIsKept(t *testing.T, p program) {
 	t.Helper()
 	keep := filepath.Join(openFolder(t), "it's kept")
-	first := startDemo(t, p, false, "--exit", "--keep", keep)
-	require.Zero(t, first.exit(t))
+	early := startDemo(t, p, false, "--keep", keep)
+	pgtest.WaitFor(t, "the beginning of a cluster", func(context.Context) (bool, error) {
+		found, err := filepath.Glob(filepath.Join(keep, "data.new-*", "PG_VERSION"))
+		return len(found) > 0, err
+	})
+	require.NoError(t, early.cmd.Process.Kill())
+	require.Equal(t, -1, early.exit(t))
+	early.nothingLeft(t)
+
+	first := startDemo(t, p, false, "--exit", "--json", "--keep", keep)
+	require.Zero(t, first.exit(t), "a demo that was killed early is not in the way")
 	first.nothingLeft(t)
-	_, told, found := strings.Cut(first.out.String(), "The cluster is kept.")
+	_, told, found := strings.Cut(first.stderr.String(), "The cluster is kept.")
 	require.True(t, found)
 	lines := strings.Split(strings.TrimSpace(told), "\n")
 	require.Len(t, lines, 6, "%q", lines)
@@ -304,6 +324,13 @@ func testDemoIsKept(t *testing.T, p program) {
 		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-c", strings.Replace(start, " -w start", " -m immediate stop", 1)).Run()
 	})
 	require.Equal(t, "0\n", shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'"))
+	var summary demoSummary
+	require.NoError(t, json.Unmarshal([]byte(first.out.String()), &summary))
+	// The server's own count: nothing but the worker deletes from these.
+	for _, table := range []string{"p_ci_builds", "notes", "todos", "events", "web_hook_logs"} {
+		require.Equal(t, strconv.FormatInt(summary.Jobs[kind].Deleted[table], 10)+"\n",
+			shell(psql+` -Atc "SELECT sum(n_tup_del) FROM pg_stat_user_tables WHERE relname ~ '^`+table+`(_10[01])?$'"`), "rows of %s deleted", table)
+	}
 	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")
 	worker := command("exec " + run)
 	require.NoError(t, worker.Start())
@@ -312,6 +339,8 @@ func testDemoIsKept(t *testing.T, p program) {
 	})
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, worker.Wait())
+	const deleted = ` -Atc "SELECT sum((stats ->> 'delete_count')::bigint) FROM sexton.runs"`
+	before := shell(psql + deleted)
 	shell(strings.Replace(start, " -w start", " -w stop", 1))
 	second := command(again + " --exit --json")
 	out, err := second.Output()
@@ -320,5 +349,8 @@ func testDemoIsKept(t *testing.T, p program) {
 	require.NoError(t, json.Unmarshal(out, &s))
 	require.NotNil(t, s.OrphansLeft)
 	require.Zero(t, *s.OrphansLeft)
+	shell(start)
+	require.Equal(t, fmt.Sprintln(number(t, before)+s.ChildrenDeleted), shell(psql+deleted), "what was deleted before does not count again")
+	shell(strings.Replace(start, " -w start", " -w stop", 1))
 	first.nothingLeft(t)
 }

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"sexton/internal/config"
 	"sexton/internal/demo"
@@ -31,9 +29,6 @@ const demoIntroduction = `An application deletes rows. For each, a trigger leave
 transaction. The commit wakes the worker, which deletes or changes the children
 in small batches; with the last of them the tombstone goes.
 
-private Postgres in %d ms; look at it with:
-  psql '%s'
-
 `
 
 type demoFlags struct {
@@ -49,7 +44,8 @@ func (a *app) demoCommand() *cobra.Command {
 		Short: "See Sexton at work on a private Postgres, with sample data",
 		Long: `Starts a private Postgres on a Unix socket, loads a small GitLab-shaped application with sample data, and
 runs a worker while the application deletes parents at random. Shows live what happens: a panel on a terminal,
-one line a second elsewhere. Ctrl-C stops everything and removes it. Reads neither --config nor the environment.`,
+one line a second elsewhere. Ctrl-C stops everything and removes it. Of the environment it reads only
+SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
   sexton demo --exit --json                     # ends by itself, with a summary
   sexton demo --keep /tmp/sexton-demo           # keeps the cluster, and says how to go on with it
@@ -70,11 +66,7 @@ one line a second elsewhere. Ctrl-C stops everything and removes it. Reads neith
 				a.printf("%s", sample.Definitions())
 				return nil
 			}
-			err := a.demo(cmd.Context(), flags)
-			if cmd.Context().Err() != nil && !flags.exit {
-				return nil // That is how it ends.
-			}
-			return err
+			return a.demo(cmd.Context(), flags)
 		}),
 	})
 	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count the orphans")
@@ -96,8 +88,10 @@ func (a *app) demo(ctx context.Context, flags demoFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	forgetLibpq()
 	began := time.Now()
-	server, err := devpg.Start(ctx, devpg.Options{DataDir: place.dataDir()})
+	_, _ = io.WriteString(out, demoIntroduction)
+	server, err := devpg.Start(ctx, devpg.Options{DataDir: place.dataDir(), BinDir: a.getenv("SEXTON_PG_BIN")})
 	if err != nil {
 		return err
 	}
@@ -105,21 +99,23 @@ func (a *app) demo(ctx context.Context, flags demoFlags) (err error) {
 		err = errors.Join(err, server.Stop())
 		place.tell(out, server)
 	}()
+	_, _ = fmt.Fprintf(out, "private Postgres in %d ms; look at it with:\n  psql '%s'\n\n", time.Since(began).Milliseconds(), server.URL(demoDatabase))
+	err = a.demoOn(ctx, server, place, flags, out)
+	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // That is how it ends.
+	}
+	return err
+}
+
+// demoOn runs one on a server.
+func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace, flags demoFlags, out io.Writer) error {
 	url := server.URL(demoDatabase)
-	configPath, err := place.write(server)
+	configPath, err := place.write(url, server.SocketDir())
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, demoIntroduction, time.Since(began).Milliseconds(), url)
-
-	view, logs := demoView(out, a.stderr)
-	closeView := func() {
-		if view != nil {
-			view.Close()
-			view = nil
-		}
-	}
-	defer closeView()
+	view, logs, format := demoView(out, a.stderr, place)
+	defer view.Close()
 	fresh, err := createDemoDatabase(ctx, server.URL("postgres"))
 	if err != nil {
 		return err
@@ -129,7 +125,7 @@ func (a *app) demo(ctx context.Context, flags demoFlags) (err error) {
 		return fmt.Errorf("connect to the demo: %w", err)
 	}
 	defer pool.Close()
-	rows, err := loadSample(ctx, pool, fresh, flags.rows, view)
+	rows, err := loadSample(ctx, pool, fresh, flags.rows, view, out)
 	if err != nil {
 		return err
 	}
@@ -137,7 +133,7 @@ func (a *app) demo(ctx context.Context, flags demoFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	log := newLogger(logs, config.Log{Level: "warn", Format: c.Log.Format})
+	log := newLogger(logs, config.Log{Level: "warn", Format: format})
 	all, err := install(ctx, c, log)
 	if err != nil {
 		return err
@@ -145,100 +141,39 @@ func (a *app) demo(ctx context.Context, flags demoFlags) (err error) {
 	defer all.close()
 
 	site := demo.Site{
-		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Kind: riverjobs.Jobs(c)[0].Kind, Rows: rows, View: view,
+		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Kind: riverjobs.LooseForeignKeys, Rows: rows, View: view,
 		Work:     func(ctx context.Context) error { return a.work(ctx, all, log) },
-		Activity: func(ctx context.Context) (string, error) { return activity(ctx, all) },
+		Activity: func(ctx context.Context, backlog int64) (string, error) { return activity(ctx, all, backlog) },
 	}
 	summary, err := demo.Run(ctx, site, flags.exit)
-	closeView()
+	view.Close()
 	if a.json {
 		return errors.Join(err, a.printJSON(summary))
 	}
-	summary.Text(out)
-	return err
+	return errors.Join(err, summary.Text(out))
 }
 
-// demoView picks the view for where it goes, and where log lines go beside it.
-func demoView(out, stderr io.Writer) (demo.View, io.Writer) {
-	file, isFile := out.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) {
-		return demo.NewLines(out), stderr
-	}
-	screen := demo.NewScreen(out)
-	if errors, isFile := stderr.(*os.File); isFile && term.IsTerminal(int(errors.Fd())) {
-		return screen, screen // Above the panel, not across it.
-	}
-	return screen, stderr
-}
-
-// createDemoDatabase makes the database, or finds the one that an earlier demo has finished loading.
-func createDemoDatabase(ctx context.Context, url string) (fresh bool, err error) {
-	admin, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return false, fmt.Errorf("connect to the private postgres: %w", err)
-	}
-	defer admin.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is lost with it
-	name := pgx.Identifier{demoDatabase}.Sanitize()
-	var loaded bool
-	// The comment is written once all data is there.
-	const look = `SELECT coalesce(shobj_description(oid, 'pg_database') = 'loaded', false) FROM pg_database WHERE datname = $1`
-	err = admin.QueryRow(ctx, look, demoDatabase).Scan(&loaded)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("look for the sample data: %w", err)
-	}
-	if loaded {
-		return false, nil
-	}
-	for _, sql := range []string{"DROP DATABASE IF EXISTS " + name, "CREATE DATABASE " + name} {
-		if _, err := admin.Exec(ctx, sql); err != nil {
-			return false, fmt.Errorf("create database %s: %w", name, err)
+// forgetLibpq takes the variables away that would lead connections to the private server astray.
+func forgetLibpq() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
+			_ = os.Unsetenv(name)
 		}
 	}
-	return true, nil
 }
 
-// loadSample fills a fresh database, and counts the rows of one that is not.
-func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, view demo.View) (int64, error) {
-	if !fresh {
-		return sample.Count(ctx, pool)
+// demoView picks the view for where it goes, and where log lines go beside it and in what form.
+func demoView(out, stderr io.Writer, place demoPlace) (demo.View, io.Writer, config.Format) {
+	if !isTerminal(out) {
+		return demo.NewLines(out), stderr, config.FormatAuto
 	}
-	if _, err := pool.Exec(ctx, sample.Schema()); err != nil {
-		return 0, fmt.Errorf("create the sample application's tables: %w", err)
+	closing := "Ctrl-C stops everything and removes it."
+	if place.kept != "" {
+		closing = "Ctrl-C stops everything; the cluster stays."
 	}
-	loaded, err := sample.Load(ctx, pool, rows, view.Loaded)
-	if err != nil {
-		return 0, err
+	screen := demo.NewScreen(out, closing)
+	if isTerminal(stderr) {
+		return screen, screen, config.FormatText // Above the panel, not across it.
 	}
-	if _, err := pool.Exec(ctx, "COMMENT ON DATABASE "+pgx.Identifier{demoDatabase}.Sanitize()+" IS 'loaded'"); err != nil {
-		return 0, fmt.Errorf("mark the sample data as loaded: %w", err)
-	}
-	return loaded, nil
-}
-
-// activity says what the worker is at.
-func activity(ctx context.Context, all *bound) (string, error) {
-	document, err := readStatus(ctx, all.connections, all.recordedParents)
-	if err != nil {
-		return "", err
-	}
-	var lines []string
-	for _, job := range document.Jobs {
-		lines = append(lines, job.Kind+" "+job.activity(document))
-	}
-	return strings.Join(lines, "; "), nil
-}
-
-func (s *jobState) activity(document statusDocument) string {
-	switch {
-	case s.Running != nil:
-		return fmt.Sprintf("works (run %d for %.1f s)", s.Running.RunID, max(0, time.Since(s.Running.StartedAt).Seconds()))
-	case s.WaitingFor != nil:
-		return "waits for " + *s.WaitingFor
-	}
-	for _, t := range document.DeletionTables {
-		if t.Database == s.Database && t.Pending > 0 {
-			return "wakes up"
-		}
-	}
-	return "sleeps until a commit wakes it"
+	return screen, stderr, config.FormatAuto
 }

@@ -1,9 +1,12 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -16,8 +19,6 @@ import (
 type demoPlace struct {
 	// kept is the folder that stays; empty where everything goes with the server.
 	kept string
-	// found tells that an earlier demo has been here.
-	found bool
 }
 
 // openDemoPlace refuses a folder in which anything but a demo is.
@@ -31,19 +32,17 @@ func openDemoPlace(kept string) (demoPlace, error) {
 	}
 	p := demoPlace{kept: dir}
 	if _, err := os.Stat(filepath.Join(p.dataDir(), "PG_VERSION")); err == nil {
-		p.found = true
 		return p, nil
 	}
-	// The server's user has to pass through it.
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return p, fmt.Errorf("create the demo's folder: %w", err)
-	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return p, fmt.Errorf("read the demo's folder: %w", err)
 	}
-	if len(entries) > 0 {
-		return p, usageError{fmt.Errorf("--keep: folder %q holds other files: choose an empty or a new one", dir)}
+	for _, entry := range entries {
+		// A demo that was interrupted early leaves these.
+		if name := entry.Name(); name != "data" && !strings.HasPrefix(name, "data.new-") {
+			return p, usageError{fmt.Errorf("--keep: folder %q holds other files, such as %s: choose an empty or a new one", dir, name)}
+		}
 	}
 	return p, nil
 }
@@ -56,23 +55,23 @@ func (p demoPlace) dataDir() string {
 }
 
 // write puts the configuration and the definitions where they live as long as the server, and returns the
-// path of the former. Files of an earlier demo stay as they are.
-func (p demoPlace) write(server *devpg.Server) (string, error) {
+// path of the former. What somebody has changed in kept ones stays, unless the folder has been moved.
+func (p demoPlace) write(url, socketDir string) (string, error) {
 	dir := p.kept
 	if dir == "" {
-		dir = server.SocketDir()
+		dir = socketDir
 	}
 	path := filepath.Join(dir, config.DefaultFile)
-	if p.found {
-		return path, nil
-	}
 	text := fmt.Sprintf(`# The demo's configuration.
 databases:
   main: {url: %q}
 loose_foreign_keys:
   schedule: "@every 10s"
   definitions: [loose_foreign_keys.yml]
-`, server.URL(demoDatabase))
+`, url)
+	if there, err := os.ReadFile(path); err == nil && strings.Contains(string(there), url) {
+		return path, nil
+	}
 	for name, content := range map[string]string{path: text, filepath.Join(dir, "loose_foreign_keys.yml"): sample.Definitions()} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil { //nolint:gosec // nothing secret is in it
 			return "", fmt.Errorf("write the demo's configuration: %w", err)
@@ -81,23 +80,41 @@ loose_foreign_keys:
 	return path, nil
 }
 
+// self is how to call this program from a shell.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "sexton"
+	}
+	if found, err := exec.LookPath("sexton"); err == nil {
+		if resolved, err := filepath.EvalSymlinks(found); err == nil && resolved == path {
+			return "sexton"
+		}
+	}
+	if strings.Contains(path, string(filepath.Separator)+"go-build") {
+		return "go run ./cmd/worker" // The binary goes with that command.
+	}
+	return shellQuoted(path)
+}
+
+func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
 // tell says how to go on with a cluster that is kept.
 func (p demoPlace) tell(w io.Writer, server *devpg.Server) {
 	if p.kept == "" {
 		return
 	}
-	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	start := fmt.Sprintf("%s -D %s -l %s -w start",
-		quoted(filepath.Join(server.BinDir(), "pg_ctl")), quoted(server.DataDir()), quoted(filepath.Join(server.DataDir(), "pg_ctl.log")))
+		shellQuoted(filepath.Join(server.BinDir(), "pg_ctl")), shellQuoted(server.DataDir()), shellQuoted(filepath.Join(server.DataDir(), "pg_ctl.log")))
 	if server.User() != "" {
 		start = "runuser -u " + server.User() + " -- " + start
 	}
 	_, _ = fmt.Fprintf(w, `
 The cluster is kept. Go on with it:
-  sexton demo --keep %s
+  %[1]s demo --keep %[2]s
 or start its server, look, and run a worker:
-  %s
-  psql '%s'
-  sexton run --config %s
-`, quoted(p.kept), start, server.URL(demoDatabase), quoted(filepath.Join(p.kept, config.DefaultFile)))
+  %[3]s
+  psql '%[4]s'
+  %[1]s run --config %[5]s
+`, self(), shellQuoted(p.kept), start, server.URL(demoDatabase), shellQuoted(filepath.Join(p.kept, config.DefaultFile)))
 }

@@ -17,10 +17,14 @@ func newLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo
 	// The configuration was checked; its names are slog's.
 	_ = level.UnmarshalText([]byte(settings.Level))
-	file, isFile := w.(*os.File)
-	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	terminal := isTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+func isTerminal(w io.Writer) bool {
+	file, isFile := w.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd()))
 }

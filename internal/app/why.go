@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -13,6 +14,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/jobrun"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -97,6 +99,36 @@ func (s *jobState) reason(document statusDocument) string {
 		return s.obstacles.awake
 	}
 	return s.obstacles.deaf
+}
+
+// activity says what the worker is at, while so many tombstones wait.
+func activity(ctx context.Context, all *bound, backlog int64) (string, error) {
+	document, err := readStatus(ctx, all.connections, all.recordedParents)
+	if err != nil {
+		return "", err
+	}
+	var parts []string
+	for _, job := range document.Jobs {
+		parts = append(parts, job.Kind+" "+job.activity(backlog))
+	}
+	return strings.Join(parts, "; "), nil
+}
+
+func (s *jobState) activity(backlog int64) string {
+	switch {
+	case s.Paused && s.WaitingFor != nil:
+		return "is " + *s.WaitingFor
+	case s.Running != nil:
+		return fmt.Sprintf("works (run %d)", s.Running.RunID)
+	case s.WaitingFor != nil:
+		return "waits for " + *s.WaitingFor
+	case backlog == 0:
+		return "sleeps until a commit wakes it"
+	case s.LastOutcome != nil && *s.LastOutcome == string(jobrun.Failed):
+		return "tries again, after: " + text(s.LastError)
+	default:
+		return "begins its next run"
+	}
 }
 
 // obstacle says what in the backlog itself keeps it from being worked off.

@@ -19,20 +19,20 @@ type pace struct {
 	// share of a table's rows is deleted, in percent.
 	share int64
 	// length is how long all deletions take, unless that would be fewer than slowest a second.
-	length time.Duration
+	length  time.Duration
+	slowest float64
 }
 
 // paceOf is that of a demo that ends once all is drained, or of one that goes on until it is stopped. The
 // former leaves parents over, to show that only children of deleted ones go.
 func paceOf(drain bool) pace {
 	if drain {
-		return pace{share: 60, length: 25 * time.Second}
+		return pace{share: 60, length: 25 * time.Second, slowest: 40}
 	}
-	return pace{share: 100, length: 10 * time.Minute}
+	return pace{share: 100, length: 10 * time.Minute, slowest: 4}
 }
 
 const (
-	slowest = 40
 	// inBursts is the part of the parents that goes in large requests.
 	inBursts = 0.25
 	// step is the pause between two requests of the application, burstEvery that between two large ones.
@@ -92,7 +92,7 @@ func newApplication(ctx context.Context, pool *pgxpool.Pool, times *stopwatch, p
 		a.planned += a.tables[i].left
 	}
 	a.tables = slices.DeleteFunc(a.tables, func(t parentTable) bool { return t.left == 0 })
-	a.perSecond = max(slowest, float64(a.planned)/pace.length.Seconds())
+	a.perSecond = max(pace.slowest, float64(a.planned)/pace.length.Seconds())
 	return a, nil
 }
 

@@ -3,6 +3,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,8 @@ type Site struct {
 	Rows int64
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
-	// Activity says in one line what the worker does, or what it waits for.
-	Activity func(ctx context.Context) (string, error)
+	// Activity says in one line what the worker does, or what it waits for, while so many tombstones wait.
+	Activity func(ctx context.Context, backlog int64) (string, error)
 	View     View
 }
 
@@ -49,6 +50,16 @@ const stallTimeout = 2 * time.Minute
 // is deleted and cleaned up after. Then the summary counts the orphans, too. Without, the end of ctx is how
 // a demo ends and no error.
 func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
+	watch := &watch{site: site, stall: stallTimeout}
+	// A kept cluster has the runs of earlier demos.
+	if err := site.Pool.QueryRow(ctx, site.Names.Render(lastRunSQL)).Scan(&watch.earlier); err != nil {
+		if ctx.Err() != nil && !drain {
+			return State{}.summary(site, 0), nil
+		}
+		return Summary{}, fmt.Errorf("read runs: %w", err)
+	}
+	watch.lastSettled = watch.earlier
+	watch.settled = Totals{Deleted: map[string]int64{}, Updated: map[string]int64{}}
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	worker := make(chan error, 1)
@@ -58,7 +69,7 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	go func() {
 		err := site.Work(working)
 		if working.Err() == nil {
-			stop(fmt.Errorf("the worker ended: %w", err))
+			stop(fmt.Errorf("the worker ended: %w", cmp.Or(err, errors.New("nobody told it to"))))
 		}
 		worker <- err
 	}()
@@ -68,7 +79,10 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	app, err := newApplication(running, site.Pool, times, paceOf(drain))
 	if err != nil {
 		stopWorker()
-		return Summary{}, errors.Join(err, <-worker)
+		if err = errors.Join(err, <-worker); ctx.Err() != nil && !drain {
+			err = nil
+		}
+		return State{}.summary(site, time.Since(began)), err
 	}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context) error{app.run, times.run} {
@@ -79,7 +93,7 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 		})
 	}
 
-	watch := &watch{site: site, app: app, times: times, began: began}
+	watch.app, watch.times, watch.began = app, times, began
 	state, err := watch.until(running, drain)
 	if cause := context.Cause(running); cause != nil {
 		err = cause

@@ -39,15 +39,19 @@ func (l *Lines) Show(s State) {
 func (*Lines) Close() {}
 
 func (s State) application() string {
-	return fmt.Sprintf("%s of %s parents", grouped(s.ParentsDeleted), grouped(s.ParentsPlanned))
+	text := fmt.Sprintf("%s of %s parents", grouped(s.ParentsDeleted), grouped(s.ParentsPlanned))
+	if s.ApplicationDone {
+		text += ", no more to come"
+	}
+	return text
 }
 
 func (s State) tombstones() string {
-	text := fmt.Sprintf("%s arrived, %s paid off, backlog %s", grouped(s.Cleaned.Tombstones+s.Backlog), grouped(s.Cleaned.Tombstones), grouped(s.Backlog))
+	text := "backlog " + grouped(s.Backlog)
 	if s.Backlog > 0 {
 		text += fmt.Sprintf(" (oldest %.1f s)", s.Oldest.Seconds())
 	}
-	return text
+	return text + fmt.Sprintf(", %s arrived, %s paid off", grouped(s.Cleaned.Tombstones+s.Backlog), grouped(s.Cleaned.Tombstones))
 }
 
 func (s State) children() string {

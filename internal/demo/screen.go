@@ -25,6 +25,9 @@ const (
 type Screen struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar
+	// closing says what ends the demo.
+	closing string
+	closed  sync.Once
 
 	mu      sync.Mutex
 	state   State
@@ -32,9 +35,10 @@ type Screen struct {
 	rates   []float64
 }
 
-// NewScreen returns a view that paints on a terminal. Close it, or the terminal is left in the middle of it.
-func NewScreen(w io.Writer) *Screen {
-	return &Screen{progress: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh), mpb.WithAutoRefresh())}
+// NewScreen returns a view that paints on a terminal, with a closing line. Close it, or the terminal is left in
+// the middle of it.
+func NewScreen(w io.Writer, closing string) *Screen {
+	return &Screen{closing: closing, progress: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh), mpb.WithAutoRefresh())}
 }
 
 // Write puts text above the panel, such as log lines.
@@ -47,6 +51,7 @@ func (*Screen) Interval() time.Duration { return 500 * time.Millisecond }
 func (s *Screen) Loaded(done, total int64) {
 	if s.bar == nil {
 		s.bar = s.progress.AddBar(total,
+			mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name("  loading sample data ")),
 			mpb.AppendDecorators(decor.Any(func(st decor.Statistics) string {
 				return fmt.Sprintf(" %s of %s rows", grouped(st.Current), grouped(st.Total))
@@ -61,30 +66,45 @@ func (s *Screen) Loaded(done, total int64) {
 
 // Show puts a state on the panel.
 func (s *Screen) Show(state State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state.Elapsed == 0 {
+	// The bar is told without the lock: it may be painting, and that waits for fill, which needs the lock.
+	if s.take(state) {
 		// The panel hangs on the bar of the application, which has no total yet: with one it would end when it is full.
 		s.bar = s.progress.MustAdd(0, mpb.BarStyle().Build(),
-			mpb.PrependDecorators(decor.Name("  parents deleted     ")),
-			mpb.AppendDecorators(decor.Any(func(st decor.Statistics) string {
-				return fmt.Sprintf(" %s of %s", grouped(st.Current), grouped(st.Total))
-			})),
+			// The terminal echoes Ctrl-C, which moves the place where the next painting begins.
+			mpb.PrependDecorators(decor.Name("\r  parents deleted     ")),
+			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return " " + s.progressText() })),
 			mpb.BarExtender(mpb.BarFillerFunc(s.fill), false))
 		s.bar.SetTotal(state.ParentsPlanned, false)
 	}
-	s.state = state
-	s.backlog = remember(s.backlog, float64(state.Backlog))
-	s.rates = remember(s.rates, state.RowsPerSecond)
 	s.bar.SetCurrent(state.ParentsDeleted)
 }
 
-// Close paints the last state and leaves it there.
+// take keeps a state for the next painting, and tells whether it is the first.
+func (s *Screen) take(state State) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = len(s.rates) == 0
+	s.state = state
+	s.backlog = remember(s.backlog, float64(state.Backlog))
+	s.rates = remember(s.rates, state.RowsPerSecond)
+	return first
+}
+
+// Close paints the last state and leaves it there. It may be called again.
 func (s *Screen) Close() {
-	if s.bar != nil && !s.bar.Completed() {
-		s.bar.Abort(false)
-	}
-	s.progress.Wait()
+	s.closed.Do(func() {
+		if s.bar != nil && !s.bar.Completed() {
+			s.bar.Abort(false)
+		}
+		s.progress.Wait()
+	})
+}
+
+// progressText is the bar's own.
+func (s *Screen) progressText() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.application()
 }
 
 func remember(values []float64, value float64) []float64 {
@@ -97,24 +117,26 @@ func (s *Screen) fill(w io.Writer, st decor.Statistics) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const label = 14
-	line := func(name, text string) {
-		text = runewidth.Truncate(text, max(0, st.AvailableWidth-label-3), "…")
-		_, _ = fmt.Fprintf(w, "  %s%s%s%s\n", cyan, runewidth.FillRight(name, label), plain, text)
+	// Cut first and coloured then: half a colour sequence would spoil what follows.
+	room := max(0, st.AvailableWidth-1)
+	painted := func(name, colour, text string) {
+		name = runewidth.Truncate("  "+runewidth.FillRight(name, label), room, "")
+		text = runewidth.Truncate(text, room-runewidth.StringWidth(name), "…")
+		_, _ = fmt.Fprintf(w, "%s%s%s%s%s%s\n", cyan, name, plain, colour, text, plain)
 	}
+	line := func(name, text string) { painted(name, "", text) }
+	dimmed := func(text string) { painted("", dim, text) }
 	_, _ = fmt.Fprintln(w)
 	line("tombstones", s.state.tombstones())
-	line("", dimmed("backlog "+spark(s.backlog)))
+	dimmed("backlog " + spark(s.backlog))
 	line("children", s.state.children())
-	line("", dimmed("rows/s  "+spark(s.rates)))
+	dimmed("rows/s  " + spark(s.rates))
 	line("", s.state.tables(4))
 	line("latency", s.state.times()+" from commit to clean")
 	line("worker", s.state.Activity)
-	_, err := fmt.Fprintf(w, "\n  %sCtrl-C stops everything and removes it.%s\n", dim, plain)
+	_, err := fmt.Fprintf(w, "\n%s%s%s\n", dim, runewidth.Truncate("  "+s.closing, room, "…"), plain)
 	return err
 }
-
-// dimmed is for texts that are short enough never to be cut.
-func dimmed(text string) string { return dim + text + plain }
 
 // spark draws numbers as blocks of different heights; the largest is the highest.
 func spark(values []float64) string {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // shortestLook is the pause between two looks at the tombstones where that costs next to nothing; it is by
 // how much a time can be too long. Looking takes a tenth of the time at most.
 const shortestLook = 2 * time.Millisecond
+
+// remembered is how many times are kept: more than a demo of a usual size has parents.
+const remembered = 100_000
 
 // stopwatch measures from the commit of a parent's deletion to the end of its clean-up: the moment in which
 // its tombstone is gone, which goes together with the last children.
@@ -102,6 +106,7 @@ func (s *stopwatch) look(ctx context.Context) error {
 			delete(s.open, parent)
 		}
 	}
+	s.elapsed = s.elapsed[max(0, len(s.elapsed)-remembered):]
 	return nil
 }
 
@@ -112,9 +117,10 @@ func (s *stopwatch) pending() int {
 	return len(s.open)
 }
 
-// percentiles of all times so far.
+// percentiles of all times so far, or of the latest of them.
 func (s *stopwatch) percentiles() latency.Percentiles {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return latency.Of(s.elapsed)
+	elapsed := slices.Clone(s.elapsed)
+	s.mu.Unlock()
+	return latency.Of(elapsed)
 }

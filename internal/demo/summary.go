@@ -3,9 +3,8 @@ package demo
 import (
 	"fmt"
 	"io"
+	"math"
 	"time"
-
-	"sexton/internal/latency"
 )
 
 // Summary is what a demo ends with.
@@ -31,7 +30,7 @@ type Summary struct {
 func (s State) summary(site Site, took time.Duration) Summary {
 	out := Summary{
 		RowsLoaded: site.Rows, ParentsDeleted: s.ParentsDeleted, ChildrenDeleted: sum(s.Cleaned.Deleted),
-		P50LatencyMS: s.Latency.P50, P99LatencyMS: s.Latency.P99, Seconds: latency.Milliseconds(took) / 1e3,
+		P50LatencyMS: s.Latency.P50, P99LatencyMS: s.Latency.P99, Seconds: math.Round(took.Seconds()*1e3) / 1e3,
 		Jobs: map[string]Totals{site.Kind: s.Cleaned},
 	}
 	for table, n := range s.Cleaned.Updated {
@@ -45,11 +44,15 @@ func (s State) summary(site Site, took time.Duration) Summary {
 }
 
 // Text writes the summary for people.
-func (s Summary) Text(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s parents deleted, %s children deleted, %s nullified, %s updated in %.1f s\n",
-		grouped(s.ParentsDeleted), grouped(s.ChildrenDeleted), grouped(s.ChildrenNullified), grouped(s.ChildrenUpdated), s.Seconds)
-	_, _ = fmt.Fprintf(w, "from commit to clean: p50 %.1f ms, p99 %.1f ms\n", s.P50LatencyMS, s.P99LatencyMS)
+func (s Summary) Text(w io.Writer) error {
+	text := fmt.Sprintf("\n%s parents deleted, %s children deleted, %s nullified, %s updated in %.1f s\nfrom commit to clean: p50 %.1f ms, p99 %.1f ms\n",
+		grouped(s.ParentsDeleted), grouped(s.ChildrenDeleted), grouped(s.ChildrenNullified), grouped(s.ChildrenUpdated),
+		s.Seconds, s.P50LatencyMS, s.P99LatencyMS)
 	if s.OrphansLeft != nil {
-		_, _ = fmt.Fprintf(w, "orphans left: %d\n", *s.OrphansLeft)
+		text += fmt.Sprintf("orphans left: %d\n", *s.OrphansLeft)
 	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("print summary: %w", err)
+	}
+	return nil
 }

@@ -56,9 +56,8 @@ func sum(counts map[string]int64) (total int64) {
 	return total
 }
 
-// add returns the totals with one more run.
+// add returns the totals with the work of one more run.
 func (t Totals) add(stats runStats) Totals {
-	t.Runs++
 	t.Tombstones += stats.Processed
 	t.Rescheduled += stats.Rescheduled
 	t.Deleted, t.Updated = merged(t.Deleted, stats.Deleted), merged(t.Updated, stats.Updated)
@@ -96,7 +95,11 @@ type watch struct {
 	app   *application
 	times *stopwatch
 	began time.Time
+	// stall is how long until waits without any progress.
+	stall time.Duration
 
+	// earlier is the last run of what came before, which does not count.
+	earlier int64
 	// settled are the totals of all runs up to lastSettled: they have ended, and are not read again.
 	settled     Totals
 	lastSettled int64
@@ -131,8 +134,8 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 		switch {
 		case drained && state.ApplicationDone && state.Backlog == 0 && w.times.pending() == 0:
 			return state, nil
-		case drained && time.Since(moved) > stallTimeout:
-			return state, fmt.Errorf("nothing has moved for %s with %d tombstones left: %s", stallTimeout, state.Backlog, state.Activity)
+		case drained && time.Since(moved) > w.stall:
+			return state, fmt.Errorf("nothing has moved for %s with %d tombstones left: %s", w.stall, state.Backlog, state.Activity)
 		}
 		select {
 		case <-tick.C:
@@ -154,7 +157,7 @@ func (w *watch) read(ctx context.Context) (State, error) {
 	if state.Cleaned, err = w.totals(ctx); err != nil {
 		return state, err
 	}
-	if state.Activity, err = w.site.Activity(ctx); err != nil {
+	if state.Activity, err = w.site.Activity(ctx, state.Backlog); err != nil {
 		return state, err
 	}
 	state.Latency, state.Elapsed = w.times.percentiles(), time.Since(w.began)
@@ -166,11 +169,18 @@ const backlogSQL = `
 SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8
 FROM "public".loose_foreign_keys_deleted_records`
 
+const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
+
 const runsSQL = `
 SELECT run.id, run.ended_at IS NOT NULL, run.stats
 FROM "sexton".runs AS run
 WHERE run.kind = $1 AND run.id > $2
 ORDER BY run.id`
+
+const runCountSQL = `
+SELECT coalesce(sum(run.folded), 0)
+FROM "sexton".runs AS run
+WHERE run.kind = $1 AND run.id > $2`
 
 // totals sums up the runs, those at work included.
 func (w *watch) totals(ctx context.Context) (Totals, error) {
@@ -195,6 +205,10 @@ func (w *watch) totals(ctx context.Context) (Totals, error) {
 	})
 	if err != nil {
 		return Totals{}, fmt.Errorf("read runs: %w", err)
+	}
+	// On their own: idle runs fold into rows that are settled.
+	if err := w.site.Pool.QueryRow(ctx, w.site.Names.Render(runCountSQL), w.site.Kind, w.earlier).Scan(&totals.Runs); err != nil {
+		return Totals{}, fmt.Errorf("count runs: %w", err)
 	}
 	return totals, nil
 }

@@ -109,13 +109,13 @@ func checkSocketDir(dir, whenLong, whenComma string) error {
 }
 
 // initdb creates the cluster. A temporary one need not survive a power cut, so it is not synced to disk.
-func (s *Server) initdb(ctx context.Context, kept bool) error {
+func (s *Server) initdb(ctx context.Context, dir string) error {
 	locale := "C"
 	if runtime.GOOS == "linux" {
 		locale = "C.UTF-8"
 	}
-	args := []string{"-D", s.dataDir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=" + locale, "--no-instructions"}
-	if !kept {
+	args := []string{"-D", dir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=" + locale, "--no-instructions"}
+	if !s.kept {
 		args = append(args, "--no-sync")
 	}
 	cmd := s.command("initdb", args...)
@@ -139,23 +139,29 @@ func (s *Server) initdb(ctx context.Context, kept bool) error {
 	if p.err != nil {
 		return fmt.Errorf("create cluster: initdb: %w: %s", p.err, lastLines(out.String()))
 	}
-	if kept {
-		return s.writeSettings()
-	}
 	return nil
 }
 
-// writeSettings keeps a kept cluster private, and where it is, when others start it.
-func (s *Server) writeSettings() error {
-	file, err := os.OpenFile(filepath.Join(s.dataDir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+// writeSettings keeps a kept cluster private, and where it is, when others start it. It adds nothing to what it
+// has written before unless the cluster has been moved; the last value counts.
+func (s *Server) writeSettings(dir string) error {
+	path := filepath.Join(dir, "postgresql.conf")
+	var text strings.Builder
+	for _, setting := range private(s.SocketDir()) {
+		fmt.Fprintf(&text, "%s = '%s'\n", setting.name, strings.ReplaceAll(setting.value, "'", "''"))
+	}
+	there, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read settings of the cluster: %w", err)
+	}
+	if strings.HasSuffix(string(there), text.String()) {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("write settings of the cluster: %w", err)
 	}
-	for _, setting := range private(s.SocketDir()) {
-		if _, err = fmt.Fprintf(file, "%s = '%s'\n", setting.name, strings.ReplaceAll(setting.value, "'", "''")); err != nil {
-			break
-		}
-	}
+	_, err = file.WriteString("\n" + text.String())
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("write settings of the cluster: %w", err)
 	}
@@ -171,7 +177,8 @@ func (s *Server) launch(ctx context.Context) error {
 // launchLocked starts the server process and waits until it accepts connections.
 func (s *Server) launchLocked(ctx context.Context) error {
 	// A file and not a pipe: the server must be able to log its shutdown when this process is gone.
-	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	// It is added to: another server may be running there and writing it.
+	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("create log of postgres: %w", err)
 	}
@@ -198,7 +205,11 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 		select {
 		case <-tick.C:
 		case <-p.done:
-			return fmt.Errorf("start postgres: %s: %s", p.cmd.ProcessState, s.logTail())
+			tail := s.logTail()
+			if strings.Contains(tail, `lock file "postmaster.pid" already exists`) {
+				return fmt.Errorf("start postgres: another server runs on %q (its process id is in postmaster.pid there): end it first", s.dataDir)
+			}
+			return fmt.Errorf("start postgres: %s: %s", p.cmd.ProcessState, tail)
 		case <-ctx.Done():
 			return fmt.Errorf("start postgres: %w: %s", context.Cause(ctx), s.logTail())
 		}

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -158,18 +159,54 @@ func (s *Server) prepare(ctx context.Context, c cluster) error {
 	if err := s.owner.mustEnter(ctx, s.binDir, s.runDir); err != nil {
 		return err
 	}
-	if c.major == "" {
-		if err := makeDataDir(s.dataDir, s.owner); err != nil {
+	switch {
+	case c.major != "":
+		if err := s.owner.mustEnter(ctx, s.dataDir); err != nil {
 			return err
 		}
+		return s.writeSettings(s.dataDir)
+	case s.kept:
+		return s.create(ctx)
+	}
+	if err := makeDataDir(s.dataDir, s.owner); err != nil {
+		return err
 	}
 	if err := s.owner.mustEnter(ctx, s.dataDir); err != nil {
 		return err
 	}
-	if c.major != "" {
-		return nil
+	return s.initdb(ctx, s.dataDir)
+}
+
+// create makes a cluster that is kept. It appears in its folder as a whole: one that was interrupted would be
+// in the way for ever.
+func (s *Server) create(ctx context.Context) error {
+	// Of earlier starts. Each has a name of its own, as the initdb of a killed one may live on for a moment.
+	leftover, err := filepath.Glob(escaped(s.dataDir) + ".new-*")
+	if err != nil {
+		return fmt.Errorf("look for unfinished clusters: %w", err)
 	}
-	return s.initdb(ctx, c.dir != "")
+	for _, dir := range leftover {
+		_ = os.RemoveAll(dir)
+	}
+	unfinished := s.dataDir + ".new-" + strconv.Itoa(os.Getpid())
+	if err := makeDataDir(unfinished, s.owner); err != nil {
+		return err
+	}
+	if err := s.owner.mustEnter(ctx, unfinished); err != nil {
+		return errors.Join(err, os.RemoveAll(unfinished))
+	}
+	if err := errors.Join(s.initdb(ctx, unfinished), s.writeSettings(unfinished)); err != nil {
+		return errors.Join(err, os.RemoveAll(unfinished))
+	}
+	if err := os.Rename(unfinished, s.dataDir); err != nil {
+		return fmt.Errorf("finish cluster: %w", err)
+	}
+	return nil
+}
+
+// escaped takes the meaning of patterns from a path.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // URL returns a connection URL for the named database as the superuser "postgres". Both pgx and psql accept it.

@@ -1,0 +1,218 @@
+package demo
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+// atOnce is so short that everything goes in the first round.
+const atOnce = time.Millisecond
+
+func newTestApplication(t *testing.T, db *dbtest.DB, pace pace) *application {
+	t.Helper()
+	a, err := newApplication(t.Context(), db.Pool(), newStopwatch(db.Pool(), dbtest.Names()), pace)
+	require.NoError(t, err)
+	return a
+}
+
+// left returns how many rows each table of the plan is still to lose.
+func left(a *application) map[string]int64 {
+	plan := map[string]int64{}
+	for _, table := range a.tables {
+		plan[table.name] = table.left
+	}
+	return plan
+}
+
+func TestApplicationPlansAShareOfEveryTable(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec(`
+		INSERT INTO ci_pipelines SELECT generate_series(1, 1000);
+		INSERT INTO issues SELECT generate_series(1, 11);
+		INSERT INTO merge_requests VALUES (5);
+		INSERT INTO projects SELECT generate_series(1, 100);
+		INSERT INTO packages_packages SELECT generate_series(-20, -1)`)
+	for name, test := range map[string]struct {
+		pace      pace
+		want      map[string]int64
+		perSecond float64
+	}{
+		// Shares are rounded up, and of the projects a sixth of theirs goes. The hooks are none.
+		"half": {
+			pace{share: 50, length: time.Minute, slowest: 40},
+			map[string]int64{"ci_pipelines": 500, "issues": 6, "merge_requests": 1, "projects": 8, "packages_packages": 10},
+			40,
+		},
+		"all": {
+			pace{share: 100, length: 10 * time.Second, slowest: 40},
+			map[string]int64{"ci_pipelines": 1000, "issues": 11, "merge_requests": 1, "projects": 16, "packages_packages": 20},
+			104.8,
+		},
+		"a sliver": {
+			pace{share: 1, length: time.Second, slowest: 40},
+			map[string]int64{"ci_pipelines": 10, "issues": 1, "merge_requests": 1, "packages_packages": 1},
+			40,
+		},
+	} {
+		a := newTestApplication(t, db, test.pace)
+		require.Equal(t, test.want, left(a), name)
+		require.Equal(t, sum(test.want), a.planned, name)
+		require.InDelta(t, test.perSecond, a.perSecond, 1e-9, name)
+		require.False(t, a.done.Load(), name)
+	}
+}
+
+func TestApplicationDeletesWhatIsPlanned(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	// Keys with wide gaps: most keys that are drawn are no rows.
+	db.Exec(`
+		INSERT INTO ci_pipelines SELECT 1000000 * generate_series(1, 70);
+		INSERT INTO issues SELECT 1000000 * generate_series(-15, 15);
+		INSERT INTO merge_requests SELECT generate_series(1, 20);
+		INSERT INTO web_hooks VALUES (9223372036854775807);
+		INSERT INTO projects SELECT generate_series(1, 30)`)
+	a := newTestApplication(t, db, pace{share: 60, length: atOnce})
+	plan := left(a)
+	require.Equal(t, map[string]int64{"ci_pipelines": 42, "issues": 19, "merge_requests": 12, "web_hooks": 1, "projects": 3}, plan)
+	require.NoError(t, a.run(t.Context()))
+	require.True(t, a.done.Load())
+	require.Equal(t, a.planned, a.deleted.Load())
+	require.Equal(t, [][]string{{"28", "12", "8", "0", "27", "0"}}, db.Rows(`SELECT (SELECT count(*) FROM ci_pipelines),
+		(SELECT count(*) FROM issues), (SELECT count(*) FROM merge_requests), (SELECT count(*) FROM web_hooks),
+		(SELECT count(*) FROM projects), (SELECT count(*) FROM packages_packages)`))
+
+	// The stopwatch knows exactly those that are gone.
+	open := map[string]int64{}
+	for parent := range a.times.open {
+		open[parent.table]++
+		if parent.table == "public.issues" {
+			require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues WHERE id = $1", parent.key), "%v", parent)
+		}
+	}
+	require.Equal(t, map[string]int64{
+		"public.ci_pipelines": 42, "public.issues": 19, "public.merge_requests": 12, "public.web_hooks": 1, "public.projects": 3,
+	}, open)
+}
+
+func TestApplicationWithNothingToDelete(t *testing.T) {
+	t.Parallel()
+	a := newTestApplication(t, parentsIn(t), paceOf(true))
+	require.Zero(t, a.planned)
+	require.NoError(t, a.run(t.Context()))
+	require.True(t, a.done.Load())
+}
+
+// Real foreign keys take along rows that were planned for.
+func TestApplicationEndsWhenOthersTookItsRows(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec(`INSERT INTO projects SELECT generate_series(1, 12); INSERT INTO issues SELECT id, 1 + id % 12 FROM generate_series(1, 240) AS id`)
+	a := newTestApplication(t, db, pace{share: 100, length: atOnce})
+	require.EqualValues(t, 242, a.planned)
+	require.NoError(t, a.run(t.Context()))
+	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues"))
+	require.EqualValues(t, 10, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM projects"))
+	require.EqualValues(t, len(a.times.open), a.deleted.Load())
+}
+
+func TestOneStatementIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		table string
+		limit int
+		want  int64
+	}{
+		"by what is asked for":        {"issues", 7, 7},
+		"by the plan":                 {"issues", 1000, 150},
+		"by the table":                {"merge_requests", 1000, 100},
+		"by what one row takes along": {"projects", 1000, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := parentsIn(t)
+			quoted := pgx.Identifier{test.table}.Sanitize()
+			db.Exec("INSERT INTO " + quoted + " SELECT generate_series(1, 300)")
+			a := newTestApplication(t, db, pace{share: 50, length: time.Hour})
+			// From the first row on, so that there are enough.
+			a.tables[0].last = a.tables[0].first
+			planned := a.planned
+			require.NoError(t, a.delete(t.Context(), test.limit))
+			require.Equal(t, test.want, a.deleted.Load())
+			require.Equal(t, 300-test.want, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM "+quoted))
+			if planned > test.want {
+				require.Equal(t, map[string]int64{test.table: planned - test.want}, left(a))
+			} else {
+				require.Empty(t, a.tables)
+			}
+		})
+	}
+}
+
+// failing makes the first deletions of issues fail.
+const failing = `
+CREATE SEQUENCE attempts;
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF nextval('attempts') <= 3 THEN
+		RAISE EXCEPTION 'made up' USING ERRCODE = TG_ARGV[0];
+	END IF;
+	RETURN NULL;
+END
+$$;
+CREATE TRIGGER fail BEFORE DELETE ON issues FOR EACH STATEMENT EXECUTE FUNCTION fail(`
+
+func TestApplicationGoesOnAfterADeadlock(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec("INSERT INTO issues SELECT generate_series(1, 10);" + failing + "'40P01')")
+	a := newTestApplication(t, db, pace{share: 80, length: atOnce})
+	require.NoError(t, a.run(t.Context()))
+	require.EqualValues(t, 8, a.deleted.Load())
+	require.Len(t, a.times.open, 8)
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues"))
+}
+
+func TestApplicationEndsWithAnyOtherError(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec("INSERT INTO issues SELECT generate_series(1, 10);" + failing + "'40001')")
+	a := newTestApplication(t, db, pace{share: 80, length: atOnce})
+	err := a.run(t.Context())
+	require.ErrorContains(t, err, "delete from issues: ")
+	var failed *pgconn.PgError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "40001", failed.Code)
+	require.True(t, a.done.Load(), "it deletes no more")
+	require.Zero(t, a.deleted.Load())
+	require.Empty(t, a.times.open, "what was rolled back is not waited for")
+
+	db.Exec("DROP TABLE web_hooks")
+	_, err = newApplication(t.Context(), db.Pool(), nil, paceOf(true))
+	require.ErrorContains(t, err, "count web_hooks: ")
+}
+
+func TestApplicationEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec("INSERT INTO issues SELECT generate_series(1, 10000)")
+	a := newTestApplication(t, db, pace{share: 100, length: time.Hour})
+	cancel, ended := background(t, a.run)
+	pgtest.WaitFor(t, "the first deletion", func(context.Context) (bool, error) { return a.deleted.Load() > 0, nil })
+	cancel()
+	require.ErrorIs(t, receive(t, ended, "the end of the application"), context.Canceled)
+	require.True(t, a.done.Load())
+	gone := 10000 - pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues")
+	// The statement under way may be committed without its answer having come.
+	require.LessOrEqual(t, a.deleted.Load(), gone)
+	require.GreaterOrEqual(t, a.deleted.Load(), gone-1)
+}

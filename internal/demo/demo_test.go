@@ -1,0 +1,234 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+)
+
+// timeless is a summary without what depends on the clock.
+func timeless(t *testing.T, s Summary) string {
+	t.Helper()
+	require.GreaterOrEqual(t, s.P99LatencyMS, s.P50LatencyMS)
+	s.P50LatencyMS, s.P99LatencyMS, s.Seconds = 0, 0, 0
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// worker stands by until it is told to end, and says whether it has.
+type worker struct {
+	ended atomic.Bool
+	err   error
+}
+
+func (w *worker) work(ctx context.Context) error {
+	<-ctx.Done()
+	w.ended.Store(true)
+	return w.err
+}
+
+func TestRunEndsWhenAllIsClean(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec(`
+		INSERT INTO issues SELECT generate_series(1, 10);
+		INSERT INTO notes SELECT id, id FROM generate_series(1, 10) AS id;
+		ALTER TABLE notes ADD FOREIGN KEY (issue_id) REFERENCES issues ON DELETE CASCADE;
+		INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
+			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 100, "delete_count_by_table": {"notes": 100}}', now(), 'done')`)
+	site, w := testSite(t, db), worker{}
+	var last State
+	site.Work = func(ctx context.Context) error {
+		db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
+			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 6, "delete_count_by_table": {"notes": 6}}', now(), 'done')`)
+		return w.work(ctx)
+	}
+	site.View = viewFunc(func(s State) { last = s })
+	began := time.Now()
+	summary, err := Run(t.Context(), site, true)
+	require.NoError(t, err)
+	require.True(t, w.ended.Load())
+	require.Positive(t, summary.P50LatencyMS)
+	require.Positive(t, summary.Seconds)
+	require.LessOrEqual(t, summary.Seconds, time.Since(began).Seconds())
+	require.JSONEq(t, `{
+		"rows_loaded": 17, "parents_deleted": 6, "children_deleted": 6, "children_nullified": 0, "children_updated": 0, "orphans_left": 0,
+		"p50_latency_ms": 0, "p99_latency_ms": 0, "seconds": 0,
+		"jobs": {"loose_foreign_keys_cleanup":
+			{"runs": 1, "processed": 6, "rescheduled": 0, "delete_count_by_table": {"notes": 6}, "update_count_by_table": {}, "errors": 0}}
+	}`, timeless(t, summary))
+	require.True(t, last.ApplicationDone, "the last state is shown")
+	require.EqualValues(t, 6, last.ParentsDeleted)
+	require.EqualValues(t, 6, last.ParentsPlanned)
+}
+
+func TestRunReportsOrphans(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec(`
+		INSERT INTO issues SELECT generate_series(1, 10);
+		INSERT INTO notes SELECT id, 1 + id % 10 FROM generate_series(1, 30) AS id`)
+	site, w := testSite(t, db), worker{}
+	site.Work = w.work
+	summary, err := Run(t.Context(), site, true)
+	require.EqualError(t, err, "18 orphans are left")
+	require.NotNil(t, summary.OrphansLeft)
+	require.EqualValues(t, 18, *summary.OrphansLeft)
+	require.EqualValues(t, 6, summary.ParentsDeleted)
+	require.True(t, w.ended.Load())
+}
+
+func TestRunReportsOrphansThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	db.Exec("DROP TABLE notes")
+	summary, err := Run(t.Context(), testSite(t, db), true)
+	require.ErrorContains(t, err, "count orphans of issues in notes: ")
+	require.Nil(t, summary.OrphansLeft)
+}
+
+func TestRunEndsWithItsWorker(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"with an error":    {errors.New("no river"), "the worker ended: no river"},
+		"without an error": {nil, "the worker ended: nobody told it to"},
+	} {
+		for _, drain := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := parentsIn(t)
+				db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
+				site := testSite(t, db)
+				shown := make(chan struct{})
+				var first atomic.Bool
+				site.View = viewFunc(func(State) {
+					if first.CompareAndSwap(false, true) {
+						close(shown)
+					}
+				})
+				site.Work = func(context.Context) error { <-shown; return test.err }
+				summary, err := Run(t.Context(), site, drain)
+				require.EqualError(t, err, test.want)
+				if test.err != nil {
+					require.ErrorIs(t, err, test.err)
+				}
+				require.Nil(t, summary.OrphansLeft)
+				require.EqualValues(t, 17, summary.RowsLoaded)
+			})
+		}
+	}
+}
+
+func TestRunEndsWithAnErrorOfAnyPart(t *testing.T) {
+	t.Parallel()
+	unknown := errors.New("nobody knows")
+	for name, test := range map[string]struct {
+		spoil func(db *dbtest.DB, site *Site)
+		want  string
+	}{
+		"activity": {
+			func(_ *dbtest.DB, site *Site) {
+				site.Activity = func(context.Context, int64) (string, error) { return "", unknown }
+			}, "nobody knows",
+		},
+		"application": {
+			func(db *dbtest.DB, _ *Site) { db.Exec(failing + "'22012')") }, "delete from issues: ",
+		},
+		"application before it begins": {
+			func(db *dbtest.DB, _ *Site) { db.Exec("DROP TABLE web_hooks") }, "count web_hooks: ",
+		},
+		"tombstones": {
+			func(db *dbtest.DB, _ *Site) { db.Exec("DROP TABLE loose_foreign_keys_deleted_records") }, "loose_foreign_keys_deleted_records",
+		},
+	} {
+		for _, drain := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := parentsIn(t)
+				db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
+				site, w := testSite(t, db), worker{err: errors.New("a worker that fails at its end hides no cause")}
+				site.Work = w.work
+				test.spoil(db, &site)
+				summary, err := Run(t.Context(), site, drain)
+				require.ErrorContains(t, err, test.want)
+				require.NotErrorIs(t, err, context.Canceled)
+				require.True(t, w.ended.Load(), "nobody is left at work")
+				require.Nil(t, summary.OrphansLeft)
+			})
+		}
+	}
+}
+
+func TestRunReportsThatTheWorkerCannotStop(t *testing.T) {
+	t.Parallel()
+	site, w := testSite(t, parentsIn(t)), worker{err: errors.New("stuck")}
+	site.Work = w.work
+	_, err := Run(t.Context(), site, true)
+	require.EqualError(t, err, "stop worker: stuck")
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for name, drain := range map[string]bool{"no error without drain": false, "an error with drain": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := parentsIn(t)
+			db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			site := testSite(t, db)
+			var toldEarly, ended atomic.Bool
+			begun := make(chan context.Context, 1)
+			site.Work = func(working context.Context) error {
+				begun <- working
+				<-working.Done()
+				ended.Store(true)
+				return nil
+			}
+			site.View = viewFunc(func(s State) {
+				if s.ParentsDeleted > 0 && ctx.Err() == nil {
+					cancel()
+					// While this is shown others are still at work.
+					toldEarly.Store((<-begun).Err() != nil)
+				}
+			})
+			summary, err := Run(ctx, site, drain)
+			if drain {
+				require.ErrorIs(t, err, context.Canceled)
+			} else {
+				require.NoError(t, err)
+			}
+			require.True(t, ended.Load())
+			require.False(t, toldEarly.Load(), "the worker ends last")
+			require.Positive(t, summary.ParentsDeleted)
+			require.Nil(t, summary.OrphansLeft, "what is not drained has no count")
+		})
+	}
+}
+
+func TestRunThatIsOverBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		site, w := testSite(t, parentsIn(t)), worker{}
+		site.Work = w.work
+		_, err := Run(ctx, site, drain)
+		if drain {
+			require.ErrorIs(t, err, context.Canceled)
+		} else {
+			require.NoError(t, err, "the end of the context is how a demo ends")
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const testKind = "loose_foreign_keys_cleanup"
+
+// parents are the tables that the application deletes from, all empty, each with one table of children
+// that nothing but a definition ties to it. What the application deletes leaves a tombstone only where a
+// test asks for one.
+const parents = `
+CREATE TABLE projects (id bigint PRIMARY KEY);
+CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE);
+CREATE TABLE ci_pipelines (id bigint PRIMARY KEY);
+CREATE TABLE merge_requests (id bigint PRIMARY KEY);
+CREATE TABLE web_hooks (id bigint PRIMARY KEY);
+CREATE TABLE packages_packages (id bigint PRIMARY KEY);
+CREATE TABLE notes (id bigint PRIMARY KEY, issue_id bigint);
+`
+
+const notesOfIssues = `
+notes:
+  - table: issues
+    column: issue_id
+    on_delete: async_delete
+`
+
+// parentsIn returns a database with Sexton's tables and those of the application.
+func parentsIn(t *testing.T) *dbtest.DB {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(parents)
+	return db
+}
+
+func parsed(t *testing.T, yaml string) []definitions.Definition {
+	t.Helper()
+	defs, err := definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)})
+	require.NoError(t, err)
+	return defs
+}
+
+// testSite is a site without a worker whose view is discarded.
+func testSite(t *testing.T, db *dbtest.DB) Site {
+	t.Helper()
+	return Site{
+		Pool: db.Pool(), Names: dbtest.Names(), Definitions: parsed(t, notesOfIssues), Kind: testKind, Rows: 17,
+		Work:     func(ctx context.Context) error { <-ctx.Done(); return nil },
+		Activity: func(context.Context, int64) (string, error) { return "sleeps", nil },
+		View:     viewFunc(func(State) {}),
+	}
+}
+
+// viewFunc is a view that asks as fast as it can.
+type viewFunc func(State)
+
+func (viewFunc) Loaded(int64, int64)     {}
+func (viewFunc) Interval() time.Duration { return time.Millisecond }
+func (viewFunc) Close()                  {}
+func (v viewFunc) Show(state State)      { v(state) }
+
+// background runs a function and hands out its error; the test does not end before it.
+func background(t *testing.T, run func(ctx context.Context) error) (cancel context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() { result <- run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return cancel, result
+}
+
+// patience bounds every wait for another goroutine.
+const patience = 30 * time.Second
+
+// receive waits for a value.
+func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case value = <-from:
+	case <-timer.C:
+		require.Fail(t, "waited in vain", "for %s", what)
+	}
+	return value
+}

@@ -1,0 +1,246 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/mattn/go-runewidth"
+	"github.com/stretchr/testify/require"
+)
+
+// control is a sequence that moves, erases or colours.
+var control = regexp.MustCompile("\x1b\\[([0-9;?]*)([A-Za-z])")
+
+// colour is one that colours.
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// display is what a terminal shows of an output in which the cursor goes up only from the first column.
+func display(t *testing.T, output string) []string {
+	t.Helper()
+	lines, row := []string{""}, 0
+	for output != "" {
+		if at := control.FindStringSubmatchIndex(output); at != nil && at[0] == 0 {
+			switch argument, command := output[at[2]:at[3]], output[at[4]:at[5]]; command {
+			case "A":
+				up, err := strconv.Atoi(argument)
+				require.NoError(t, err)
+				require.LessOrEqual(t, up, row, "above the first line")
+				row -= up
+			case "J":
+				lines = append(lines[:row], "")
+			case "m": // A colour.
+			default:
+				require.Fail(t, "a sequence that this test does not know", "%q", output[at[0]:at[1]])
+			}
+			output = output[at[1]:]
+			continue
+		}
+		next := strings.IndexAny(output[1:], "\x1b\n")
+		text := output[:max(1, next+1)]
+		if next < 0 {
+			text = output
+		}
+		output = output[len(text):]
+		if rest, isNewLine := strings.CutPrefix(text, "\n"); isNewLine {
+			if row++; row == len(lines) {
+				lines = append(lines, "")
+			}
+			text = rest
+		}
+		lines[row] += strings.TrimRight(text, "\r")
+	}
+	return lines
+}
+
+func TestDisplay(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"one", "3", "", ""}, display(t, "one\r\n\x1b[2mtwo\x1b[0m\r\nthree\r\n\x1b[2A\x1b[J3\n\n"))
+}
+
+// painted paints and closes, and fails the test if that takes for ever.
+func painted(t *testing.T, w io.Writer, paint func(s *Screen)) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s := NewScreen(w, "Ctrl-C stops everything and removes it.")
+		paint(s)
+		s.Close()
+	}()
+	receive(t, closed, "Close to return")
+}
+
+// shown paints to a buffer, and returns the last picture.
+func shown(t *testing.T, paint func(s *Screen)) []string {
+	t.Helper()
+	var out bytes.Buffer
+	painted(t, &out, paint)
+	return display(t, out.String())
+}
+
+func TestScreenLeavesThePanel(t *testing.T) {
+	t.Parallel()
+	state := busy()
+	lines := shown(t, func(s *Screen) {
+		for done := int64(0); done <= 2000; done += 500 {
+			s.Loaded(done, 2000)
+		}
+		s.Show(State{Elapsed: time.Millisecond, ParentsPlanned: state.ParentsPlanned, Activity: "sleeps"})
+		s.Show(state)
+	})
+	require.Len(t, lines, 12, "%q", lines)
+	require.Regexp(t, `^\r?  parents deleted      \[>?-+\]  1,234 of 56,789 parents$`, lines[0])
+	require.Equal(t, []string{
+		"",
+		"  tombstones    backlog 1,002 (oldest 2.3 s), 5,002 arrived, 4,000 paid off",
+		"                backlog ▁█",
+		"  children      1,200,104 deleted, 78 nullified or updated, 34,567 rows/s",
+		"                rows/s  ▁█",
+		"                notes 1,200,000  events 35  labels 34  todos 34",
+		"  latency       p50 12 ms, p99 1234 ms from commit to clean",
+		"  worker        loose_foreign_keys_cleanup works (run 3 for 0.2 s)",
+		"",
+		"  Ctrl-C stops everything and removes it.",
+		"",
+	}, lines[1:])
+	require.Equal(t, 500*time.Millisecond, (*Screen)(nil).Interval())
+}
+
+func TestScreenClosesAtAnyTime(t *testing.T) {
+	t.Parallel()
+	for name, paint := range map[string]func(s *Screen){
+		"at once":                   func(*Screen) {},
+		"before the load":           func(s *Screen) { s.Loaded(0, 1000) },
+		"in the middle of the load": func(s *Screen) { s.Loaded(10, 1000) },
+		"after the load":            func(s *Screen) { s.Loaded(10, 1000); s.Loaded(1000, 1000) },
+		"after a load of nothing":   func(s *Screen) { s.Loaded(0, 0) },
+		"without a load":            func(s *Screen) { s.Show(busy()) },
+		"when nothing is planned":   func(s *Screen) { s.Show(State{Elapsed: 1}) },
+		"when all is deleted":       func(s *Screen) { s.Show(State{Elapsed: 1, ParentsDeleted: 5, ParentsPlanned: 5}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines := shown(t, paint)
+			require.Empty(t, lines[len(lines)-1], "the cursor is below the panel: %q", lines)
+		})
+	}
+}
+
+func TestScreenWritesAboveThePanel(t *testing.T) {
+	t.Parallel()
+	var errs []error
+	lines := shown(t, func(s *Screen) {
+		write := func(text string) {
+			_, err := io.WriteString(s, text)
+			errs = append(errs, err)
+		}
+		s.Show(busy())
+		write("level=WARN msg=one\n")
+		s.Show(busy())
+		write("level=WARN msg=two\nlevel=WARN msg=three\n")
+	})
+	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, []string{"level=WARN msg=one", "level=WARN msg=two", "level=WARN msg=three"}, lines[:3])
+	require.Contains(t, lines[3], "parents deleted")
+	require.Len(t, lines, 15, "one panel: %q", lines)
+}
+
+// A line that is wider than the terminal takes two rows, and the next picture begins one row too low.
+func TestScreenFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	state := busy()
+	state.Activity = strings.Repeat("waits for a 世界 ", 30)
+	state.Cleaned.Deleted["a_table_with_a_name_that_is_longer_than_most_of_the_others"] = 1 << 40
+	for _, width := range []int{10, 20, 30, 43, 44, 60, 64, 65, 66, 67, 68, 69, 70, 71, 72, 80, 100, 300} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			t.Parallel()
+			terminal, tty, err := pty.Open()
+			require.NoError(t, err)
+			defer func() { require.NoError(t, terminal.Close()) }()
+			require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 40, Cols: uint16(width)}))
+			read := make(chan string, 1)
+			go func() {
+				all, _ := io.ReadAll(terminal) // EIO at the end.
+				read <- string(all)
+			}()
+			painted(t, tty, func(s *Screen) {
+				s.Loaded(1000, 1000)
+				// As often as everything that can become wide takes.
+				for range history + 1 {
+					s.Show(state)
+				}
+			})
+			require.NoError(t, tty.Close())
+			output := receive(t, read, "the end of the output")
+			for line := range strings.Lines(output) {
+				require.NotContains(t, control.ReplaceAllString(line, ""), "\x1b", "a sequence that is cut off")
+				colours := colour.FindAllString(line, -1)
+				require.True(t, len(colours) == 0 || colours[len(colours)-1] == plain, "a colour that goes on in the next line: %q", line)
+			}
+			lines := display(t, output)
+			for _, line := range lines {
+				require.LessOrEqual(t, runewidth.StringWidth(line), width, "%q", line)
+			}
+			if width >= 80 {
+				require.Contains(t, strings.Join(lines, "\n"), "backlog "+strings.Repeat("█", history))
+			}
+		})
+	}
+}
+
+// paintings counts.
+type paintings struct{ atomic.Int64 }
+
+func (p *paintings) Write(text []byte) (int, error) {
+	p.Add(1)
+	return len(text), nil
+}
+
+// Show talks to the bar while the bar paints and asks for the state: neither may wait for the other.
+func TestScreenIsShownWhileItPaints(t *testing.T) {
+	t.Parallel()
+	var seen paintings
+	painted(t, &seen, func(s *Screen) {
+		for seen.Load() < 5 {
+			s.Show(busy())
+		}
+	})
+}
+
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	for want, values := range map[string][]float64{
+		"":          nil,
+		"▁":         {0},
+		"▁▁▁":       {0, 0, 0},
+		"█":         {0.001},
+		"██":        {5, 5},
+		"▁▁▄██":     {0, 1, 7, 14, 14},
+		"▁▂▃▄▅▆▇█":  {0, 1, 2, 3, 4, 5, 6, 7},
+		"▁█▁":       {0, math.MaxFloat64, 1},
+		"▁▁█▁▁▁▁▁▁": {0, 0, 1, 0, 0, 0, 0, 0, 0},
+	} {
+		require.Equal(t, want, spark(values), "%v", values)
+	}
+}
+
+func TestSparksRememberTheLastReadings(t *testing.T) {
+	t.Parallel()
+	var values []float64
+	for i := range history + 5 {
+		values = remember(values, float64(i))
+		require.Len(t, values, min(i+1, history))
+		require.InDelta(t, i, values[len(values)-1], 0)
+	}
+	require.InDelta(t, 5, values[0], 0)
+}
