@@ -48,6 +48,13 @@ const gatedDefinitions = `children:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
 `
 
+// writeGatedConfig chooses a pace that does not time out soon: a batch stays at the gate.
+func writeGatedConfig(t *testing.T, dir string) {
+	t.Helper()
+	const text = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"), []byte(text), 0o600))
+}
+
 // gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder with the
 // configuration for the program.
 type gatedSite struct {
@@ -62,6 +69,7 @@ func newGatedSite(t *testing.T) gatedSite {
 	s.db.Exec(gatedTables)
 	path := filepath.Join(s.dir, "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(gatedDefinitions), 0o600))
+	writeGatedConfig(t, s.dir)
 	var err error
 	s.defs, err = definitions.Load([]string{path})
 	require.NoError(t, err)

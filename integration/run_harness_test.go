@@ -48,6 +48,7 @@ func installWorkSite(t *testing.T, p program, url string) workSite {
 	t.Cleanup(pool.Close)
 	s := workSite{program: p, url: url, dir: t.TempDir(), pool: pool}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(gatedDefinitions), 0o600))
+	writeGatedConfig(t, s.dir)
 	s.exec(t, gatedTables)
 	p.run(t, s.dir, url, 0, "migrate", "up")
 	p.run(t, s.dir, url, 0, "triggers", "install")

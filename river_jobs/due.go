@@ -66,7 +66,7 @@ SELECT
 func looseForeignKeysDue(ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string) (listen.Due, error) {
 	var due listen.Due
 	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), looseForeignKeysKind, db.Name, parents).Scan(&due.Now, &seconds)
+	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), LooseForeignKeys, db.Name, parents).Scan(&due.Now, &seconds)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
 	}

@@ -87,16 +87,16 @@ func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
 	}
 	for i, db := range deps.Databases {
 		names := Recorded(parents[i])
-		key1, key2 := triggers.AwakeKey(db.Names.Jobs, looseForeignKeysKind)
+		key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
 		lanes = append(lanes, &listen.Lane{
-			Kind: looseForeignKeysKind, Database: db.Name,
+			Kind: LooseForeignKeys, Database: db.Name,
 			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
 			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
 			Due: func(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
 				return looseForeignKeysDue(ctx, conn, db, names)
 			},
 			Work: func(ctx context.Context) (time.Duration, error) {
-				return workThroughRiver(ctx, deps, looseForeignKeysKind, LooseForeignKeysCleanupArgs{Database: db.Name})
+				return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})
 			},
 			Logger: deps.Logger,
 		})

@@ -20,7 +20,8 @@ import (
 	"sexton/triggers"
 )
 
-const looseForeignKeysKind = "loose_foreign_keys_cleanup"
+// LooseForeignKeys is the kind of the job that cleans up after deleted parents.
+const LooseForeignKeys = "loose_foreign_keys_cleanup"
 
 // LooseForeignKeysCleanupArgs names the database whose deleted parents are cleaned up after.
 type LooseForeignKeysCleanupArgs struct {
@@ -28,13 +29,13 @@ type LooseForeignKeysCleanupArgs struct {
 }
 
 // Kind is frozen: it stands in the rows of running installations.
-func (LooseForeignKeysCleanupArgs) Kind() string { return looseForeignKeysKind }
+func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 
 // InsertOpts make the job unique per database while one is waiting or running. It is tried once: the next
 // tick or wake-up is the retry.
 func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{
-		Queue:       looseForeignKeysKind,
+		Queue:       LooseForeignKeys,
 		MaxAttempts: 1,
 		UniqueOpts: river.UniqueOpts{
 			ByArgs: true,
@@ -86,7 +87,7 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 
 func looseForeignKeysJob(c *config.Config) Job {
 	return Job{
-		Kind: looseForeignKeysKind, Queue: looseForeignKeysKind, Schedule: string(c.LooseForeignKeys.Schedule),
+		Kind: LooseForeignKeys, Queue: LooseForeignKeys, Schedule: string(c.LooseForeignKeys.Schedule),
 		Cron: c.LooseForeignKeys.Schedule, MaxAttempts: 1,
 		Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
 		Summary:  "deletes or changes the children of deleted parents",
@@ -108,10 +109,10 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 	settings, configured := deps.Config.Database(name)
 	db, connected := deps.database(name)
 	if !configured || !connected {
-		return jobrun.Report{}, fmt.Errorf("run %s: no database is configured under the name %q", looseForeignKeysKind, name)
+		return jobrun.Report{}, fmt.Errorf("run %s: no database is configured under the name %q", LooseForeignKeys, name)
 	}
 	spec := jobrun.Spec{
-		Kind: looseForeignKeysKind, Database: name,
+		Kind: LooseForeignKeys, Database: name,
 		LeaseKey: looseForeignKeysLease(name),
 		LeaseTTL: looseForeignKeysTTL(settings),
 		Fences:   []database.Database{db},
@@ -131,6 +132,9 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 		case stats.Interrupted:
 			// For whoever asks, the same: there is more to do.
 			result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
+			if ctx.Err() == nil {
+				result.Reason = "its time was over before everything was done; the next run goes on at once"
+			}
 		}
 		return result, err
 	})
@@ -152,6 +156,7 @@ func passLooseForeignKeys(
 	limits := settings.EffectiveLimits()
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
+		Adaptive: adaptive(settings.Pace, deps.Config.LooseForeignKeys),
 		Progress: func(ctx context.Context, stats *loosefk.Stats) { progress(ctx, stats) },
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session: &batch.Session{
@@ -169,6 +174,14 @@ func passLooseForeignKeys(
 	return stats, err
 }
 
+// adaptive are the settings of the pace that steers itself, and none for the others.
+func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adaptive {
+	if pace != config.Adaptive {
+		return loosefk.Adaptive{}
+	}
+	return loosefk.Adaptive{Target: settings.Target, Duty: float64(settings.Duty) / 100}
+}
+
 // trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not
 // possible the pass goes on: the rest of the work does not depend on it, and triggers status tells.
 func trackNewPartitions(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) {
@@ -176,10 +189,10 @@ func trackNewPartitions(ctx context.Context, deps Deps, db database.Database, co
 	installed, err := triggers.EnsurePartitions(ctx, conn.Conn(), cfg, tracked)
 	if err != nil {
 		deps.Logger.WarnContext(ctx, "partitions without triggers: their deletions are not recorded",
-			"kind", looseForeignKeysKind, "database", db.Name, "error", err)
+			"kind", LooseForeignKeys, "database", db.Name, "error", err)
 	}
 	if len(installed) > 0 {
-		deps.Logger.InfoContext(ctx, "triggers installed on new partitions", "kind", looseForeignKeysKind, "database", db.Name, "tables", installed)
+		deps.Logger.InfoContext(ctx, "triggers installed on new partitions", "kind", LooseForeignKeys, "database", db.Name, "tables", installed)
 	}
 }
 
@@ -191,6 +204,6 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	}
 	return triggers.Config{
 		JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate),
-		Wake: []triggers.Wake{{Schema: db.Names.Tracked, Table: "loose_foreign_keys_deleted_records", Kind: looseForeignKeysKind}},
+		Wake: []triggers.Wake{{Schema: db.Names.Tracked, Table: "loose_foreign_keys_deleted_records", Kind: LooseForeignKeys}},
 	}, tracked
 }

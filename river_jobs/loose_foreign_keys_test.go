@@ -47,7 +47,7 @@ func TestWorkerCleansUp(t *testing.T) {
 	result, failure := b.work(t, "main")
 	require.Empty(t, failure)
 	require.Equal(t, river.EventKindJobCompleted, result.Kind)
-	require.Equal(t, looseForeignKeysKind, result.Job.Queue)
+	require.Equal(t, LooseForeignKeys, result.Job.Queue)
 	after := [][]string{{"child", "2", "3"}, {"child", "5", "3"}, {"note", "1", "NULL"}, {"note", "2", "NULL"}, {"note", "3", "3"}}
 	require.Equal(t, after, b.state())
 	require.Zero(t, b.db.Pending(t))

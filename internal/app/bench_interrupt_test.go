@@ -30,12 +30,24 @@ func TestInterruptedBenchmarkLeavesNothingBehind(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	for _, line := range []string{"20 parents by ON DELETE CASCADE", "20 parents under a worker, one at a time"} {
+	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.01", "--rounds", "1", "--foreground"}
+	for _, test := range []struct {
+		line string
+		args []string
+	}{
+		{"20 parents by ON DELETE CASCADE", latency},
+		{"20 parents under a worker, one at a time", latency},
+		{"wide: making 11000 rows", drain},
+		{"wide: round 1 of 1, sexton", drain},
+		{"wide: foreground load, round 1 of 1, native", drain},
+		{"10000 tombstones: round 1 of 3, beside an old snapshot", []string{"scale", "--max", "10000", "--old-snapshot"}},
+	} {
+		line := test.line
 		ctx, interrupt := context.WithCancel(t.Context())
 		t.Cleanup(interrupt)
 		a := &app{stdout: io.Discard, stderr: interrupter{line, interrupt}}
 		root := a.command()
-		root.SetArgs([]string{"bench", "latency", "--events", "20", "--database-url", server.URL("postgres")})
+		root.SetArgs(append([]string{"bench"}, append(test.args, "--database-url", server.URL("postgres"))...))
 		_, err := root.ExecuteContextC(ctx)
 		require.ErrorIs(t, err, context.Canceled, line)
 

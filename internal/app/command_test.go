@@ -32,11 +32,12 @@ func TestTheCommandsAreThose(t *testing.T) {
 	var paths []string
 	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
 	require.ElementsMatch(t, []string{
-		"", " help", " version", " status", " run", " demo", " pause", " resume",
-		" bench", " bench idle", " bench latency", " bench notify", " bench trigger",
+		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume",
+		" bench", " bench drain", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger",
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
+		" audit", " tombstones", " tombstones list", " tombstones retry",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
 	}, paths)

@@ -42,7 +42,7 @@ loose_foreign_keys: {schedule: "*/5 * * * *", lock_timeout: 200ms}
 	r := s.run("config", "show", "--json")
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &document))
 	require.NotContains(t, r.stdout, "hidden")
-	require.Equal(t, "normal", document.Databases["main"].Pace)
+	require.Equal(t, "adaptive", document.Databases["main"].Pace)
 	require.Equal(t, "***", document.HTTP.Token)
 }
 

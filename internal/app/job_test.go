@@ -76,7 +76,7 @@ func TestJobRunJSON(t *testing.T) {
 	s.Exec("DELETE FROM projects WHERE id = 1")
 	document := s.json(0, "job", "run", kind)
 	stats := map[string]any{
-		"connection": "main", "turbo_mode": false, "pace": "normal", "over_limit": false,
+		"connection": "main", "turbo_mode": false, "pace": "adaptive", "over_limit": false,
 		"delete_count": 10.0, "update_count": 0.0,
 		"delete_count_by_table": map[string]any{"issues": 10.0}, "update_count_by_table": map[string]any{},
 		"processed": 1.0, "rescheduled": 0.0, "errors": []any{},

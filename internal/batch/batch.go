@@ -77,7 +77,12 @@ type Session struct {
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
 // *StatementError, or lease.ErrLost where the fence refused.
 func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, error) {
-	affected, err := s.run(ctx, statements)
+	return s.RunWithin(ctx, s.Limits, statements...)
+}
+
+// RunWithin is Run under other limits than the session's.
+func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
+	affected, err := s.run(ctx, limits, statements)
 	if err == nil {
 		return affected, nil
 	}
@@ -92,11 +97,11 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 	return nil, err
 }
 
-func (s *Session) run(ctx context.Context, statements []Statement) ([]int64, error) {
+func (s *Session) run(ctx context.Context, limits Limits, statements []Statement) ([]int64, error) {
 	pipeline := &pgx.Batch{}
 	pipeline.Queue("BEGIN")
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
-		s.Fence.Key(), s.Fence.Token(), s.Limits.StatementTimeout.Milliseconds(), s.Limits.LockTimeout.Milliseconds(), s.Limits.Durable)
+		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
 	frame := pipeline.Len()
 	if s.knows(statements) {
 		return s.send(ctx, pipeline, frame, statements)

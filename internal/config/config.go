@@ -68,25 +68,23 @@ type Pace string
 const (
 	Normal Pace = "normal"
 	Turbo  Pace = "turbo"
+	// Adaptive has no limit of rows: it steers its statements to a time, and leaves others their share.
+	Adaptive Pace = "adaptive"
 )
 
 // Choices lists the paces.
-func (Pace) Choices() []string { return []string{string(Normal), string(Turbo)} }
+func (Pace) Choices() []string { return []string{string(Normal), string(Turbo), string(Adaptive)} }
 
-// Refuse explains the pace that a later version brings.
-func (Pace) Refuse(value string) string {
-	if value == "adaptive" {
-		return "adaptive is not available in this version; use normal or turbo"
-	}
-	return ""
-}
-
-// Limits returns the limits that come with the pace.
+// Limits returns the limits that come with the pace; 0 rows are no limit.
 func (p Pace) Limits() Limits {
-	if p == Turbo {
+	switch p {
+	case Turbo:
 		return Limits{Deletes: 200_000, Updates: 150_000, Runtime: 45 * time.Second}
+	case Normal:
+		return Limits{Deletes: 100_000, Updates: 50_000, Runtime: 30 * time.Second}
+	case Adaptive:
 	}
-	return Limits{Deletes: 100_000, Updates: 50_000, Runtime: 30 * time.Second}
+	return Limits{Runtime: 30 * time.Second}
 }
 
 // Jobs says where River's and Sexton's own tables are.
@@ -113,6 +111,10 @@ type LooseForeignKeys struct {
 	// because a lease ends 5 s after its holder stops.
 	LockTimeout      time.Duration `yaml:"lock_timeout"`
 	StatementTimeout time.Duration `yaml:"statement_timeout"`
+	// Target is the time that the adaptive pace steers a statement to, Duty the share of its time that it works,
+	// in percent.
+	Target time.Duration `yaml:"target"`
+	Duty   int           `yaml:"duty"`
 }
 
 // TruncatePolicy says what TRUNCATE of a tracked parent does.

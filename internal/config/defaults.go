@@ -16,6 +16,8 @@ func defaults() Config {
 			Truncate:         TruncateReject,
 			LockTimeout:      time.Second,
 			StatementTimeout: 5 * time.Second,
+			Target:           20 * time.Millisecond,
+			Duty:             50,
 		},
 		GhostUsers: GhostUsers{
 			Schedule:   "*/2 * * * *",
@@ -54,5 +56,5 @@ func defaults() Config {
 // SetDefaults fills a database before its keys are read.
 func (d *Database) SetDefaults() {
 	d.Schema = "public"
-	d.Pace = Normal
+	d.Pace = Adaptive
 }

@@ -63,11 +63,11 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			options.Dir = dir
 			c, err := config.Load(options)
 			require.NoError(t, err)
-			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", Pace: config.Normal}}, c.Databases)
+			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", Pace: config.Adaptive}}, c.Databases)
 			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", MaxWorkers: 10, Reindex: "0 3 * * *"}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
-				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second,
+				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second, Target: 20 * time.Millisecond, Duty: 50,
 			}, c.LooseForeignKeys)
 			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686"}, c.HTTP)
 			require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
@@ -96,13 +96,13 @@ log:  {level: info, format: auto}
 	require.Equal(t, []config.Database{
 		{Name: "main", URL: url, Schema: "public", Pace: config.Turbo, Limits: config.Limits{Deletes: 5}},
 		{
-			Name: "ci", URL: "host=localhost dbname=ci password=geheim", Schema: "public", Pace: config.Normal,
+			Name: "ci", URL: "host=localhost dbname=ci password=geheim", Schema: "public", Pace: config.Adaptive,
 			Tables: []string{"ci_*", "p_ci_*"},
 		},
 	}, c.Databases)
 	require.Equal(t, "ci", c.Jobs.Database)
 	require.Equal(t, config.Limits{Deletes: 5, Updates: 150_000, Runtime: 45 * time.Second}, c.Databases[0].EffectiveLimits())
-	require.Equal(t, config.Limits{Deletes: 100_000, Updates: 50_000, Runtime: 30 * time.Second}, c.Databases[1].EffectiveLimits())
+	require.Equal(t, config.Limits{Runtime: 30 * time.Second}, c.Databases[1].EffectiveLimits())
 
 	ci, ok := c.Database("ci")
 	require.True(t, ok)
@@ -145,6 +145,7 @@ func TestLoadErrors(t *testing.T) {
 		"upper-case schema":   {with("jobs: {schema: Jobs}\n"), "sexton.yaml:2:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit"},
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
+		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be a percentage from 1 to 100"},
 		"zero timeouts":       {with("loose_foreign_keys: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:36: loose_foreign_keys.lock_timeout: must be longer than 0s\nsexton.yaml:2:59: loose_foreign_keys.statement_timeout: must be longer than 0s"},
 		"long statement":      {with("loose_foreign_keys: {statement_timeout: 6s}\n"), "sexton.yaml:2:41: loose_foreign_keys.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
 		"short statement":     {with("loose_foreign_keys: {statement_timeout: 500ms}\n"), "sexton.yaml:2:21: loose_foreign_keys.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},

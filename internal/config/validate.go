@@ -21,6 +21,9 @@ const (
 	maxRuntime = 50 * time.Second
 	// maxStatement is how long a statement may go on after its worker has been stopped.
 	maxStatement = 5 * time.Second
+	// A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
+	shortestTarget = time.Millisecond
+	longestTarget  = time.Second
 	// maxWorkers is River's bound.
 	maxWorkers = 10_000
 	// maxIdentifier is the number of bytes after which Postgres cuts names.
@@ -103,11 +106,10 @@ func (v *validator) database(d Database) {
 			v.fail(fmt.Sprintf("%s.tables[%d]", key, i), "is not a pattern such as ci_* or p_ci_*", "")
 		}
 	}
-	if v.given(key + ".limits.deletes") {
-		v.positive(key+".limits.deletes", d.Limits.Deletes)
-	}
-	if v.given(key + ".limits.updates") {
-		v.positive(key+".limits.updates", d.Limits.Updates)
+	for name, rows := range map[string]int{".limits.deletes": d.Limits.Deletes, ".limits.updates": d.Limits.Updates} {
+		if rows < 0 {
+			v.fail(key+name, "must not be negative; 0 is the pace's own", "")
+		}
 	}
 	if v.given(key+".limits.runtime") && (d.Limits.Runtime < time.Second || d.Limits.Runtime > maxRuntime) {
 		v.fail(key+".limits.runtime", "must be between 1s and 50s", "")
@@ -165,6 +167,12 @@ func (v *validator) looseForeignKeys() {
 	v.longerThanZero("loose_foreign_keys.statement_timeout", keys.StatementTimeout)
 	if keys.StatementTimeout > maxStatement {
 		v.fail("loose_foreign_keys.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
+	}
+	if keys.Target < shortestTarget || keys.Target > longestTarget {
+		v.fail("loose_foreign_keys.target", fmt.Sprintf("must be between %s and %s", shortestTarget, longestTarget), "")
+	}
+	if keys.Duty < 1 || keys.Duty > 100 {
+		v.fail("loose_foreign_keys.duty", "must be a percentage from 1 to 100", "")
 	}
 	if keys.StatementTimeout > 0 && keys.LockTimeout > keys.StatementTimeout {
 		v.fail("loose_foreign_keys.lock_timeout",

@@ -77,8 +77,9 @@ func unlimited(b *testing.B, db *dbtest.DB, action string) *loosefk.Engine {
 	granted, err := manager.Acquire(b.Context(), "bench", time.Hour, db.Connected)
 	require.NoError(b, err)
 	return &loosefk.Engine{
-		Database: "main", Pace: "normal", Parents: parents,
-		Limits: loosefk.Limits{Deletes: 1 << 40, Updates: 1 << 40, Runtime: time.Hour},
+		Database: "main", Pace: "adaptive", Parents: parents,
+		Limits:   loosefk.Limits{Runtime: time.Hour},
+		Adaptive: loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1},
 		Session: &batch.Session{
 			Conn: acquire(b, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute},

@@ -8,6 +8,11 @@ const (
 	skipping pass = iota
 	// waiting waits for them under the lock timeout.
 	waiting
+	// direct takes all children of the chunk in one exact statement, piecewise those of a parent with too many for
+	// that. Both take locks as they go, which costs much less than locking first, and give way to skipping where
+	// they have to wait. They are the adaptive pace's first.
+	direct
+	piecewise
 )
 
 const (
@@ -66,23 +71,32 @@ func (t task) place() place { return place{t.reference, t.leaf.OID} }
 
 // open returns why the reference was given up in this pass, if it was.
 func (b *breaker) open(t task, how pass) (failure, bool) {
+	if how == direct || how == piecewise {
+		how = skipping
+	}
 	f, broken := b.broken[lock{t.place(), how}]
 	return f, broken
 }
 
-// limit bounds the rows of the task's next statement.
-func (b *breaker) limit(t task) int {
+// limit bounds the rows of the task's next statement, which are usually so many.
+func (b *breaker) limit(t task, usual int) int {
 	if rows, slow := b.rows[t.place()]; slow {
-		return rows
+		return min(rows, usual)
 	}
-	return t.reference.limit()
+	return usual
 }
 
-func (b *breaker) succeeded(t task) {
+// slow tells whether the task's statements have timed out.
+func (b *breaker) slow(t task) bool {
+	_, slow := b.rows[t.place()]
+	return slow
+}
+
+func (b *breaker) succeeded(t task, usual int) {
 	delete(b.misses, lock{t.place(), skipping})
 	delete(b.misses, lock{t.place(), waiting})
 	if rows, slow := b.rows[t.place()]; slow {
-		b.rows[t.place()] = min(2*rows, t.reference.limit())
+		b.rows[t.place()] = min(2*rows, usual)
 	}
 }
 
@@ -95,7 +109,7 @@ func (b *breaker) failed(t task, how pass, f failure, parents int) remedy {
 		return giveUp
 	case f.verdict == conflict && t.beaten < patience:
 		return retry
-	case f.verdict == timeout && b.limit(t) > fewestRows:
+	case f.verdict == timeout && b.limit(t, t.reference.limit()) > fewestRows:
 		b.rows[t.place()] = fewestRows
 		return shrink
 	case f.verdict == timeout && parents > 1:

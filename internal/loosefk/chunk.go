@@ -3,6 +3,8 @@ package loosefk
 import (
 	"cmp"
 	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // chunk is a group of tombstones of one parent that is worked off together: few enough that the children
@@ -35,6 +37,21 @@ type task struct {
 	leaf      Table
 	// beaten counts conflicts with other sessions.
 	beaten int
+	// window are pointers to rows that are still to be worked off piecewise. Reading many at once matters where
+	// an old snapshot keeps deleted entries in the index: every read walks over all of them.
+	window []pgtype.TID
+	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
+	looked        bool
+	cleanedBefore int64
+}
+
+// form is how the task's statement treats locked rows in a pass. A definition with a limit of its own has no
+// direct form, whose rows can only be guessed.
+func (t task) form(how pass) pass {
+	if (how == direct || how == piecewise) && t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates() {
+		return skipping
+	}
+	return how
 }
 
 // rest is what a slice of work leaves of its chunk.
@@ -74,8 +91,11 @@ func (p *Parent) sort(tombstones []tombstone) {
 	})
 }
 
-func newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
+func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
 	c := &chunk{parent: p, tombstones: slices.Clone(tombstones), verify: live}
+	if r.engine.Adaptive.on() {
+		c.how = direct
+	}
 	c.plan(live)
 	return c
 }
@@ -116,7 +136,7 @@ func (r *Reference) limit() int {
 
 // chunkSize is the number of parents whose children are expected to fit into one statement of every live
 // reference.
-func (p *Parent) chunkSize(live []bool) int {
+func (p *Parent) chunkSize(live []bool, adaptive bool) int {
 	// Without knowledge, start small. A tenth is left free, as a statement that is full to the last row
 	// cannot tell that it was enough.
 	const unknown, fill = 100, 0.9
@@ -129,7 +149,11 @@ func (p *Parent) chunkSize(live []bool) int {
 		if rows == 0 {
 			rows = unknown
 		}
-		size = min(size, int(fill*float64(reference.limit())/rows))
+		limit := reference.limit()
+		if adaptive {
+			limit = reference.size(direct).of(reference)
+		}
+		size = min(size, int(fill*float64(limit)/rows))
 	}
 	return max(size, 1)
 }

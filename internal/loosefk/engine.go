@@ -27,6 +27,8 @@ type Engine struct {
 	Database string
 	Pace     string
 	Limits   Limits
+	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
+	Adaptive Adaptive
 	Parents  []*Parent
 	Session  *batch.Session
 	// Progress, if set, is shown the statistics after every batch. It must not keep them.
@@ -63,6 +65,8 @@ type run struct {
 	budget  budget
 	breaker *breaker
 	lanes   []*lane
+	// owed is the time that the duty cycle still has to leave to others.
+	owed time.Duration
 }
 
 // lane is the queue of one parent table within a run.
@@ -139,6 +143,10 @@ func (r *run) cutShort(ctx context.Context) error {
 		left = left || len(l.carried) > 0
 	}
 	over := r.budget.over()
+	if r.engine.Adaptive.on() && !r.budget.rowsOver() {
+		// Its time alone is over: the next run goes on at once, and nobody is too big for it.
+		over = false
+	}
 	r.stats.OverLimit = left && over
 	r.stats.Interrupted = left && !over
 	if !over {
@@ -207,8 +215,8 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 	for len(queue) > 0 || len(fresh) > 0 && !r.ended() {
 		if len(queue) == 0 {
 			// One chunk at a time: its size follows what the ones before it have taught.
-			size := min(l.parent.chunkSize(live), len(fresh))
-			queue = []*chunk{newChunk(l.parent, fresh[:size], live)}
+			size := min(l.parent.chunkSize(live, r.engine.Adaptive.on()), len(fresh))
+			queue = []*chunk{r.newChunk(l.parent, fresh[:size], live)}
 			fresh = fresh[size:]
 		}
 		c := queue[0]

@@ -61,6 +61,8 @@ type Reference struct {
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.
 	rowsPerParent float64
+	// The adaptive pace's sizes of statements.
+	directSize, limitedSize size
 }
 
 // typedColumn is a value and the column that it is compared with or written to.

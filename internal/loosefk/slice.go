@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 )
@@ -28,8 +30,8 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		}
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
 		// its last batch.
-		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone
-		more, err := r.step(ctx, c, t, last)
+		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && t.form(c.how) != piecewise
+		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
 			remedy, fatal := r.remedy(c, t, err)
@@ -84,6 +86,9 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 		c.alone = true
 		return retry, nil
 	}
+	if m, wanted := r.adapt(c, t, t.form(c.how), f); wanted {
+		return m, nil
+	}
 	r.stats.fail(f)
 	m := r.breaker.failed(t, c.how, f, len(c.tombstones))
 	if m == giveUp {
@@ -94,16 +99,17 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 
 // step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
-func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (more bool, err error) {
-	keys, limit := keysOf(c.parent, c.tombstones), r.budget.rows(t.reference, r.breaker.limit(t))
-	var statements []batch.Statement
-	if c.how == waiting {
-		sql, args := c.parent.waitStatement(t.reference, t.leaf, keys, limit)
-		statements = append(statements, batch.Statement{SQL: sql, Args: args})
+func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
+	form := t.form(c.how)
+	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
+	if form == piecewise && len(t.window) == 0 {
+		if err := r.look(ctx, c, t); err != nil || len(t.window) == 0 {
+			return false, err
+		}
 	}
-	cleaning := len(statements)
-	sql, args := c.parent.cleanStatement(r.engine.Session.Names, t.reference, t.leaf, keys, limit)
-	clean := batch.Statement{SQL: sql, Args: args}
+	statements := r.statements(c, *t, form, limit)
+	cleaning := len(statements) - 1
+	clean := &statements[cleaning]
 	var counted int64
 	if t.reference.Definition.CleanerClass != "" {
 		clean.Scan = func(rows pgx.Rows) (err error) {
@@ -111,12 +117,14 @@ func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (more boo
 			return err
 		}
 	}
-	statements = append(statements, clean)
+	countsItself := clean.Scan != nil
 	var gone []int64
 	if remove {
 		statements = append(statements, r.removal(c, &gone))
 	}
-	affected, err := r.engine.Session.Run(ctx, statements...)
+	began := time.Now()
+	affected, err := r.engine.Session.RunWithin(ctx, r.limits(*t, form), statements...)
+	took := time.Since(began)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
 		return false, fmt.Errorf("%w: %w", errRemoval, err)
 	}
@@ -124,21 +132,63 @@ func (r *run) step(ctx context.Context, c *chunk, t task, remove bool) (more boo
 		return false, err
 	}
 	rows := affected[cleaning]
-	if clean.Scan != nil {
+	if countsItself {
 		rows = counted
 	}
-	r.breaker.succeeded(t)
+	r.breaker.succeeded(*t, r.usual(*t, form))
 	r.stats.clean(t.reference, rows)
 	c.cleaned += rows
-	full := rows >= int64(limit)
-	if c.how == skipping {
-		t.reference.learn(len(c.tombstones), rows, full)
+	switch form {
+	case direct:
+	case piecewise:
+		t.window = t.window[min(limit, len(t.window)):]
+		more = true // The look that finds nothing ends it.
+	case skipping, waiting:
+		more = rows >= int64(limit)
+	}
+	if form == skipping || form == direct {
+		t.reference.learn(len(c.tombstones), rows, more)
 	}
 	r.remove(c, gone)
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
-	return full, nil
+	r.steer(*t, form, rows, took)
+	return more, nil
+}
+
+// statements are those of one step; the last one cleans.
+func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Statement {
+	keys, names := keysOf(c.parent, c.tombstones), r.engine.Session.Names
+	var all []batch.Statement
+	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
+	switch form {
+	case direct:
+		add(c.parent.directStatement(names, t.reference, t.leaf, keys))
+	case piecewise:
+		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))]))
+	case waiting:
+		add(c.parent.waitStatement(t.reference, t.leaf, keys, limit))
+		add(c.parent.cleanStatement(names, t.reference, t.leaf, keys, limit))
+	case skipping:
+		add(c.parent.cleanStatement(names, t.reference, t.leaf, keys, limit))
+	}
+	return all
+}
+
+// look reads the next window of a task. Where the last one cleaned nothing, something keeps the rows there,
+// and the next one would clean nothing either: the waiting pass finds out.
+func (r *run) look(ctx context.Context, c *chunk, t *task) error {
+	if t.looked && c.cleaned == t.cleanedBefore {
+		return nil
+	}
+	t.looked, t.cleanedBefore = true, c.cleaned
+	sql, args := c.parent.windowStatement(t.reference, t.leaf, keysOf(c.parent, c.tombstones), largestBatch)
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		t.window, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
+		return err
+	}})
+	return err
 }
 
 // removal is the statement that removes the chunk's finished tombstones.

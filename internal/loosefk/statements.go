@@ -52,20 +52,10 @@ func (r *Reference) restrictions(alias string, args *arguments) string {
 	return sql.String()
 }
 
-// pick is the subquery for at most limit children of keys, with the clause that locks them. An update that
-// leaves keys alone takes the weaker lock, beside which others may still insert rows that refer to the child.
+// pick is the subquery for at most limit children of keys.
 func (p *Parent) pick(r *Reference, leaf Table, columns string, keysAt, limitAt int, args *arguments) string {
-	lock := "FOR UPDATE"
-	if r.Updates() {
-		lock = "FOR NO KEY UPDATE"
-	}
-	attached := ""
-	if r.partitioned() {
-		// A partition that is detached while the run goes on is no part of the child any more.
-		attached = fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(r.Child.OID))
-	}
-	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s LIMIT $%d %s",
-		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), attached, limitAt, lock)
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s LIMIT $%d",
+		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), r.attached(leaf, args), limitAt)
 }
 
 func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
@@ -78,7 +68,33 @@ func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
 func (p *Parent) waitStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "", keysAt, limitAt, args), args.values
+	return p.pick(r, leaf, "", keysAt, limitAt, args) + r.lock(), args.values
+}
+
+// lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside
+// which others may still insert rows that refer to the child.
+func (r *Reference) lock() string {
+	if r.Updates() {
+		return " FOR NO KEY UPDATE"
+	}
+	return " FOR UPDATE"
+}
+
+// windowStatement reads pointers to at most limit children of keys.
+func (p *Parent) windowStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
+	args := &arguments{}
+	keysAt, limitAt := args.add(keys), args.add(limit)
+	return p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args), args.values
+}
+
+// pieceStatement deletes or changes the children of keys that the pointers lead to. It waits for rows that
+// somebody else has locked; what has moved since is left for the next window.
+func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, keys any, pointers []pgtype.TID) (string, []any) {
+	args := &arguments{}
+	keysAt, pointersAt := args.add(keys), args.add(pointers)
+	where := fmt.Sprintf("child.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s",
+		pointersAt, p.matches(r, "child", keysAt), r.restrictions("child", args), r.attached(leaf, args))
+	return r.change(names, leaf, where, args), args.values
 }
 
 // cleanStatement deletes or changes at most limit children of keys in one leaf, without waiting for rows
@@ -88,11 +104,23 @@ func (p *Parent) waitStatement(r *Reference, leaf Table, keys any, limit int) (s
 func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, keys any, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	column := identifier(r.Definition.Column)
-	picked := p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args) + " SKIP LOCKED"
+	picked := p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args) + r.lock() + " SKIP LOCKED"
 	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, p.matches(r, "child", keysAt), r.restrictions("child", args))
+	return r.change(names, leaf, where, args), args.values
+}
 
+// directStatement deletes or changes all children of keys in one leaf. It waits for rows that somebody else
+// has locked.
+func (p *Parent) directStatement(names pgschema.Names, r *Reference, leaf Table, keys any) (string, []any) {
+	args := &arguments{}
+	where := p.matches(r, "child", args.add(keys)) + r.restrictions("child", args) + r.attached(leaf, args)
+	return r.change(names, leaf, where, args), args.values
+}
+
+// change is the statement that does to children what the definition says.
+func (r *Reference) change(names pgschema.Names, leaf Table, where string, args *arguments) string {
+	column := identifier(r.Definition.Column)
 	var sql string
 	switch {
 	case r.Definition.OnDelete == definitions.Nullify:
@@ -105,7 +133,16 @@ func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, 
 	default:
 		sql = fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where)
 	}
-	return sql, args.values
+	return sql
+}
+
+// attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
+// child any more.
+func (r *Reference) attached(leaf Table, args *arguments) string {
+	if !r.partitioned() {
+		return ""
+	}
+	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(r.Child.OID))
 }
 
 // withOrphanedFiles makes a DELETE also write one event that names table and keys, for whoever owns the
@@ -150,23 +187,34 @@ func (p *Parent) probeStatement(keys any) (string, []any) {
 
 // removeStatement removes those of the tombstones that have no child left in the references marked in
 // verify, and returns their ids. It decides by rows that are not there and never by a count of rows that
-// were cleaned: locked rows are skipped, and rows that move during a statement are missed.
+// were cleaned: locked rows are skipped, and rows that move during a statement are missed. Row pointers and
+// OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and
+// with wrong ones it read all pending tombstones of the parent in each batch.
 func (p *Parent) removeStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
 	args := &arguments{}
 	nameAt := args.add(p.Recorded)
 	ids, times := places(tombstones)
 	idsAt, timesAt, verifyAt := args.add(ids), args.add(times), args.add(verify)
 	var sql strings.Builder
-	fmt.Fprintf(&sql, `DELETE FROM %s AS tombstone
-USING unnest($%d::bigint[], $%d::timestamptz[]) AS finished (id, consume_after)
-WHERE tombstone.fully_qualified_table_name = $%d
-AND tombstone.consume_after = finished.consume_after
-AND tombstone.id = finished.id
-AND tombstone.status = 1`, names.Render(`"public".loose_foreign_keys_deleted_records`), idsAt, timesAt, nameAt)
+	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
+	fmt.Fprintf(&sql, `DELETE FROM %s AS gone
+WHERE gone.ctid = ANY (ARRAY(
+SELECT tombstone.ctid
+FROM unnest($%d::bigint[], $%d::timestamptz[]) AS finished (id, consume_after)
+CROSS JOIN LATERAL (
+	SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
+	FROM %s AS pending
+	WHERE pending.fully_qualified_table_name = $%d
+	AND pending.consume_after = finished.consume_after
+	AND pending.id = finished.id
+	AND pending.status = 1
+	OFFSET 0
+) AS tombstone
+WHERE true`, table, idsAt, timesAt, table, nameAt)
 	for i, reference := range p.References {
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
 	}
-	sql.WriteString("\nRETURNING tombstone.id")
+	sql.WriteString("\n))\nRETURNING gone.id")
 	return sql.String(), args.values
 }
 
@@ -219,11 +267,19 @@ WITH blamed AS (
             WHEN $5 THEN clock_timestamp() + interval '5 minutes'
             ELSE clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
         END
-    FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
-    WHERE tombstone.fully_qualified_table_name = $1
-      AND tombstone.consume_after = unfinished.consume_after
-      AND tombstone.id = unfinished.id
-      AND tombstone.status = 1
+    WHERE tombstone.ctid = ANY (ARRAY(
+        SELECT found.ctid
+        FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
+        CROSS JOIN LATERAL (
+            SELECT pending.ctid
+            FROM "public".loose_foreign_keys_deleted_records AS pending
+            WHERE pending.fully_qualified_table_name = $1
+              AND pending.consume_after = unfinished.consume_after
+              AND pending.id = unfinished.id
+              AND pending.status = 1
+            OFFSET 0
+        ) AS found
+    ))
     RETURNING tombstone.consume_after
 )
 SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()) FROM blamed`

@@ -2,11 +2,12 @@ package loosefk
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
 
-// Limits end a run. Rows are those of children, over all tables.
+// Limits end a run. Rows are those of children, over all tables; 0 is no limit.
 type Limits struct {
 	Deletes int
 	Updates int
@@ -20,7 +21,8 @@ type Stats struct {
 	TurboMode  bool   `json:"turbo_mode"`
 	Pace       string `json:"pace"`
 	OverLimit  bool   `json:"over_limit"`
-	// Interrupted tells that the run was asked to stop before it was through.
+	// Interrupted tells that the run was asked to stop before it was through, or that its time was over and the
+	// next one goes on at once.
 	Interrupted        bool             `json:"interrupted,omitempty"`
 	DeleteCount        int64            `json:"delete_count"`
 	UpdateCount        int64            `json:"update_count"`
@@ -91,14 +93,26 @@ type budget struct {
 }
 
 func (b *budget) over() bool {
-	return b.stats.DeleteCount >= int64(b.limits.Deletes) || b.stats.UpdateCount >= int64(b.limits.Updates) || !time.Now().Before(b.until)
+	return b.rowsOver() || !time.Now().Before(b.until)
+}
+
+// rowsOver tells whether a limit of rows is met.
+func (b *budget) rowsOver() bool {
+	return b.left(b.limits.Deletes, b.stats.DeleteCount) <= 0 || b.left(b.limits.Updates, b.stats.UpdateCount) <= 0
+}
+
+func (*budget) left(limit int, count int64) int64 {
+	if limit == 0 {
+		return math.MaxInt64
+	}
+	return int64(limit) - count
 }
 
 // rows bounds one statement: by its own limit and by what is left.
 func (b *budget) rows(r *Reference, limit int) int {
-	left := int64(b.limits.Deletes) - b.stats.DeleteCount
+	left := b.left(b.limits.Deletes, b.stats.DeleteCount)
 	if r.Updates() {
-		left = int64(b.limits.Updates) - b.stats.UpdateCount
+		left = b.left(b.limits.Updates, b.stats.UpdateCount)
 	}
 	return int(min(int64(limit), max(left, 1)))
 }
@@ -107,9 +121,9 @@ func (b *budget) rows(r *Reference, limit int) int {
 func (b *budget) reason() string {
 	limit := b.limits.Runtime.String()
 	switch {
-	case b.stats.DeleteCount >= int64(b.limits.Deletes):
+	case b.left(b.limits.Deletes, b.stats.DeleteCount) <= 0:
 		limit = fmt.Sprintf("%d deletes", b.limits.Deletes)
-	case b.stats.UpdateCount >= int64(b.limits.Updates):
+	case b.left(b.limits.Updates, b.stats.UpdateCount) <= 0:
 		limit = fmt.Sprintf("%d updates", b.limits.Updates)
 	}
 	return "not finished within the limit of one run (" + limit + ")"

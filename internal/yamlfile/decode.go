@@ -14,12 +14,6 @@ type Chooser interface {
 	Choices() []string
 }
 
-// Refuser is a Chooser that knows values which it has to refuse with a reason of its own.
-type Refuser interface {
-	// Refuse returns the reason, or "" for a value of which it knows nothing.
-	Refuse(value string) string
-}
-
 // Defaulter is an element of a list or mapping that starts from defaults.
 type Defaulter interface {
 	SetDefaults()

@@ -14,13 +14,6 @@ type colour string
 
 func (colour) Choices() []string { return []string{"red", "green"} }
 
-func (colour) Refuse(value string) string {
-	if value == "blue" {
-		return "blue is sold out"
-	}
-	return ""
-}
-
 type secret string
 
 func (secret) Hidden() string { return "***" }
@@ -111,7 +104,6 @@ func TestDecodeErrors(t *testing.T) {
 		"duration without unit":  {"rooms: {a: {height: 1, rest: 30}}\n", "f.yml:1:30: rooms.a.rest: must be a duration with units, such as 500ms, 30s or 1h30m"},
 		"choice, close":          {"rooms: {a: {height: 1, colour: gren}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green (did you mean green?)"},
 		"choice, not close":      {"rooms: {a: {height: 1, colour: turquoise}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green"},
-		"choice, refused":        {"rooms: {a: {height: 1, colour: blue}}\n", "f.yml:1:32: rooms.a.colour: blue is sold out"},
 		"text for list":          {"rooms: {a: {height: 1, tags: x}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a text (write it in square brackets)"},
 		"mapping for list":       {"rooms: {a: {height: 1, tags: {x: 1}}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a mapping (begin every entry with a dash)"},
 		"nothing for list":       {"rooms:\n  a:\n    height: 1\n    tags:\n", "f.yml:4:5: rooms.a.tags: has no value (write [] for an empty list, or remove the key)"},

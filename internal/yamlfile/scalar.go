@@ -107,12 +107,6 @@ func (d *decoder) str(n *Node, path string, v reflect.Value) {
 }
 
 func (d *decoder) notChosen(n *Node, path string, chooser Chooser) {
-	if refuser, ok := chooser.(Refuser); ok {
-		if reason := refuser.Refuse(n.Text); reason != "" {
-			d.fail(n, path, reason, "")
-			return
-		}
-	}
 	fix := ""
 	if near := problem.Nearest(n.Text, chooser.Choices()); near != "" {
 		fix = "did you mean " + near + "?"

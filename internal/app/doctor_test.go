@@ -1,0 +1,295 @@
+package app_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/doctor"
+	"sexton/internal/pgtest"
+)
+
+// examined runs the doctor, which must end with the exit code and change nothing.
+func (s *site) examined(code int) (doctor.Report, result) {
+	s.tb.Helper()
+	before := s.snapshot()
+	r := s.run("doctor", "--json")
+	require.Equal(s.tb, code, r.code, "%s%s", r.stdout, r.stderr)
+	require.Equal(s.tb, before, s.snapshot(), "something was changed")
+	var report doctor.Report
+	require.NoError(s.tb, json.Unmarshal([]byte(r.stdout), &report), r.stdout)
+	return report, r
+}
+
+// diagnosis is what one check came to, with the findings as one line each: severity, object, message, fix.
+func (s *site) diagnosis(report doctor.Report, check string) (result doctor.Result, lines []string) {
+	s.tb.Helper()
+	for _, c := range report.Checks {
+		if c.Check == check {
+			result = c.Result
+		}
+	}
+	for _, f := range report.Findings {
+		require.NotEmpty(s.tb, f.Object, f)
+		require.NotEmpty(s.tb, f.Fix, f)
+		if f.Check == check {
+			lines = append(lines, strings.ReplaceAll(strings.Join([]string{string(f.Severity), f.Object, f.Message, f.Fix}, " | "), s.dir, "DIR"))
+		}
+	}
+	return result, lines
+}
+
+// requireFindings runs the doctor for the findings of one check.
+func (s *site) requireFindings(code int, check string, want ...string) {
+	s.tb.Helper()
+	report, _ := s.examined(code)
+	result, lines := s.diagnosis(report, check)
+	require.Equal(s.tb, doctor.Found, result, report.Checks)
+	require.Equal(s.tb, want, lines)
+}
+
+func TestDoctorFindsNothing(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.enter("host:1:abc")
+	report, r := s.examined(0)
+	require.Empty(t, report.Findings)
+	require.Contains(t, r.stdout, `"findings": []`)
+	require.Empty(t, r.stderr)
+	var made []string
+	for _, c := range report.Checks {
+		require.Equal(t, doctor.OK, c.Result, c.Check)
+		made = append(made, c.Check)
+	}
+	require.Equal(t, []string{
+		"definitions", "connection", "schema", "tables", "child_privileges", "triggers", "version", "recovery", "clock", "listen", "notify_queue",
+		"statistics", "transactions", "prepared_transactions", "settings", "connections", "autovacuum", "privileges", "indexes", "partitions",
+		"tombstones", "workers", "schedules", "pauses",
+	}, made)
+	require.Equal(t, "24 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
+}
+
+func TestDoctorIsForPeopleToo(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("DROP INDEX issues_project_id_idx")
+	r := s.run("doctor")
+	require.Equal(t, 5, r.code)
+	require.Empty(t, r.stderr)
+	require.Equal(t, `warning: main indexes: public.issues.project_id: no index of public.issues begins with project_id, so every batch reads the whole table
+  fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id)
+info: main workers: workers: no worker is running
+  fix: sexton run
+24 checks: 0 errors, 1 warning, 1 for information; 1 skipped
+`, r.stdout)
+}
+
+func TestDoctorBeforeTheInstallation(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "schema")
+	require.Equal(t, []string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
+	require.Len(t, report.Findings, 1)
+	for _, check := range []string{"triggers", "tombstones", "workers", "schedules", "pauses"} {
+		result, _ := s.diagnosis(report, check)
+		require.Equal(t, doctor.Skipped, result, check)
+	}
+	for _, check := range []string{"tables", "listen", "indexes", "privileges"} {
+		result, _ := s.diagnosis(report, check)
+		require.Equal(t, doctor.OK, result, check)
+	}
+}
+
+func TestDoctorWithANewerSchema(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO sexton.migrations_base SELECT (jsonb_populate_record(m, '{\"version\": 99}')).* FROM sexton.migrations_base AS m LIMIT 1")
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "schema")
+	require.Len(t, lines, 1)
+	require.Regexp(t, `^error \| component base \| .* is at version 99, .* \| run a newer sexton$`, lines[0])
+}
+
+func TestDoctorWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.configure(s.with(func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	report, r := s.examined(4)
+	_, lines := s.diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.url | the database cannot be reached: " +
+		`database "no_such_database" does not exist | create it, or correct the database's name`}, lines)
+	require.Contains(t, r.stderr, "sexton: "+s.path("sexton.yaml")+":2:15: databases.main.url: database main cannot be reached")
+	result, _ := s.diagnosis(report, "workers")
+	require.Equal(t, doctor.Skipped, result)
+
+	s.configure(s.with(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
+	report, _ = s.examined(2)
+	_, lines = s.diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
+
+	s.configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
+	r = s.run("doctor")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.stderr, "unknown key")
+}
+
+func TestDoctorGoesOnWithoutListenURL(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.dir)
+	report, r := s.examined(5)
+	_, lines := s.diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.listen_url | the database cannot be reached: " +
+		"no server answers at DIR port 5432: no such file or directory | start it, or correct host and port"}, lines)
+	require.NotContains(t, r.stdout+r.stderr, "hidden")
+	result, _ := s.diagnosis(report, "listen")
+	require.Equal(t, doctor.Skipped, result, "the url would be heard in its stead")
+	result, _ = s.diagnosis(report, "triggers")
+	require.Equal(t, doctor.OK, result)
+
+	// The server may be another one as well.
+	s.environ[len(s.environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
+	report, _ = s.examined(5)
+	_, lines = s.diagnosis(report, "listen")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | listen_url | listen_url leads to another place")
+}
+
+func TestDoctorOfDefinitions(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("ALTER TABLE issues ALTER COLUMN project_id SET NOT NULL")
+	s.write("loose_foreign_keys.yml", `issues:
+  - table: projects
+    column: project_id
+    on_delete: async_nullify
+  - table: gone
+    column: author_id
+    on_delete: async_delete
+`)
+	s.requireFindings(5, "tables",
+		"error | issues[0].on_delete | DIR/loose_foreign_keys.yml:4:16: async_nullify, but issues.project_id is NOT NULL | drop the constraint, or use async_delete",
+		"error | issues[1].table | DIR/loose_foreign_keys.yml:5:12: parent table public.gone does not exist | create it, correct the name, or remove the definition")
+
+	s.write("loose_foreign_keys.yml", goodDefinitions+"    limit: 3\n")
+	report, _ := s.examined(5)
+	result, lines := s.diagnosis(report, "definitions")
+	require.Equal(t, doctor.Found, result)
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | issues[0].limit | DIR/loose_foreign_keys.yml:5:")
+	result, _ = s.diagnosis(report, "triggers")
+	require.Equal(t, doctor.Skipped, result, "half of the definitions would make the others' triggers surplus")
+	result, _ = s.diagnosis(report, "tombstones")
+	require.Equal(t, doctor.Skipped, result)
+
+	require.NoError(t, os.Remove(filepath.Join(s.dir, "loose_foreign_keys.yml")))
+	report, _ = s.examined(5)
+	_, lines = s.diagnosis(report, "definitions")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | DIR/loose_foreign_keys.yml | the definitions file does not exist")
+}
+
+func TestDoctorOfACycle(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
+	s.write("loose_foreign_keys.yml", goodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
+	s.requireFindings(0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
+		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
+}
+
+func TestDoctorOfTriggers(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("ALTER TABLE projects ENABLE TRIGGER sexton_track; ALTER TABLE projects ENABLE ALWAYS TRIGGER sexton_truncate")
+	s.requireFindings(0, "triggers", "info | sexton_track on public.projects | plain: the trigger does not fire under session_replication_role = replica"+
+		" | run `sexton triggers install`")
+	s.Exec(`ALTER TABLE projects DISABLE TRIGGER sexton_track; DROP TRIGGER sexton_truncate ON projects;
+		DROP TRIGGER sexton_wake ON loose_foreign_keys_deleted_records`)
+	const fix = " | run `sexton triggers install`"
+	s.requireFindings(5, "triggers",
+		"error | sexton_track on public.projects | disabled: the trigger is disabled"+fix,
+		"error | sexton_truncate on public.projects | missing: TRUNCATE goes unnoticed"+fix,
+		"warning | sexton_wake on public.loose_foreign_keys_deleted_records | missing: work that comes in waits for the next tick"+fix)
+
+	s.ok("triggers", "install")
+	s.write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "triggers")
+	require.Contains(t, lines, "warning | sexton_track on public.projects | surplus: no definition names this table as parent"+
+		` | restore the definition, or run: DROP TRIGGER "sexton_track" ON public.projects`)
+}
+
+func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1), ('public.projects', 1)")
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "tombstones")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "warning | public.gone | tombstones of public.gone wait, and no definition names it")
+}
+
+func TestDoctorOfAPausedJob(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.pause()
+	s.requireFindings(0, "pauses", "info | "+kind+" | the job is paused since 2026-01-02T03:04:05Z | sexton resume "+kind)
+}
+
+func TestDoctorOfAScheduleThatStopped(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.enter("host:1:abc")
+	s.Exec("UPDATE sexton.clients SET started_at = now() - interval '10 minutes'")
+	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2026-01-02T03:04:05Z')", kind)
+	s.requireFindings(5, "schedules", "warning | "+kind+"/main | 3 ticks of the schedule and more are missing although a worker runs; "+
+		"it ticked last at 2026-01-02T03:04:05Z | look into the log of worker host:1:abc for the schedule's error, or start it again")
+}
+
+// The fixes lead from a role without any right to one that the doctor finds well.
+func TestDoctorOfTheWorkersRole(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	role := s.CreateRole()
+	s.configure(s.AsRole(role), "")
+	quoted := pgx.Identifier{role}.Sanitize()
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "schema")
+	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
+		" | run the statements that `sexton migrate up --print-grants` prints"}, lines)
+	_, lines = s.diagnosis(report, "child_privileges")
+	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role may not clean up table public.issues" +
+		" | GRANT SELECT, UPDATE, DELETE ON public.issues TO " + role}, lines)
+	_, lines = s.diagnosis(report, "privileges")
+	require.Greater(t, len(lines), 10)
+
+	s.Exec(strings.NewReplacer(`:"worker"`, quoted, `:"viewer"`, quoted, `:"application"`, quoted).Replace(s.ok("migrate", "up", "--print-grants", "--database-url", s.URL)))
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted + "; GRANT pg_read_all_stats TO " + quoted)
+	s.requireFindings(0, "workers", "info | workers | no worker is running | sexton run")
+	report, _ = s.examined(0)
+	require.Len(t, report.Findings, 1)
+
+	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
+	s.requireFindings(5, "child_privileges", "error | issues[0] | DIR/loose_foreign_keys.yml:2:5: "+
+		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS")
+}
+
+func TestDoctorWithoutLooseForeignKeys(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	s.ok("migrate", "up")
+	report, _ := s.examined(0)
+	for _, check := range []string{"tables", "triggers", "child_privileges"} {
+		result, _ := s.diagnosis(report, check)
+		require.Empty(t, result, check)
+	}
+}

@@ -1,0 +1,136 @@
+package app_test
+
+import (
+	"os/user"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/listen"
+)
+
+// failing leaves three tombstones, of which two have failed: 1001 once, and 1002 so often that it is put off.
+func (s *site) failing() {
+	s.tb.Helper()
+	s.Exec(`
+		DELETE FROM projects WHERE id <= 3;
+		UPDATE loose_foreign_keys_deleted_records SET id = 1000 + primary_key_value;
+		UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 1, last_error = E'issues: SQLSTATE 23503: used\nelsewhere' WHERE id = 1001;
+		UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 3, last_error = 'issues: SQLSTATE P0001: never', consume_after = '2099-01-02T03:04:05Z' WHERE id = 1002;`)
+}
+
+func TestTombstonesList(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	require.Equal(t, "no tombstone waits\n", s.ok("tombstones", "list"))
+	require.Equal(t, "no failed tombstone waits\n", s.ok("tombstones", "list", "--failed"))
+	require.Equal(t, map[string]any{"tombstones": []any{}, "more": 0.0, "more_capped": false}, s.json(0, "tombstones", "list"))
+	s.failing()
+	before := s.snapshot()
+
+	require.Regexp(t, `^ID +DATABASE +TABLE +KEY +AGE +ATTEMPTS +DUE +LAST ERROR
+1001 +main +public\.projects +1 +\d+s +1 +now +issues: SQLSTATE 23503: used; elsewhere
+1002 +main +public\.projects +2 +\d+s +3 +2099-01-02T03:04:05Z +issues: SQLSTATE P0001: never
+1003 +main +public\.projects +3 +\d+s +0 +now +-
+$`, s.ok("tombstones", "list"))
+	require.Regexp(t, `\n1001 .*\nand 2 tombstones more\n$`, s.ok("tombstones", "list", "--limit", "1"))
+	require.Regexp(t, `\n1001 .*\nand 1 failed tombstone more\n$`, s.ok("tombstones", "list", "--limit", "1", "--failed"))
+	require.NotContains(t, s.ok("tombstones", "list", "--failed", "--table", "projects"), "1003")
+	require.Equal(t, "no tombstone waits\n", s.ok("tombstones", "list", "--table", "other.projects", "--database", "main"))
+
+	document := s.json(0, "tombstones", "list", "--limit", "2", "--table", "public.projects").(map[string]any)
+	require.EqualValues(t, 1, document["more"])
+	listed := document["tombstones"].([]any)
+	require.Len(t, listed, 2)
+	second := listed[1].(map[string]any)
+	delete(second, "age_seconds")
+	require.Equal(t, map[string]any{
+		"database": "main", "id": 1002.0, "table": "public.projects", "key": "2", "attempts": 3.0, "failed": true, "deferred": true,
+		"last_error": "issues: SQLSTATE P0001: never", "consume_after": "2099-01-02T03:04:05Z",
+	}, second)
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestTombstonesRetry(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.failing()
+	current, err := user.Current()
+	require.NoError(t, err)
+	conn, err := s.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "LISTEN "+listen.Channel)
+	require.NoError(t, err)
+
+	r := s.run("tombstones", "retry", "--id", "1002,7", "--id", "1003")
+	require.Equal(t, 1, r.code)
+	require.Equal(t, "main: 1 failed tombstone due now, 1 due already\n", r.stdout)
+	log, complaint, _ := strings.Cut(r.stderr, "\n")
+	require.Equal(t, []map[string]any{{
+		"level": "INFO", "msg": "tombstones retried", "database": "main", "actor": current.Username, "table": "", "ids": []any{1002.0, 7.0, 1003.0},
+		"retried": 1.0, "busy": 0.0,
+	}}, result{stderr: log}.logged(t))
+	require.Equal(t, "sexton: no waiting tombstone has the id 7\n", complaint)
+	notification, err := conn.Conn().WaitForNotification(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, kind, notification.Payload, "what the trigger would send")
+
+	require.Equal(t, []any{map[string]any{"database": "main", "retried": 1.0, "due": 0.0, "busy": 0.0, "unknown": []any{}}},
+		s.json(0, "tombstones", "retry", "--table", "projects"))
+	require.Equal(t, "main: 0 failed tombstones due now\n", s.ok("tombstones", "retry", "--all"))
+	require.Equal(t, [][]string{{"0", "f"}}, s.Rows("SELECT DISTINCT cleanup_attempts, consume_after > now() FROM loose_foreign_keys_deleted_records"))
+	require.Contains(t, s.ok("job", "run", kind), "tombstones 3 processed")
+	require.Contains(t, s.run("tombstones", "retry", "--id", "1002,1001").stderr, "no waiting tombstone has the id 1001, 1002")
+}
+
+func TestTombstonesRetryNamesBusyOnes(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.failing()
+	tx, err := s.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
+	require.NoError(t, err)
+	require.Equal(t, "main: 1 failed tombstone due now, 1 busy: a worker has them in hand\n", s.ok("tombstones", "retry", "--all"))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestTombstonesWrongUsage(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.failing()
+	before := s.snapshot()
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{"sexton tombstones needs one of list, retry", nil},
+		{"--limit 0 must be at least 1", []string{"list", "--limit", "0"}},
+		{`--table a."b lacks its closing double quote`, []string{"list", "--table", `a."b`}},
+		{`no database "ci" is configured; there is main`, []string{"list", "--database", "ci"}},
+		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry"}},
+		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--all", "--id", "1001"}},
+		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--table", "projects", "--id", "1001"}},
+		{`invalid argument "x" for "--id"`, []string{"retry", "--id", "x"}},
+		{"contains a NUL character", []string{"retry", "--table", "a\x00"}},
+		{`no database "ci" is configured; there is main`, []string{"retry", "--all", "--database", "ci"}},
+	} {
+		r := s.run(append([]string{"tombstones"}, test.args...)...)
+		require.Equal(t, 2, r.code, "%v: %s", test.args, r.stderr)
+		require.Empty(t, r.stdout, test.args)
+		require.Contains(t, r.stderr, test.want, test.args)
+	}
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	require.Contains(t, s.run("tombstones", "list").stderr, "no job is enabled")
+	require.Equal(t, before, s.snapshot())
+}
+
+func TestTombstonesBeforeTheSchema(t *testing.T) {
+	t.Parallel()
+	s := plain(t)
+	for _, args := range [][]string{{"tombstones", "list"}, {"tombstones", "retry", "--all"}, {"audit"}} {
+		require.Equal(t, 3, s.run(args...).code, args)
+	}
+}
