@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -105,7 +107,8 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
 	root.AddCommand(a.demoCommand(), a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.migrateCommand(), a.triggersCommand(),
-		a.statusCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(), completionCommand())
+		a.tombstonesCommand(), a.auditCommand(), a.statusCommand(), a.planCommand(), a.doctorCommand(),
+		a.configCommand(), a.benchCommand(), a.versionCommand(), completionCommand())
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -182,3 +185,13 @@ func (a *app) loadConfig() (*config.Config, error) {
 }
 
 func (a *app) logger(c *config.Config) *slog.Logger { return newLogger(a.stderr, c.Log) }
+
+// getenv returns a variable of the program's environment.
+func (a *app) getenv(name string) string {
+	for _, variable := range slices.Backward(a.environ) {
+		if value, found := strings.CutPrefix(variable, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}

@@ -28,7 +28,7 @@ the end, also after an interruption. Reads neither --config nor the environment.
 
 func (a *app) benchCommand() *cobra.Command {
 	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
-		a.benchLatencyCommand(), a.benchNotifyCommand(), a.benchTriggerCommand(), a.benchIdleCommand())
+		a.benchLatencyCommand(), a.benchNotifyCommand(), a.benchTriggerCommand(), a.benchIdleCommand(), a.benchDrainCommand(), a.benchScaleCommand())
 }
 
 func (a *app) benchLatencyCommand() *cobra.Command {

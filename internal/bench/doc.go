@@ -1,8 +1,9 @@
 // Package bench measures what Sexton costs and how fast it is, each figure beside a baseline that is taken
 // in the same run, since ratios travel from machine to machine and milliseconds do not.
 //
-// Every benchmark works in a database of its own, with small tables and one definition: rows of children
-// follow those of parents. It knows the worker only as a function that runs until its context ends.
+// The benchmarks of a Site work in one database with small tables and one definition: rows of children follow
+// those of parents. They know the worker only as a function that runs until its context ends. Those of a Ground
+// measure whole drains, pass by pass, on data sets of their own: each contender gets a fresh copy.
 package bench
 
 import "io"

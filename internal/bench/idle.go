@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -88,20 +85,7 @@ func (s *Site) transactions(ctx context.Context) (int64, error) {
 }
 
 // rss is the resident memory of this process in bytes, as Linux tells it.
-func rss() *int64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return nil
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	kib, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return nil
-	}
-	bytes := kib << 10
-	return &bytes
-}
+func rss() *int64 { return memory("/proc/self/status", "VmRSS:") }
 
 // Text writes a few lines.
 func (r *IdleReport) Text(w io.Writer) {

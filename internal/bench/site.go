@@ -57,7 +57,13 @@ func (s *Site) server(ctx context.Context) (Server, error) {
 // CreateDatabase makes a database for one benchmark on the server that admin and adminURL lead to. It returns
 // its URL, and a function that drops it, whoever is connected.
 func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (own string, drop func() error, err error) {
-	name := "sexton_bench_" + strings.ToLower(rand.Text())
+	return create(ctx, admin, adminURL, newName(), "")
+}
+
+func newName() string { return "sexton_bench_" + strings.ToLower(rand.Text()) }
+
+// create is CreateDatabase for a given name. The database is a copy of the template, to which nobody may be connected, if there is one.
+func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template string) (own string, drop func() error, err error) {
 	if own, err = withDatabase(adminURL, name); err != nil {
 		return "", nil, err
 	}
@@ -71,7 +77,11 @@ func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (
 		}
 		return nil
 	}
-	if _, err := admin.Exec(ctx, "CREATE DATABASE "+quoted); err != nil {
+	statement := "CREATE DATABASE " + quoted
+	if template != "" {
+		statement += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
+	}
+	if _, err := admin.Exec(ctx, statement); err != nil {
 		// It may be there where the interruption came in between.
 		return "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}

@@ -1,0 +1,248 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+	riverjobs "sexton/river_jobs"
+)
+
+// auditDocument is what `sexton audit --json` prints.
+type auditDocument struct {
+	OrphanedKeys int64               `json:"orphaned_keys"`
+	OrphanedRows int64               `json:"orphaned_rows"`
+	RepairedKeys int64               `json:"repaired_keys"`
+	Definitions  []auditedDefinition `json:"definitions"`
+}
+
+// auditedDefinition is one definition's entry.
+type auditedDefinition struct {
+	Database            string `json:"database"`
+	loosefk.AuditReport        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+// maxAuditBatch keeps statements small whatever is asked for.
+const maxAuditBatch = 10_000
+
+// auditRequest is what `sexton audit` is asked for.
+type auditRequest struct {
+	scope
+
+	repair bool
+	batch  int
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	request := auditRequest{batch: loosefk.AuditBatch}
+	cmd := a.reports(&cobra.Command{
+		Use:   "audit",
+		Short: "Look for children whose parent is gone and has no tombstone; exits 5 if there are any",
+		Long: `Goes through the children of every definition in small statements and reports orphans: rows that the definition
+covers, whose parent is gone, and for which no tombstone waits, so that no pass will find them. They come from before
+the triggers were installed, from what fires none (DROP TABLE, a detached partition), or from an application that
+inserts children of missing parents.
+
+--repair leaves a tombstone for every orphaned key, as the parent's trigger would have done, and wakes the workers: the
+children are then deleted or changed as the definitions say. A key counts with the first definition that finds it.
+Look at the report first, and do not repair while data is loaded children first, or where keys of deleted parents are
+used again: what is inserted for a new parent under an orphaned key goes while that key's tombstone waits.`,
+		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if request.batch < 1 || request.batch > maxAuditBatch {
+				return usageError{fmt.Errorf("--batch %d must be between 1 and %d", request.batch, maxAuditBatch)}
+			}
+			return a.audit(cmd.Context(), request)
+		}),
+	})
+	request.flags(cmd, "`CHILD` whose definitions to audit, named as in definitions")
+	cmd.Flags().BoolVar(&request.repair, "repair", false, "leave tombstones for orphaned keys")
+	cmd.Flags().IntVar(&request.batch, "batch", request.batch, "read `N` keys per statement at most")
+	return cmd
+}
+
+func (a *app) audit(ctx context.Context, request auditRequest) error {
+	child, err := request.name()
+	if err != nil {
+		return err
+	}
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if _, err := findJob(c, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
+		return err
+	}
+	all, err := bind(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	databases, err := request.chosen(all.connections)
+	if err != nil {
+		return err
+	}
+	if err := all.checkChild(child); err != nil {
+		return err
+	}
+	log := a.logger(c)
+	document := auditDocument{Definitions: []auditedDefinition{}}
+	for _, db := range databases {
+		auditor := loosefk.Auditor{
+			DB: db.Pool, Names: db.Names, Bounds: boundsOf(all.connections), Batch: request.batch, Repair: request.repair, Wake: wakeLooseForeignKeys,
+		}
+		for _, one := range all.audited(db, child) {
+			report, err := one.audit(ctx, auditor)
+			logRepaired(ctx, log, db.Name, report)
+			if err != nil {
+				return err
+			}
+			document.add(db.Name, report)
+		}
+	}
+	if err := a.printAudit(document, request.repair); err != nil {
+		return err
+	}
+	return document.verdict(request.repair)
+}
+
+// pair is one definition to audit.
+type pair struct {
+	database  string
+	parent    *loosefk.Parent
+	reference *loosefk.Reference
+}
+
+// audited are the definitions of a database's parents, of one child table or of all.
+func (b *bound) audited(db database.Database, child definitions.Name) []pair {
+	var pairs []pair
+	for i := range b.databases {
+		if b.databases[i].Name != db.Name {
+			continue
+		}
+		for _, parent := range b.parents[i] {
+			for _, reference := range parent.References {
+				table := reference.Child
+				if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, db.Names.Tracked) == table.Schema {
+					pairs = append(pairs, pair{database: db.Name, parent: parent, reference: reference})
+				}
+			}
+		}
+	}
+	return pairs
+}
+
+// checkChild refuses a child table that no definition has: an audit of nothing would look like a sound one.
+func (b *bound) checkChild(child definitions.Name) error {
+	if child.Table == "" {
+		return nil
+	}
+	var names []string
+	for _, db := range b.databases {
+		if len(b.audited(db, child)) > 0 {
+			return nil
+		}
+		for _, one := range b.audited(db, definitions.Name{}) {
+			names = append(names, one.reference.Child.Label())
+		}
+	}
+	return usageError{fmt.Errorf("no definition has the child table %s%s", child, meant(child.String(), names))}
+}
+
+// audit skips what one statement cannot compare.
+func (p pair) audit(ctx context.Context, auditor loosefk.Auditor) (loosefk.AuditReport, error) {
+	if home := p.reference.Definition.Database; home != "" && home != p.database {
+		report := loosefk.NewAuditReport(p.parent, p.reference)
+		report.Skipped = fmt.Sprintf("the child is in database %s, its parent in %s", home, p.database)
+		return report, nil
+	}
+	return auditor.Audit(ctx, p.parent, p.reference)
+}
+
+// logRepaired leaves a trace of who repaired what.
+func logRepaired(ctx context.Context, log *slog.Logger, name string, report loosefk.AuditReport) {
+	if report.RepairedKeys > 0 {
+		log.InfoContext(ctx, "orphans repaired", "database", name, "actor", actor(), "definition", report.Definition,
+			"parent", report.Parent, "repaired_keys", report.RepairedKeys)
+	}
+}
+
+func (d *auditDocument) add(name string, report loosefk.AuditReport) {
+	d.Definitions = append(d.Definitions, auditedDefinition{Database: name, AuditReport: report})
+	d.OrphanedKeys += report.OrphanedKeys
+	d.OrphanedRows += report.OrphanedRows
+	d.RepairedKeys += report.RepairedKeys
+}
+
+// verdict is what the command ends with. What could not be read goes first: it may hide anything.
+func (d *auditDocument) verdict(repaired bool) error {
+	incomplete := 0
+	for _, one := range d.Definitions {
+		if one.Error != "" || one.UncheckedKeys > 0 {
+			incomplete++
+		}
+	}
+	switch {
+	case incomplete > 0:
+		return fmt.Errorf("%s could not be audited to the end", counted(incomplete, "definition"))
+	case d.OrphanedKeys > 0 && !repaired:
+		return errFindings
+	default:
+		return nil
+	}
+}
+
+func (a *app) printAudit(document auditDocument, repaired bool) error {
+	if a.json {
+		return a.printJSON(document)
+	}
+	var capped bool
+	err := a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DATABASE\tCHILD\tCOLUMN\tPARENT\tKEYS\tORPHANED\tROWS\tREMARKS")
+		for _, d := range document.Definitions {
+			rows := fmt.Sprint(d.OrphanedRows)
+			if d.RowsCapped {
+				rows, capped = rows+"+", true
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, d.Child, d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
+		}
+	})
+	rows := counted(document.OrphanedRows, "row")
+	if capped {
+		rows = "at least " + rows
+	}
+	a.printf("%s of %s", rows, counted(document.OrphanedKeys, "orphaned key"))
+	if repaired {
+		a.printf(", %s left", counted(document.RepairedKeys, "tombstone"))
+	}
+	a.printf("\n")
+	return err
+}
+
+// remarks are what else there is to say about a definition.
+func (d auditedDefinition) remarks() string {
+	var remarks []string
+	if len(d.Samples) > 0 {
+		remarks = append(remarks, "such as "+listed(d.Samples))
+	}
+	if d.UncheckedKeys > 0 {
+		remarks = append(remarks, counted(d.UncheckedKeys, "key")+" not checked: they take longer than the statement timeout")
+	}
+	if d.Skipped != "" {
+		remarks = append(remarks, "skipped: "+d.Skipped)
+	}
+	if d.Error != "" {
+		remarks = append(remarks, "failed: "+d.Error)
+	}
+	joined := strings.Join(remarks, "; ")
+	return text(&joined)
+}

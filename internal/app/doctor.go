@@ -1,0 +1,349 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/doctor"
+	"sexton/internal/heartbeat"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
+	"sexton/internal/pgschema"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
+		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
+and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
+worker's role. It changes nothing. Findings that are for information only leave the exit code at 0; where no
+database can be reached, it is 4.`,
+		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			c, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			x := &examination{report: doctor.NewReport(), connections: &connections{config: c}, undirected: map[string]bool{}}
+			defer x.close()
+			unreachable := x.examine(cmd.Context())
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			if err := a.printExamination(x.report); err != nil {
+				return err
+			}
+			switch {
+			case len(x.databases) == 0:
+				return unreachable
+			case x.report.Sick():
+				return errFindings
+			}
+			return nil
+		}),
+	})
+}
+
+// examination is one run of the doctor. Its databases are those that can be reached.
+type examination struct {
+	*connections
+
+	report      *doctor.Report
+	definitions []definitions.Definition
+	// whole tells that the definitions could all be read.
+	whole bool
+	// undirected are the databases that their listen_url does not lead to.
+	undirected map[string]bool
+}
+
+// examine makes all checks. It returns the first error of a connection.
+func (x *examination) examine(ctx context.Context) error {
+	x.report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
+		defs, err := loadDefinitions(x.config)
+		problems, _ := errors.AsType[problem.List](err)
+		x.definitions, x.whole = defs, len(problems) == 0
+		return asFindings(problems), nil
+	})
+	var failed error
+	for _, settings := range x.config.Databases {
+		failed = cmp.Or(failed, x.connect(ctx, settings))
+	}
+	schemas := x.schemas()
+	for i, db := range x.databases {
+		x.examineDatabase(ctx, db, schemas[i])
+	}
+	if jobs := x.config.Jobs.Database; !x.reached(jobs) {
+		x.report.Skip(jobs, "workers", "schedules", "pauses")
+	}
+	return failed
+}
+
+// connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
+func (x *examination) connect(ctx context.Context, settings config.Database) (failed error) {
+	names := pgschema.Names{Jobs: x.config.Jobs.Schema, Tracked: settings.Schema}
+	open := func(direct string) error {
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
+		if err == nil {
+			x.databases = append(x.databases, db)
+		}
+		return err
+	}
+	x.report.Run(ctx, "connection", settings.Name, func(context.Context) ([]doctor.Finding, error) {
+		direct := string(settings.ListenURL)
+		err := open(direct)
+		if err == nil {
+			return nil, nil
+		}
+		failed = located(x.config, err)
+		found := []doctor.Finding{unconnected(err)}
+		if direct != "" && strings.HasSuffix(found[0].Object, ".listen_url") {
+			x.undirected[settings.Name] = true
+			if err := open(""); err != nil {
+				found = append(found, unconnected(err))
+			}
+		}
+		return found, nil
+	})
+	return failed
+}
+
+// unconnected words why a database does not open.
+func unconnected(err error) doctor.Finding {
+	var settings *database.SettingsError
+	var unreachable *database.UnreachableError
+	switch {
+	case errors.As(err, &settings):
+		return doctor.Finding{
+			Severity: problem.Error, Object: "databases." + settings.Database + "." + settings.Key,
+			Message: "the connection string cannot be parsed", Fix: "look at its parameters",
+		}
+	case errors.As(err, &unreachable):
+		return doctor.Finding{
+			Severity: problem.Error, Object: "databases." + unreachable.Database + "." + unreachable.Key,
+			Message: "the database cannot be reached: " + unreachable.Reason, Fix: unreachable.Fix,
+		}
+	}
+	return doctor.Finding{Severity: problem.Error, Message: err.Error(), Fix: "look at the connection string"}
+}
+
+func (x *examination) reached(name string) bool {
+	for _, db := range x.databases {
+		if db.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
+	installed := x.report.Run(ctx, "schema", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
+	var parents []*loosefk.Parent
+	bound := false
+	if x.config.LooseForeignKeys.Enabled {
+		parents, bound = x.bind(ctx, db)
+		x.report.Run(ctx, "child_privileges", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+			missing, err := loosefk.MissingPrivileges(ctx, db.Pool, parents)
+			return asFindings(missing), err
+		})
+		// Against half of the definitions, the triggers of the others would seem to be surplus.
+		if installed && bound {
+			x.report.Run(ctx, "triggers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.triggers(ctx, db, parents) })
+		} else {
+			x.report.Skip(db.Name, "triggers")
+		}
+	}
+	target := x.target(db, schema, parents, bound)
+	target.Installed = installed
+	doctor.Examine(ctx, x.report, target)
+	if !schema.Jobs {
+		return
+	}
+	if !installed {
+		x.report.Skip(db.Name, "workers", "schedules", "pauses")
+		return
+	}
+	workers := doctor.Workers{Target: target, Silence: heartbeat.DefaultSilence}
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.config, Databases: x.databases})
+	for _, t := range ticks {
+		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
+	}
+	doctor.ExamineWorkers(ctx, x.report, workers)
+	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+		found, paused := x.pauses(ctx)
+		return found, cmp.Or(err, paused)
+	})
+}
+
+// bind holds the definitions against the database. The result is complete only where it says so.
+func (x *examination) bind(ctx context.Context, db database.Database) (parents []*loosefk.Parent, complete bool) {
+	x.report.Run(ctx, "tables", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+		found, problems, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, x.definitions)
+		parents, complete = found, err == nil && x.whole && problems.Err() == nil
+		var told problem.List
+		for _, p := range problems {
+			// Indexes have a check of their own, which knows partitions.
+			if !strings.HasPrefix(p.Fix, "CREATE INDEX ") {
+				told.Add(p)
+			}
+		}
+		return asFindings(told), err
+	})
+	return parents, complete
+}
+
+// target collects what the checks of a database have to know of the rest of the program.
+func (x *examination) target(db database.Database, schema migrate.Database, parents []*loosefk.Parent, complete bool) doctor.Target {
+	// The grants are wanted with the names that they are written with.
+	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
+	t := doctor.Target{
+		Database: db, Undirected: x.undirected[db.Name], Grants: migrate.Grants(schema),
+		// The worker's pool, as in open, and one connection per job and database that listens.
+		Connections: x.config.Jobs.MaxWorkers + 4 + len(riverjobs.Jobs(x.config)),
+	}
+	if complete {
+		t.Parents = []doctor.Parent{}
+	}
+	for _, parent := range parents {
+		if complete {
+			t.Parents = append(t.Parents, doctor.Parent{Schema: parent.Schema, Table: parent.Name, Recorded: parent.Recorded})
+		}
+		for _, reference := range parent.References {
+			t.Columns = append(t.Columns, doctor.Column{
+				Schema: reference.Child.Schema, Table: reference.Child.Name, Column: reference.Definition.Column,
+			})
+		}
+	}
+	return t
+}
+
+// schemaFindings words what migrate.Check says, whose errors name the way out in their texts.
+func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
+	err := migrate.Check(ctx, schema)
+	finding := doctor.Finding{Severity: problem.Error, Object: "schema " + schema.JobsSchema}
+	var (
+		versions  *migrate.SchemaError
+		placement *migrate.PlacementError
+		privilege *migrate.PrivilegeError
+	)
+	switch {
+	case errors.As(err, &versions):
+		finding.Object, finding.Message, finding.Fix = "component "+versions.Component, err.Error(), "sexton migrate up"
+		switch {
+		case versions.Object != "":
+			finding.Fix = "restore the table, or run `sexton migrate down --force` and `sexton migrate up`"
+		case versions.Current > versions.Want:
+			finding.Fix = "run a newer sexton"
+		}
+	case errors.As(err, &placement):
+		finding.Object, finding.Message = placement.Installed, err.Error()
+		finding.Fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
+	case errors.As(err, &privilege):
+		finding.Message, finding.Fix = "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant
+	default:
+		return nil, err
+	}
+	return []doctor.Finding{finding}, nil
+}
+
+// triggers tells of everything that differs, by what it costs.
+func (x *examination) triggers(ctx context.Context, db database.Database, parents []*loosefk.Parent) ([]doctor.Finding, error) {
+	cfg, tracked := riverjobs.Tracking(x.config, db, parents)
+	var found []doctor.Finding
+	err := onConnection(ctx, db, func(conn *pgx.Conn) error {
+		differences, err := triggers.Status(ctx, conn, cfg, tracked)
+		for _, d := range differences {
+			severity := problem.Error
+			switch {
+			case !d.Drift():
+				severity = problem.Info
+			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger:
+				severity = problem.Warning
+			}
+			object := d.Trigger
+			if d.Table != "" {
+				object += " on " + d.Table
+			}
+			found = append(found, doctor.Finding{Severity: severity, Object: object, Message: string(d.Kind) + ": " + d.Detail, Fix: d.Fix})
+		}
+		return err
+	})
+	return found, err
+}
+
+// pauses tells which jobs somebody has paused.
+func (x *examination) pauses(ctx context.Context) ([]doctor.Finding, error) {
+	var found []doctor.Finding
+	for _, job := range riverjobs.Jobs(x.config) {
+		paused, err := pausedQueue(ctx, x.connections, job.Queue)
+		if err != nil {
+			return found, err
+		}
+		if paused != "" {
+			found = append(found, doctor.Finding{
+				Severity: problem.Info, Object: job.Kind, Message: "the job is " + paused, Fix: "sexton resume " + job.Kind,
+			})
+		}
+	}
+	return found, nil
+}
+
+// asFindings takes over what definitions are checked by, each finding once: a cycle is come across from several sides.
+func asFindings(problems problem.List) []doctor.Finding {
+	found := make([]doctor.Finding, 0, len(problems))
+	for _, p := range problems {
+		place := p.Position.String()
+		message, fix := p.Message, "correct it in "+p.Position.File
+		if p.Key != "" && place != "" {
+			message = place + ": " + message
+		}
+		if p.Severity == problem.Info {
+			fix = "nothing, where it is meant so"
+		}
+		finding := doctor.Finding{Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message, Fix: cmp.Or(p.Fix, fix)}
+		if !slices.Contains(found, finding) {
+			found = append(found, finding)
+		}
+	}
+	return found
+}
+
+// printExamination prints what was found, each with its way out below.
+func (a *app) printExamination(report *doctor.Report) error {
+	if a.json {
+		return a.printJSON(report)
+	}
+	skipped := 0
+	for _, check := range report.Checks {
+		if check.Result == doctor.Skipped {
+			skipped++
+		}
+	}
+	for _, f := range report.Findings {
+		place := f.Check
+		if f.Database != "" {
+			place = f.Database + " " + place
+		}
+		a.printf("%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, text(&f.Message), text(&f.Fix))
+	}
+	a.printf("%s: %s, %s, %d for information", counted(len(report.Checks), "check"),
+		counted(report.Count(problem.Error), "error"), counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info))
+	if skipped > 0 {
+		a.printf("; %d skipped", skipped)
+	}
+	a.printf("\n")
+	return nil
+}

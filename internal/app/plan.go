@@ -1,0 +1,187 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+)
+
+// plannedDatabase is one entry of `sexton plan --json`.
+type plannedDatabase struct {
+	Database        string `json:"database"`
+	*loosefk.DryRun        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+// planLimits keep a dry run short on any backlog: beyond them counts read "more than".
+func planLimits() loosefk.PlanLimits {
+	return loosefk.PlanLimits{Tombstones: pendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+}
+
+func (a *app) planCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "plan",
+		Short: "Show what a pass would do now, how, and which indexes are missing; changes nothing",
+		Long: `Per definition: the tombstones that wait, the rows that a pass would delete or change for those that are
+due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
+read whole tables, those that real foreign keys below the children need included. Counts stop at a cap, shown
+as "10000+". Everything is read in READ ONLY transactions of a few seconds at most.`,
+		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			c, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			all, err := bind(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			for _, p := range all.warnings {
+				if !indexWarning(p) {
+					_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
+				}
+			}
+			plans, err := readPlans(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(plans)
+			}
+			return a.printPlans(plans)
+		}),
+	})
+}
+
+// indexWarning tells whether a finding is about the index of a child's column, which the plan itself looks at
+// more closely: it is the only warning about that key.
+func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
+
+func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
+	plans := []plannedDatabase{}
+	for i, db := range all.databases {
+		run, err := loosefk.Plan(ctx, db.Pool, db.Names, all.parents[i], planLimits())
+		if err != nil {
+			return nil, fmt.Errorf("plan for database %s: %w", db.Name, err)
+		}
+		plans = append(plans, plannedDatabase{Database: db.Name, DryRun: run})
+	}
+	return plans, nil
+}
+
+func (a *app) printPlans(plans []plannedDatabase) error {
+	for i, plan := range plans {
+		if i > 0 {
+			a.printf("\n")
+		}
+		if err := a.printPlan(plan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printPlan(plan plannedDatabase) error {
+	if len(plan.Definitions) > 0 {
+		err := a.table(func(w io.Writer) {
+			_, _ = fmt.Fprintln(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN")
+			for _, d := range plan.Definitions {
+				// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Child, d.Column, d.Parent, d.Action,
+					capped(d.Due, d.PendingCapped && d.Due >= pendingCap), capped(d.Deferred, d.PendingCapped && d.Deferred >= pendingCap),
+					capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		a.printf("\n")
+	}
+	t := plan.Totals
+	a.printf("%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, counted(t.Definitions, "definition"),
+		atLeast(t.PendingCapped), counted(t.Due, "tombstone"), t.Deferred, atLeast(t.RowsCapped), counted(t.DeleteRows, "row"), t.UpdateRows,
+		missingText(t.MissingIndexes))
+	for _, d := range plan.Definitions {
+		for _, finding := range d.Findings {
+			a.printf("%s.%s: %s\n", d.Child, d.Column, finding)
+		}
+	}
+	a.printMissing(plan.Definitions)
+	return nil
+}
+
+// printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
+// handed to psql.
+func (a *app) printMissing(planned []loosefk.PlannedDefinition) {
+	var printed []string
+	for _, d := range planned {
+		for _, missing := range d.MissingIndexes {
+			if slices.Contains(printed, missing.Create) {
+				continue
+			}
+			printed = append(printed, missing.Create)
+			// A name may hold a line break, which would end the comment.
+			a.printf("\n-- %s: %s\n%s\n", missing.Table, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
+		}
+	}
+}
+
+func capped(n int64, more bool) string {
+	if more {
+		return fmt.Sprintf("%d+", n)
+	}
+	return fmt.Sprint(n)
+}
+
+func accessText(access loosefk.AccessPath) string {
+	switch {
+	case access.Node == "":
+		return "-"
+	case access.Index == "":
+		return access.Node + " on " + access.Table
+	default:
+		return access.Node + " using " + access.Index
+	}
+}
+
+func followOnText(then []loosefk.FollowOn) string {
+	if len(then) == 0 {
+		return "-"
+	}
+	names := make([]string, len(then))
+	for i, next := range then {
+		names[i] = next.Child + "." + next.Column
+		if next.Action != definitions.Delete {
+			names[i] += " (" + string(next.Action) + ")"
+		}
+	}
+	return listed(names)
+}
+
+func atLeast(more bool) string {
+	if more {
+		return "at least "
+	}
+	return ""
+}
+
+func missingText(n int) string {
+	switch n {
+	case 0:
+		return "no index missing"
+	case 1:
+		return "1 index missing"
+	default:
+		return fmt.Sprintf("%d indexes missing", n)
+	}
+}

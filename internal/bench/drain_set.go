@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The data sets, at their full size: 10,000 parents with 100 children each; 2,000 parents with 50 children in
+// each of 20 tables; one parent with a million children beside 1,000 with 10; and the first one with three more
+// indexes, where children lose their parent but stay.
+const (
+	Wide    = "wide"
+	Fanout  = "fanout"
+	Skew    = "skew"
+	Nullify = "nullify"
+)
+
+// DrainSets lists the data sets in their order.
+func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify} }
+
+// dataSet is parents 1 … doomed+spared and their children in one or more tables. Neighbours in a table belong
+// to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
+type dataSet struct {
+	name           string
+	doomed, spared int64
+	tables         []string
+	// rows are those of each table; parentOf is the SQL expression for the parent of row n.
+	rows     int64
+	parentOf string
+	nullify  bool
+	// indexed are further columns, each with an index.
+	indexed []string
+}
+
+// newDataSet returns one of DrainSets at a fraction of its full size.
+func newDataSet(name string, scale float64) (dataSet, error) {
+	sized := func(full int64) int64 { return max(10, int64(float64(full)*scale)) }
+	s := dataSet{name: name, tables: []string{"children"}}
+	perParent := int64(100)
+	switch name {
+	case Wide:
+		s.doomed = sized(10_000)
+	case Nullify:
+		s.doomed, s.nullify, s.indexed = sized(10_000), true, []string{"a", "b", "c"}
+	case Fanout:
+		s.doomed, s.tables, perParent = sized(2000), nil, 50
+		for i := range 20 {
+			s.tables = append(s.tables, fmt.Sprintf("children_%02d", i+1))
+		}
+	case Skew:
+		small, big := sized(1000), sized(1_000_000)
+		s.doomed, s.spared = small+1, small/10
+		few := (small + s.spared) * 10
+		s.rows = big + few
+		step := s.rows / few
+		s.parentOf = fmt.Sprintf("CASE WHEN n %% %[1]d = 0 AND n / %[1]d <= %[2]d THEN 2 + (n / %[1]d - 1) %% %[3]d ELSE 1 END", step, few, small+s.spared)
+		return s, nil
+	default:
+		return dataSet{}, fmt.Errorf("no data set %q", name)
+	}
+	s.spared = s.doomed / 10
+	s.rows = (s.doomed + s.spared) * perParent
+	s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.doomed+s.spared)
+	return s, nil
+}
+
+// create is the SQL of the tables.
+func (s dataSet) create() string {
+	var sql strings.Builder
+	sql.WriteString("CREATE TABLE parents (id bigint PRIMARY KEY, filler text);\n")
+	for _, table := range s.tables {
+		fmt.Fprintf(&sql, "CREATE TABLE %s (id bigint PRIMARY KEY, parent_id bigint, filler text", table)
+		for _, column := range s.indexed {
+			fmt.Fprintf(&sql, ", %s bigint", column)
+		}
+		fmt.Fprintf(&sql, ");\nCREATE INDEX ON %s (parent_id);\n", table)
+		for _, column := range s.indexed {
+			fmt.Fprintf(&sql, "CREATE INDEX ON %s (%s);\n", table, column)
+		}
+	}
+	return sql.String()
+}
+
+// fill are the statements that fill the tables. A row of a child takes about 115 bytes.
+func (s dataSet) fill() []string {
+	statements := []string{fmt.Sprintf("INSERT INTO parents SELECT id, repeat('x', 60) FROM generate_series(1, %d) AS id", s.doomed+s.spared)}
+	filler, others := 70-8*len(s.indexed), ""
+	for i := range s.indexed {
+		others += fmt.Sprintf(", n * %d %% 1000003", 7919+2*i)
+	}
+	for _, table := range s.tables {
+		statements = append(statements, fmt.Sprintf("INSERT INTO %s SELECT n, %s, repeat('x', %d)%s FROM generate_series(1, %d::bigint) AS n",
+			table, s.parentOf, filler, others, s.rows))
+	}
+	return statements
+}
+
+// definitions are the loose foreign keys of the set.
+func (s dataSet) definitions() string {
+	var yaml strings.Builder
+	action := "async_delete"
+	if s.nullify {
+		action = "async_nullify"
+	}
+	for _, table := range s.tables {
+		fmt.Fprintf(&yaml, "%s:\n  - {table: parents, column: parent_id, on_delete: %s}\n", table, action)
+	}
+	return yaml.String()
+}
+
+// content is what a child table holds.
+type content struct {
+	// rows are all of them, referring those with a parent.
+	rows, referring int64
+	// orphans refer to one of the doomed parents. The sum of the ids of all others tells whether they are the same.
+	orphans, others int64
+}
+
+// content looks into every table for children of parents 1 … doomed.
+func (s dataSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map[string]content, error) {
+	found := map[string]content{}
+	for _, table := range s.tables {
+		var c content
+		err := conn.QueryRow(ctx, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, doomed).Scan(&c.rows, &c.referring, &c.orphans, &c.others)
+		if err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", table, err)
+		}
+		found[table] = c
+	}
+	return found, nil
+}
+
+// check compares the tables with what they held before: no child of parents 1 … doomed may remain, and
+// nothing else may have changed.
+func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, doomed int64) error {
+	after, err := s.content(ctx, conn, doomed)
+	if err != nil {
+		return err
+	}
+	for _, table := range s.tables {
+		want := before[table]
+		want.referring -= want.orphans
+		if !s.nullify {
+			want.rows -= want.orphans
+		}
+		want.orphans = 0
+		if after[table] != want {
+			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", table, want, after[table])
+		}
+	}
+	return nil
+}
+
+// orphans are the children of deleted parents in all tables.
+func orphans(tables map[string]content) (n int64) {
+	for _, c := range tables {
+		n += c.orphans
+	}
+	return n
+}

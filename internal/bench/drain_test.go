@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// filled is a database with a data set.
+func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database, *pgx.Conn) {
+	t.Helper()
+	set, err := newDataSet(name, scale)
+	require.NoError(t, err)
+	db := pgtest.New(t)
+	conn, err := connectTo(t.Context(), db.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
+	_, err = conn.Exec(t.Context(), set.create())
+	require.NoError(t, err)
+	for _, statement := range set.fill() {
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	return set, db, conn
+}
+
+func TestDataSets(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		// first are the children of the first parent, each those of every other one, in all tables together.
+		parents, tables, first, each, doomed int64
+		indexes                              int
+	}{
+		{name: Wide, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 2},
+		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, doomed: 20 * 1000, indexes: 2},
+		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, doomed: 10_000 + 10*10, indexes: 2},
+		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 5},
+	} {
+		set, _, conn := filled(t, test.name, 0.01)
+		before, err := set.content(t.Context(), conn, set.doomed)
+		require.NoError(t, err)
+		require.Equal(t, test.doomed, orphans(before), test.name)
+		require.Len(t, before, int(test.tables), test.name)
+		var parents int64
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM parents").Scan(&parents))
+		require.Equal(t, test.parents, parents, test.name)
+		table := set.tables[0]
+		var first, least, most int64
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE parent_id = 1").Scan(&first))
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT min(n), max(n) FROM
+			(SELECT count(child.id) AS n FROM parents LEFT JOIN `+table+` AS child ON child.parent_id = parents.id WHERE parents.id > 1 GROUP BY parents.id) AS counts`).
+			Scan(&least, &most))
+		require.Equal(t, []int64{test.first, test.each, test.each}, []int64{first * test.tables, least * test.tables, most * test.tables}, test.name)
+		var indexes int
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_indexes WHERE tablename = $1", table).Scan(&indexes))
+		require.Equal(t, test.indexes, indexes, test.name)
+	}
+	_, err := newDataSet("deep", 1)
+	require.EqualError(t, err, `no data set "deep"`)
+}
+
+// TestCheck shows that each way to get the rows wrong is found.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, right := range map[string]string{
+		Wide:    "DELETE FROM children WHERE parent_id <= 10",
+		Nullify: "UPDATE children SET parent_id = NULL WHERE parent_id <= 10",
+	} {
+		for _, wrong := range []string{
+			"UPDATE children SET parent_id = 10 WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"DELETE FROM children WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"UPDATE children SET parent_id = NULL WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
+		} {
+			set, _, conn := filled(t, name, 0.001)
+			before, err := set.content(t.Context(), conn, set.doomed)
+			require.NoError(t, err)
+			require.ErrorContains(t, set.check(t.Context(), conn, before, set.doomed), "children is not as it must be", "nothing was done")
+			_, err = conn.Exec(t.Context(), right)
+			require.NoError(t, err)
+			require.NoError(t, set.check(t.Context(), conn, before, set.doomed))
+			_, err = conn.Exec(t.Context(), wrong)
+			require.NoError(t, err)
+			require.ErrorContains(t, set.check(t.Context(), conn, before, set.doomed), "children is not as it must be", "%s: %s", name, wrong)
+		}
+	}
+}
+
+func TestWorkerDrain(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		passes []Pass
+		err    error
+		ran    int
+		want   string
+	}{
+		{passes: []Pass{{More: true, Rows: 1}, {More: true, Tombstones: 1}, {}}, ran: 3},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but leave more to do"},
+		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
+		{err: broken, ran: 1, want: "run pass: broken"},
+	} {
+		ran := 0
+		worker := Worker{Pass: func(context.Context) (Pass, error) {
+			ran++
+			if test.err != nil {
+				return Pass{}, test.err
+			}
+			return test.passes[ran-1], nil
+		}}
+		passes, err := worker.drain(t.Context())
+		require.Equal(t, []int{test.ran, test.ran}, []int{ran, passes})
+		if test.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, test.want)
+		}
+	}
+}
+
+func TestInListStatement(t *testing.T) {
+	t.Parallel()
+	keys := []string{"1", "2"}
+	require.Equal(t, "DELETE FROM children WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 1000 FOR UPDATE SKIP LOCKED)",
+		inListStatement(dataSet{}, "children", keys, " FOR UPDATE SKIP LOCKED"))
+	require.Equal(t, "UPDATE children SET parent_id = NULL WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 500)",
+		inListStatement(dataSet{nullify: true}, "children", keys, ""))
+}
+
+func TestNextList(t *testing.T) {
+	t.Parallel()
+	conn, err := connectTo(t.Context(), pgtest.New(t).URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
+	_, err = conn.Exec(t.Context(), `CREATE TABLE `+tombstones+` (fully_qualified_table_name text, consume_after timestamptz, id bigint, primary_key_value bigint, status smallint);
+		INSERT INTO `+tombstones+` SELECT 'public.parents', '2020-01-01', n, 10 * n, 1 FROM generate_series(1, 1001) AS n;
+		INSERT INTO `+tombstones+` VALUES ('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
+	require.NoError(t, err)
+	p := plot{conn: conn}
+	batch, err := p.nextList(t.Context(), listed{})
+	require.NoError(t, err)
+	require.Len(t, batch, listSize)
+	require.Equal(t, []int64{7, 10}, []int64{batch[0].key, batch[1].key}, "in the order of the queue")
+	rest, err := p.nextList(t.Context(), batch[listSize-1])
+	require.NoError(t, err)
+	require.Len(t, rest, 2)
+	require.Equal(t, int64(10_010), rest[1].key)
+	none, err := p.nextList(t.Context(), listed{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}})
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+func TestBacklogs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []int64{10_000, 100_000, 1_000_000, 10_000_000}, Backlogs(LargestBacklog))
+	require.Equal(t, []int64{10_000, 100_000}, Backlogs(999_999))
+}

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/latency"
+)
+
+const (
+	// foregroundClients are sessions of the application, which together begin foregroundRate transactions per
+	// second whether those before have ended or not: who waits for a lock is late for what comes after it as
+	// well, as users are.
+	foregroundClients = 8
+	foregroundRate    = 1500
+	// warmLoad is how long the load runs before anything is measured.
+	warmLoad = 300 * time.Millisecond
+	// calm is how long the undisturbed load of a full-sized set is measured; at least shortCalm.
+	calm      = 5 * time.Second
+	shortCalm = 200 * time.Millisecond
+)
+
+// Foreground is what the application feels under one contender.
+type Foreground struct {
+	Contender string `json:"contender"`
+	// Transactions were due from the parents' DELETE until the last child was gone, in all rounds.
+	Transactions int `json:"transactions"`
+	// MS are from the time that a transaction was due until its COMMIT came back.
+	MS latency.Percentiles `json:"ms"`
+	// The ratios compare with the undisturbed load.
+	RatioP50 float64 `json:"ratio_p50_to_undisturbed"`
+	RatioP99 float64 `json:"ratio_p99_to_undisturbed"`
+	// RowsPerSecond and StatementMS are those of the contender meanwhile.
+	RowsPerSecond float64             `json:"rows_per_second"`
+	StatementMS   latency.Percentiles `json:"statement_ms"`
+}
+
+// foreground measures the load with half of the parents being deleted, so that it meets both children that go
+// and children that stay.
+func (g *Ground) foreground(ctx context.Context, data *template, set dataSet, o DrainOptions) ([]Foreground, error) {
+	still := max(shortCalm, time.Duration(min(o.Scale, 1)*float64(calm)))
+	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) { return nil, wait(ctx, still) }}}
+	for _, c := range contenders() {
+		if c.name == nativeCascade || c.name == sexton {
+			all = append(all, c)
+		}
+	}
+	felt, worked := map[string][]time.Duration{}, map[string][]measured{}
+	var rows int64
+	for round := range o.Rounds {
+		for i := range all {
+			c := all[(i+round)%len(all)]
+			g.Progress("%s: foreground load, round %d of %d, %s", set.name, round+1, o.Rounds, c.name)
+			doomed := set.doomed / 2
+			if c.name == undisturbed {
+				doomed = 0
+			}
+			beside := &load{set: set, duty: o.Duty}
+			m, gone, err := g.measure(ctx, data, set, c, doomed, beside)
+			if err != nil {
+				return nil, fmt.Errorf("%s under load: %w", c.name, err)
+			}
+			felt[c.name], worked[c.name] = append(felt[c.name], beside.times...), append(worked[c.name], m)
+			rows = max(rows, gone)
+		}
+	}
+	out := make([]Foreground, len(all))
+	for i, c := range all {
+		out[i] = Foreground{Contender: c.name, Transactions: len(felt[c.name]), MS: latency.Of(felt[c.name])}
+		out[i].RatioP50, out[i].RatioP99 = ratio(out[i].MS.P50, out[0].MS.P50), ratio(out[i].MS.P99, out[0].MS.P99)
+		if c.name != undisturbed {
+			work := summary(c.name, rows, worked[c.name])
+			out[i].RowsPerSecond, out[i].StatementMS = work.RowsPerSecond, work.StatementMS
+		}
+	}
+	return out, nil
+}
+
+// load is a number of clients that read and update child tables.
+type load struct {
+	set dataSet
+	// duty is that of the worker beside it.
+	duty int
+	// times are the latencies of the transactions that were due while something ran beside them.
+	times []time.Duration
+}
+
+// during runs the load beside do. Either one's failure ends the other.
+func (l *load) during(ctx context.Context, url string, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var clients sync.WaitGroup
+	w := &window{closed: make(chan struct{})}
+	began := time.Now()
+	found := make([][]time.Duration, foregroundClients)
+	for i := range foregroundClients {
+		clients.Go(func() {
+			if err := l.client(ctx, url, began.Add(time.Duration(i)*time.Second/foregroundRate), w, &found[i]); err != nil {
+				cancel(fmt.Errorf("run foreground load: %w", err))
+			}
+		})
+	}
+	err := wait(ctx, warmLoad)
+	if err == nil {
+		w.open()
+		err = do(ctx)
+	}
+	w.close()
+	if err != nil {
+		cancel(err) // Unless a client's failure was first.
+	}
+	clients.Wait()
+	l.times = slices.Concat(found...)
+	return context.Cause(ctx)
+}
+
+// window is the time in which transactions count.
+type window struct {
+	mu          sync.Mutex
+	from, until time.Time
+	closed      chan struct{}
+}
+
+func (w *window) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.from = time.Now()
+}
+
+func (w *window) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.until = time.Now()
+	close(w.closed)
+}
+
+// at tells whether something due then counts, and whether everything that counts was due before.
+func (w *window) at(due time.Time) (counts, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	over = !w.until.IsZero() && due.After(w.until)
+	return !w.from.IsZero() && due.After(w.from) && !over, over
+}
+
+// client runs its share of the transactions, each when it is due or, where it is late, at once. It ends with
+// the last one that was due in the window.
+func (l *load) client(ctx context.Context, url string, due time.Time, w *window, times *[]time.Duration) error {
+	conn, err := connectTo(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ; ; due = due.Add(foregroundClients * time.Second / foregroundRate) {
+		timer.Reset(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.closed:
+		}
+		if _, over := w.at(due); over {
+			return nil
+		}
+		if err := l.transaction(ctx, conn); err != nil {
+			return err
+		}
+		if counts, _ := w.at(due); counts {
+			*times = append(*times, time.Since(due))
+		}
+	}
+}
+
+// transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
+func (l *load) transaction(ctx context.Context, conn *pgx.Conn) error {
+	table := l.set.tables[rand.IntN(len(l.set.tables))]
+	child := 1 + rand.Int64N(l.set.rows)
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT id, filler FROM "+table+" WHERE parent_id = $1 LIMIT 100", 1+rand.Int64N(l.set.doomed+l.set.spared))
+	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", child)
+	batch.Queue("UPDATE "+table+" SET filler = reverse(filler) WHERE id = $1", child)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("use children: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+func TestForegroundLoad(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filled(t, Fanout, 0.005)
+	l := &load{set: set}
+	updated := "SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM children_01 WHERE xmin::text::bigint > $1 UNION ALL SELECT count(*) FROM children_20 WHERE xmin::text::bigint > $1) AS counts"
+	require.NoError(t, l.during(t.Context(), db.URL, func(context.Context) error {
+		var now int64
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").Scan(&now))
+		// More than there are clients, so that some were due after the beginning.
+		pgtest.WaitFor(t, "clients to update children", func(ctx context.Context) (bool, error) {
+			var n int
+			err := conn.QueryRow(ctx, updated, now).Scan(&n)
+			return n > 2*foregroundClients, err
+		})
+		return nil
+	}))
+	require.NotEmpty(t, l.times)
+	before, err := set.content(t.Context(), conn, 0)
+	require.NoError(t, err)
+	require.Equal(t, set.rows, before["children_01"].referring, "the load moves no child")
+
+	failed := errors.New("failed")
+	require.ErrorIs(t, l.during(t.Context(), db.URL, func(context.Context) error { return failed }), failed)
+	_, err = conn.Exec(t.Context(), "DROP TABLE children_07")
+	require.NoError(t, err)
+	l.set.tables = []string{"children_07"}
+	require.ErrorContains(t, l.during(t.Context(), db.URL, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}), `relation "children_07" does not exist`)
+}
+
+func TestStopwatch(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	settings, err := pgx.ParseConfig(db.URL)
+	require.NoError(t, err)
+	var watch stopwatch
+	settings.Tracer = &watch
+	conn, err := pgx.ConnectConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
+	for _, statement := range []string{"CREATE TABLE children (id bigint)", "CREATE TABLE " + tombstones + " (id bigint)", "SELECT 1"} {
+		_, err := conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	children, queue := watch.take()
+	require.Len(t, children, 1)
+	require.Len(t, queue, 1)
+
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN")
+	batch.Queue("DELETE FROM children WHERE id = $1", 1)
+	batch.Queue("DELETE FROM " + tombstones)
+	batch.Queue("COMMIT")
+	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
+	children, queue = watch.take()
+	require.Len(t, children, 1, "a transaction counts once")
+	require.Empty(t, queue)
+	require.Positive(t, children[0])
+}

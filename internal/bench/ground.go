@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Ground is a server on which benchmarks of whole drains make databases of their own: each contender works on
+// a fresh copy of the same data.
+type Ground struct {
+	// Admin and AdminURL lead to a database of the server that is not touched.
+	Admin    *pgxpool.Pool
+	AdminURL string
+	// Install brings the database at url, which has its tables, to the state that a worker needs.
+	Install func(ctx context.Context, url, definitions string) error
+	// Open connects a worker to a database that Install has prepared. Duty is the share of its time that it may
+	// work, in percent, where its pace knows of one. The tracer sees what it sends.
+	Open func(ctx context.Context, url, definitions string, duty int, tracer pgx.QueryTracer) (*Worker, error)
+	// Pace names that of the worker; only reports use it.
+	Pace string
+	// Progress takes a line about what is being done.
+	Progress func(format string, args ...any)
+}
+
+// fullDuty makes a worker go on without pauses.
+const fullDuty = 100
+
+// Worker runs passes of the clean-up one by one, as `sexton job run` does.
+type Worker struct {
+	Pass  func(ctx context.Context) (Pass, error)
+	Close func()
+}
+
+// Pass is what one pass has to tell.
+type Pass struct {
+	// More tells that the pass left something to the next one.
+	More bool
+	// Rows were deleted or changed, Tombstones removed.
+	Rows, Tombstones int64
+	// Trouble says why the pass did not do all it should have; empty where it did.
+	Trouble string
+}
+
+// drain runs passes until one ends by itself. Whether that left nothing behind is not asked here, as asking
+// would be measured.
+func (w *Worker) drain(ctx context.Context) (passes int, err error) {
+	for {
+		pass, err := w.Pass(ctx)
+		passes++
+		switch {
+		case err != nil:
+			return passes, fmt.Errorf("run pass: %w", err)
+		case pass.Trouble != "":
+			return passes, fmt.Errorf("run pass: %s", pass.Trouble)
+		case !pass.More:
+			return passes, nil
+		case pass.Rows+pass.Tombstones == 0:
+			return passes, errors.New("run pass: it did nothing but leave more to do")
+		}
+	}
+}
+
+// ServerSettings are those of a private server for whole drains: data are safe on its disk and fit into its
+// memory, and neither checkpoint nor vacuum falls into a measurement.
+func ServerSettings() map[string]string {
+	buffers := "256MB"
+	if available := memory("/proc/meminfo", "MemAvailable:"); available != nil && *available > 4<<30 {
+		buffers = "1GB"
+	}
+	return map[string]string{
+		"fsync": "on", "shared_buffers": buffers, "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB",
+	}
+}
+
+// template is a database that is copied for every contender.
+type template struct {
+	name string
+	drop func() error
+}
+
+// template makes a database with tables and Sexton's objects and fills it. The statements of fill run one by one.
+func (g *Ground) template(ctx context.Context, tables, definitions string, fill ...string) (_ *template, err error) {
+	t := &template{name: newName()}
+	url, drop, err := create(ctx, g.Admin, g.AdminURL, t.name, "")
+	if err != nil {
+		return nil, err
+	}
+	t.drop = drop
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, drop())
+		}
+	}()
+	conn, err := connectTo(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer closeConn(ctx, conn)
+	if _, err := conn.Exec(ctx, tables); err != nil {
+		return nil, fmt.Errorf("create tables: %w", err)
+	}
+	if err := g.Install(ctx, url, definitions); err != nil {
+		return nil, err
+	}
+	for _, statement := range append(fill, "VACUUM (FREEZE, ANALYZE)") {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return nil, fmt.Errorf("fill tables: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// copyOf makes a copy of a template and connects to it.
+func (g *Ground) copyOf(ctx context.Context, t *template) (url string, conn *pgx.Conn, drop func() error, err error) {
+	url, dropDatabase, err := create(ctx, g.Admin, g.AdminURL, newName(), t.name)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if conn, err = connectTo(ctx, url); err != nil {
+		return "", nil, nil, errors.Join(err, dropDatabase())
+	}
+	return url, conn, func() error {
+		closeConn(ctx, conn)
+		return dropDatabase()
+	}, nil
+}
+
+func connectTo(ctx context.Context, url string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
+	}
+	return conn, nil
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) { _ = conn.Close(context.WithoutCancel(ctx)) }
+
+// settle makes copies alike: in memory where the server has the means, and right behind a checkpoint where
+// the role may ask for one.
+func settle(ctx context.Context, conn *pgx.Conn) error {
+	const (
+		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
+		prewarm   = `SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')`
+	)
+	var prewarms bool
+	if err := conn.QueryRow(ctx, available).Scan(&prewarms); err != nil {
+		return fmt.Errorf("look for pg_prewarm: %w", err)
+	}
+	if prewarms {
+		for _, statement := range []string{"CREATE EXTENSION IF NOT EXISTS pg_prewarm", prewarm} {
+			if _, err := conn.Exec(ctx, statement); err != nil && !denied(err) {
+				return fmt.Errorf("read data into memory: %w", err)
+			} else if err != nil {
+				break
+			}
+		}
+	}
+	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil && !denied(err) {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+func denied(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == "42501"
+}
+
+// walPosition is how many bytes of WAL the server has written since it was made.
+func walPosition(ctx context.Context, conn *pgx.Conn) (int64, error) {
+	var position int64
+	if err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position); err != nil {
+		return 0, fmt.Errorf("read WAL position: %w", err)
+	}
+	return position, nil
+}
+
+// timed runs a statement and tells how long it took, commit and round trip included.
+func timed(ctx context.Context, conn *pgx.Conn, sql string, args ...any) (pgconn.CommandTag, time.Duration, error) {
+	began := time.Now()
+	tag, err := conn.Exec(ctx, sql, args...)
+	return tag, time.Since(began), err
+}
+
+// memory reads a size from a file of Linux's; nil where there is none.
+func memory(path, name string) *int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(text), name)
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return nil
+	}
+	bytes := kib << 10
+	return &bytes
+}

@@ -1,0 +1,100 @@
+package doctor_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/doctor"
+	"sexton/internal/pgtest"
+	"sexton/internal/problem"
+)
+
+func TestAHealthyDatabase(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	report := doctor.NewReport()
+	doctor.Examine(t.Context(), report, p.target)
+	require.Empty(t, report.Findings)
+	require.False(t, report.Sick())
+	for _, check := range report.Checks {
+		require.Equal(t, doctor.OK, check.Result, check.Check)
+	}
+	require.Len(t, report.Checks, 15)
+}
+
+// Before migrations, and with the role's rights on nothing, every check still has its say.
+func TestADatabaseWithoutAnything(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.DB.Database = pgtest.New(t)
+	p.connect(p.URL)
+	p.target.Installed, p.target.Parents = false, nil
+	report := doctor.NewReport()
+	doctor.Examine(t.Context(), report, p.target)
+	require.Empty(t, report.Findings)
+	require.Contains(t, report.Checks, doctor.Check{Check: "tombstones", Database: "main", Result: doctor.Skipped})
+}
+
+func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
+	t.Parallel()
+	report := doctor.NewReport()
+	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table runs"}
+	for _, err := range []error{denied, context.DeadlineExceeded, errors.New("broken")} {
+		require.False(t, report.Run(t.Context(), "some", "main", func(context.Context) ([]doctor.Finding, error) { return nil, err }))
+	}
+	require.True(t, report.Run(t.Context(), "next", "", func(ctx context.Context) ([]doctor.Finding, error) {
+		_, bounded := ctx.Deadline()
+		require.True(t, bounded)
+		return nil, nil
+	}))
+	require.Equal(t, []doctor.Check{
+		{Check: "some", Database: "main", Result: doctor.Failed},
+		{Check: "some", Database: "main", Result: doctor.Failed},
+		{Check: "some", Database: "main", Result: doctor.Failed},
+		{Check: "next", Result: doctor.OK},
+	}, report.Checks)
+	require.Equal(t, doctor.Finding{
+		Severity: problem.Error, Check: "some", Database: "main", Object: "some",
+		Message: "the check failed: ERROR: permission denied for table runs (SQLSTATE 42501)",
+		Fix:     "run the statements that `sexton migrate up --print-grants` prints",
+	}, report.Findings[0])
+	require.Contains(t, report.Findings[1].Fix, "who holds locks")
+	require.Equal(t, "the check failed: broken", report.Findings[2].Message)
+	require.True(t, report.Sick())
+}
+
+func TestInformationAloneIsNoSickness(t *testing.T) {
+	t.Parallel()
+	report := doctor.NewReport()
+	encoded, err := json.Marshal(report)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"findings": [], "checks": []}`, string(encoded))
+	for _, test := range []struct {
+		severity problem.Severity
+		sick     bool
+	}{{problem.Info, false}, {problem.Warning, true}, {problem.Error, true}} {
+		report.Run(t.Context(), "some", "main", func(context.Context) ([]doctor.Finding, error) {
+			return []doctor.Finding{{Severity: test.severity, Object: "o", Message: "m", Fix: "f"}}, nil
+		})
+		require.Equal(t, test.sick, report.Sick(), test.severity)
+		require.Equal(t, 1, report.Count(test.severity))
+	}
+	encoded, err = json.Marshal(report.Findings[0])
+	require.NoError(t, err)
+	require.JSONEq(t, `{"severity": "info", "check": "some", "database": "main", "object": "o", "message": "m", "fix": "f"}`, string(encoded))
+}
+
+func TestADatabaseThatGoesAway(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.target.Database.Pool.Close()
+	report := doctor.NewReport()
+	doctor.Examine(t.Context(), report, p.target)
+	require.Contains(t, report.Checks, doctor.Check{Check: "version", Database: "main", Result: doctor.Failed})
+	require.Contains(t, report.Checks, doctor.Check{Check: "tombstones", Database: "main", Result: doctor.Failed})
+}

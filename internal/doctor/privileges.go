@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgschema"
+	"sexton/internal/problem"
+)
+
+// right is one privilege on one object of Sexton's.
+type right struct{ kind, schema, name, privilege string }
+
+var (
+	remarks = regexp.MustCompile(`(?m)^--.*$`)
+	grants  = regexp.MustCompile(`(?s)GRANT ([A-Z, ]+?)\s+ON (TABLE|SCHEMA|SEQUENCE|FUNCTION) (.+?)\s+TO ([^;]+);`)
+	objects = regexp.MustCompile(`"(sexton|public)"(?:\.(\w+)(?:\([^)]*\))?)?`)
+)
+
+// needs reads the worker's rights out of the statements that grant them, so that there is one list of them.
+func needs(sql string, names pgschema.Names) []right {
+	var rights []right
+	for _, grant := range grants.FindAllStringSubmatch(remarks.ReplaceAllString(sql, ""), -1) {
+		if !strings.Contains(grant[4], `:"worker"`) {
+			continue
+		}
+		for _, object := range objects.FindAllStringSubmatch(grant[3], -1) {
+			schema := names.Jobs
+			if object[1] == "public" {
+				schema = names.Tracked
+			}
+			for privilege := range strings.SplitSeq(grant[1], ",") {
+				rights = append(rights, right{kind: grant[2], schema: schema, name: object[2], privilege: strings.TrimSpace(privilege)})
+			}
+		}
+	}
+	return rights
+}
+
+// Objects are looked up in the catalogue, as resolving their names would need the very rights that are in
+// question. Those that are missing lack no right; NULL stands for them. No function of ours is overloaded.
+const privilegesSQL = `
+WITH wanted AS (
+    SELECT wanted.*, namespace.oid AS namespace, class.oid AS class, proc.oid AS proc
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS wanted (kind, schema, name, privilege, position)
+    LEFT JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
+    LEFT JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND wanted.kind IN ('TABLE', 'SEQUENCE')
+    LEFT JOIN pg_proc AS proc ON proc.pronamespace = namespace.oid AND proc.proname = wanted.name AND wanted.kind = 'FUNCTION'
+), judged AS (
+    SELECT wanted.*,
+        CASE wanted.kind
+            WHEN 'SCHEMA' THEN has_schema_privilege(wanted.namespace, wanted.privilege)
+            WHEN 'TABLE' THEN has_table_privilege(wanted.class, wanted.privilege)
+            WHEN 'SEQUENCE' THEN has_sequence_privilege(wanted.class, wanted.privilege)
+            ELSE has_function_privilege(wanted.proc, wanted.privilege)
+        END AS granted,
+        wanted.kind = 'TABLE' AND coalesce(row_security_active(wanted.class), false) AS hidden
+    FROM wanted
+)
+SELECT lower(judged.kind),
+       CASE judged.kind
+           WHEN 'SCHEMA' THEN format('%I', judged.schema)
+           WHEN 'FUNCTION' THEN format('%I.%I(%s)', judged.schema, judged.name, pg_get_function_identity_arguments(judged.proc))
+           ELSE format('%I.%I', judged.schema, judged.name)
+       END,
+       coalesce(string_agg(judged.privilege, ', ' ORDER BY judged.position) FILTER (WHERE NOT judged.granted), ''),
+       bool_or(judged.hidden),
+       format('%I', current_user)
+FROM judged
+WHERE NOT judged.granted OR judged.hidden
+GROUP BY judged.kind, judged.schema, judged.name, judged.proc
+ORDER BY min(judged.position)`
+
+// privileges compares what the role may do with Sexton's own tables with what a worker does.
+func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	var kinds, schemas, names, wanted []string
+	for _, r := range needs(t.Grants, t.Database.Names) {
+		kinds, schemas, names, wanted = append(kinds, r.kind), append(schemas, r.schema), append(names, r.name), append(wanted, r.privilege)
+	}
+	rows, err := tx.Query(ctx, privilegesSQL, kinds, schemas, names, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	var found []Finding
+	var kind, object, missing, role string
+	var hidden bool
+	_, err = pgx.ForEachRow(rows, []any{&kind, &object, &missing, &hidden, &role}, func() error {
+		if missing != "" {
+			found = append(found, Finding{
+				Severity: problem.Error, Object: object, Message: fmt.Sprintf("role %s lacks %s on %s %s", role, missing, kind, object),
+				Fix: fmt.Sprintf("GRANT %s ON %s %s TO %s", missing, strings.ToUpper(kind), object, role),
+			})
+		}
+		if hidden {
+			found = append(found, Finding{
+				Severity: problem.Error, Object: object, Message: fmt.Sprintf("row-level security hides rows of %s from role %s", object, role),
+				Fix: fmt.Sprintf("ALTER ROLE %s BYPASSRLS", role),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	return found, nil
+}
+
+// Only the owner of a partition may give it a trigger, and only who may run the functions.
+const partitionsSQL = `
+SELECT format('%I.%I', namespace.nspname, class.relname),
+       CASE WHEN NOT pg_has_role(class.relowner, 'USAGE')
+           THEN format('GRANT %I TO %I', pg_get_userbyid(class.relowner), current_user)
+           ELSE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', $3::text, current_user) END,
+       format('%I', current_user)
+FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
+JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
+JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind = 'p'
+WHERE NOT pg_has_role(class.relowner, 'USAGE')
+   OR EXISTS (
+       SELECT FROM pg_trigger AS trigger
+       JOIN pg_proc AS proc ON proc.oid = trigger.tgfoid
+       JOIN pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::text
+       WHERE trigger.tgrelid = class.oid AND NOT has_function_privilege(proc.oid, 'EXECUTE')
+   )
+ORDER BY 1`
+
+// partitions asks whether workers can track the partitions that come later.
+func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	var schemas, tables []string
+	for _, parent := range t.Parents {
+		schemas, tables = append(schemas, parent.Schema), append(tables, parent.Table)
+	}
+	type row struct{ Table, Grant, Role string }
+	found, err := query(ctx, tx, partitionsSQL, []any{schemas, tables, t.Database.Names.Jobs}, func(r row) Finding {
+		return Finding{
+			Severity: problem.Warning, Object: r.Table,
+			Message: fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
+				"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
+			Fix: r.Grant + ", or run `sexton triggers install` as the owner after each new partition",
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at partitioned parents: %w", err)
+	}
+	return found, nil
+}

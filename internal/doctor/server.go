@@ -1,0 +1,116 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
+)
+
+// oldestVersion is PostgreSQL 14, as server_version_num.
+const oldestVersion = 140_000
+
+func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	var number int
+	var text string
+	err := tx.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, current_setting('server_version')").Scan(&number, &text)
+	if err != nil {
+		return nil, fmt.Errorf("read server version: %w", err)
+	}
+	return judgeVersion(number, text), nil
+}
+
+func judgeVersion(number int, text string) []Finding {
+	if number >= oldestVersion {
+		return nil
+	}
+	return []Finding{{
+		Severity: problem.Error, Object: "server_version", Message: "the server is PostgreSQL " + text + ", which is too old",
+		Fix: "upgrade it to PostgreSQL 14 or newer",
+	}}
+}
+
+// recovery asks whether the database can be written to.
+func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	var standby, readOnly bool
+	err := tx.QueryRow(ctx, "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean").Scan(&standby, &readOnly)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look whether the server is in recovery: %w", err)
+	case standby:
+		return []Finding{{
+			Severity: problem.Error, Object: "pg_is_in_recovery", Message: "the server is in recovery: a standby can be read from only",
+			Fix: "point url at the primary; with several hosts in it add target_session_attrs=read-write",
+		}}, nil
+	case readOnly:
+		return []Finding{{
+			Severity: problem.Error, Object: "default_transaction_read_only", Message: "transactions are read-only by default, so that no batch can write",
+			Fix: "turn default_transaction_read_only off for the worker's role",
+		}}, nil
+	}
+	return nil, nil
+}
+
+// statistics asks whether the role sees when other roles' transactions began.
+func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	var member bool
+	var role string
+	if err := tx.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), format('%I', current_user)").Scan(&member, &role); err != nil {
+		return nil, fmt.Errorf("look up memberships: %w", err)
+	}
+	if member {
+		return nil, nil
+	}
+	return []Finding{{
+		Severity: problem.Warning, Object: role,
+		Message: "the role does not see when the transactions of other roles began: children that are inserted late can only be waited for by the clock, " +
+			"and old transactions go unnoticed",
+		Fix: "GRANT pg_read_all_stats TO " + role,
+	}}, nil
+}
+
+// Boolean options may be written in many ways, which the cast knows.
+const autovacuumSQL = `
+SELECT format('%I.%I', namespace.nspname, class.relname)
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+WHERE class.relkind = 'r'
+  AND (namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = 'loose_foreign_keys_deleted_records')
+  AND EXISTS (
+      SELECT FROM pg_options_to_table(class.reloptions) AS option
+      WHERE option.option_name = 'autovacuum_enabled' AND NOT option.option_value::boolean
+  )
+ORDER BY 1`
+
+// autovacuum looks for queue tables that nobody vacuums. Nearly every row in them is a dead one before long.
+func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
+	var off string
+	err := tx.QueryRow(ctx, `
+		SELECT CASE
+			WHEN NOT current_setting('autovacuum')::boolean THEN 'autovacuum'
+			WHEN NOT current_setting('track_counts')::boolean THEN 'track_counts'
+			ELSE ''
+		END`).Scan(&off)
+	if err != nil {
+		return nil, fmt.Errorf("read settings of autovacuum: %w", err)
+	}
+	if off != "" {
+		return []Finding{{
+			Severity: problem.Warning, Object: off, Message: off + " is off: " + effect,
+			Fix: "ALTER SYSTEM SET " + off + " = on; SELECT pg_reload_conf()",
+		}}, nil
+	}
+	found, err := query(ctx, tx, autovacuumSQL, []any{t.Database.Names.Jobs, t.Database.Names.Tracked}, func(row struct{ Table string }) Finding {
+		return Finding{
+			Severity: problem.Warning, Object: row.Table, Message: "autovacuum is off for this table: " + effect,
+			Fix: "ALTER TABLE " + row.Table + " RESET (autovacuum_enabled)",
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read options of queue tables: %w", err)
+	}
+	return found, nil
+}

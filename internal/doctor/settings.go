@@ -1,0 +1,142 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
+)
+
+// tooShort are the timeouts that end sessions or statements from outside, with the shortest value that leaves
+// Sexton alone and what happens below it. Batches set the first three for themselves; the rest of a pass
+// does not.
+var tooShort = []struct { //nolint:gochecknoglobals // a table
+	name   string
+	least  time.Duration
+	effect string
+}{
+	{"statement_timeout", 10 * time.Second, "it ends what prepares and follows batches, such as the check of the definitions"},
+	{"lock_timeout", time.Second, "leases and fences are given up that somebody else only holds for a moment"},
+	{"idle_in_transaction_session_timeout", 10 * time.Second, "it ends sessions whose worker stands still for a moment"},
+	{"idle_session_timeout", time.Minute, "it ends the connections that wait for notifications"},
+	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
+}
+
+// The values that sessions begin with. In milliseconds, as all of these settings are.
+const settingsSQL = `
+SELECT setting.name, setting.reset_val::bigint, setting.source, format('%I', current_user), format('%I', current_database())
+FROM pg_settings AS setting
+WHERE setting.name = ANY ($1) AND setting.reset_val::bigint > 0`
+
+func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	names := make([]string, len(tooShort))
+	for i, timeout := range tooShort {
+		names[i] = timeout.name
+	}
+	rows, err := tx.Query(ctx, settingsSQL, names)
+	if err != nil {
+		return nil, fmt.Errorf("read timeouts: %w", err)
+	}
+	type row struct {
+		Name           string
+		Milliseconds   int64
+		Source         string
+		Role, Database string
+	}
+	set := map[string]row{}
+	var r row
+	_, err = pgx.ForEachRow(rows, []any{&r.Name, &r.Milliseconds, &r.Source, &r.Role, &r.Database}, func() error {
+		set[r.Name] = r
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read timeouts: %w", err)
+	}
+	var found []Finding
+	for _, timeout := range tooShort {
+		r, isSet := set[timeout.name]
+		value := time.Duration(r.Milliseconds) * time.Millisecond
+		if !isSet || value >= timeout.least {
+			continue
+		}
+		found = append(found, Finding{
+			Severity: problem.Warning, Object: timeout.name,
+			Message: fmt.Sprintf("%s is %s for role %s, less than %s: %s", timeout.name, value, r.Role, timeout.least, timeout.effect),
+			Fix:     lift(timeout.name, r.Source, r.Role, r.Database),
+		})
+	}
+	return found, nil
+}
+
+// lift says how to get rid of a setting, by where it comes from.
+func lift(name, source, role, database string) string {
+	switch source {
+	case "client":
+		return "remove " + name + " from the connection string"
+	case "database user":
+		return fmt.Sprintf("ALTER ROLE %s IN DATABASE %s RESET %s", role, database, name)
+	case "user":
+		return fmt.Sprintf("ALTER ROLE %s RESET %s", role, name)
+	default:
+		return fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = 0", role, database, name)
+	}
+}
+
+// One row per limit on connections that holds for the role: what it is, its name, its value, how many are taken by
+// others than workers. Limits of roles and databases do not hold for superusers. Of sessions of other roles
+// pg_stat_activity still shows database, user and application_name.
+const roomSQL = `
+WITH session AS (
+    SELECT activity.datid, activity.usesysid, activity.application_name
+    FROM pg_stat_activity AS activity
+    WHERE activity.datid IS NOT NULL AND activity.usesysid IS NOT NULL
+      AND NOT (activity.usename = current_user AND starts_with(activity.application_name, 'sexton'))
+), role AS (
+    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_roles WHERE rolname = current_user
+), database AS (
+    SELECT oid, datname, datconnlimit FROM pg_database WHERE datname = current_database()
+)
+SELECT 'max_connections', 'raise max_connections, or put a pooler in front',
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+           - coalesce(current_setting('reserved_connections', true)::int, 0),
+       (SELECT count(*) FROM session)::int
+UNION ALL
+SELECT format('role %I', rolname), format('ALTER ROLE %I CONNECTION LIMIT', rolname), rolconnlimit,
+       (SELECT count(*) FROM session WHERE session.usesysid = role.oid)::int
+FROM role WHERE rolconnlimit >= 0 AND NOT rolsuper
+UNION ALL
+SELECT format('database %I', datname), format('ALTER DATABASE %I CONNECTION LIMIT', datname), datconnlimit,
+       (SELECT count(*) FROM session WHERE session.datid = database.oid)::int
+FROM database WHERE datconnlimit >= 0 AND NOT (SELECT rolsuper FROM role)`
+
+// room asks whether a worker finds as many free connections as it may open.
+func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	rows, err := tx.Query(ctx, roomSQL)
+	if err != nil {
+		return nil, fmt.Errorf("count connections: %w", err)
+	}
+	var found []Finding
+	var object, fix string
+	var limit, taken int
+	_, err = pgx.ForEachRow(rows, []any{&object, &fix, &limit, &taken}, func() error {
+		if limit-taken >= t.Connections {
+			return nil
+		}
+		if object != "max_connections" {
+			fix = fmt.Sprintf("%s %d", fix, taken+t.Connections)
+		}
+		found = append(found, Finding{
+			Severity: problem.Warning, Object: object,
+			Message: fmt.Sprintf("of %d connections others have %d, and a worker may open %d", limit, taken, t.Connections),
+			Fix:     fix + "; or lower jobs.max_workers",
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count connections: %w", err)
+	}
+	return found, nil
+}

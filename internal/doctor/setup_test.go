@@ -1,0 +1,99 @@
+package doctor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/doctor"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/internal/problem"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	patientTables = `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);`
+	tombstone = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES "
+)
+
+// patient is a healthy database and what the checks are told about it.
+type patient struct {
+	*dbtest.DB
+
+	t      *testing.T
+	target doctor.Target
+}
+
+func healthy(t *testing.T) *patient {
+	t.Helper()
+	p := &patient{DB: dbtest.New(t), t: t}
+	p.Exec(patientTables)
+	p.target = doctor.Target{
+		Installed: true, Connections: 5,
+		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
+		Columns: []doctor.Column{{Schema: "public", Table: "children", Column: "parent_id"}},
+		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
+	}
+	p.connect(p.URL)
+	return p
+}
+
+// connect has the checks use another address.
+func (p *patient) connect(url string) {
+	p.t.Helper()
+	db, err := database.Open(p.t.Context(), "main", url, "", dbtest.Names(), 2)
+	require.NoError(p.t, err)
+	p.t.Cleanup(db.Pool.Close)
+	p.target.Database = db
+}
+
+// as has the checks run as a new role that may do nothing yet, and returns its name, which needs no quotes.
+func (p *patient) as() string {
+	p.t.Helper()
+	role := p.CreateRole()
+	p.connect(p.AsRole(role))
+	return role
+}
+
+// findings examines the patient and returns what one check found. Every finding has all that a person needs.
+func (p *patient) findings(check string) []doctor.Finding {
+	p.t.Helper()
+	report := doctor.NewReport()
+	doctor.Examine(p.t.Context(), report, p.target)
+	return pick(p.t, report, check)
+}
+
+func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {
+	t.Helper()
+	var found []doctor.Finding
+	for _, f := range report.Findings {
+		require.NotEmpty(t, f.Object, f)
+		require.NotEmpty(t, f.Fix, f)
+		require.Contains(t, []problem.Severity{problem.Error, problem.Warning, problem.Info}, f.Severity, f)
+		if f.Check == check {
+			require.Equal(t, "main", f.Database)
+			found = append(found, f)
+		}
+	}
+	want := doctor.OK
+	if len(found) > 0 {
+		want = doctor.Found
+	}
+	require.Contains(t, report.Checks, doctor.Check{Check: check, Database: "main", Result: want}, report.Findings)
+	return found
+}
+
+// one is the only finding of a check.
+func (p *patient) one(check string) doctor.Finding {
+	p.t.Helper()
+	found := p.findings(check)
+	require.Len(p.t, found, 1, "findings of %s: %v", check, found)
+	return found[0]
+}

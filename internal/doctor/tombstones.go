@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
+)
+
+// overdue is how long a tombstone may be due: even the largest backlog is worked on in turns.
+const overdue = time.Hour
+
+// The head of each parent's queue, one index probe each.
+const overdueSQL = `
+SELECT parent.name, head.consume_after
+FROM unnest($1::text[]) AS parent (name)
+CROSS JOIN LATERAL (
+    SELECT tombstone.consume_after
+    FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name = parent.name AND tombstone.status = 1
+    ORDER BY tombstone.consume_after, tombstone.id
+    LIMIT 1
+) AS head
+WHERE head.consume_after < clock_timestamp() - make_interval(secs => $2)
+ORDER BY head.consume_after`
+
+// tombstones looks for those that nobody will ever work off and for those that should have been long ago.
+func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	waiting, err := t.Database.Names.Queries(tx).TombstoneParents(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read parents of tombstones: %w", err)
+	}
+	defined := map[string]bool{}
+	for _, parent := range t.Parents {
+		defined[parent.Recorded] = true
+	}
+	table := quote(t.Database.Names.Tracked, "loose_foreign_keys_deleted_records")
+	var found []Finding
+	var known []string
+	for _, name := range waiting {
+		if defined[name] {
+			known = append(known, name)
+			continue
+		}
+		found = append(found, Finding{
+			Severity: problem.Warning, Object: name,
+			Message: fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", name),
+			Fix: fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s",
+				table, literal(name)),
+		})
+	}
+	type row struct {
+		Parent string
+		Since  time.Time
+	}
+	late, err := query(ctx, tx, t.Database.Names.Render(overdueSQL), []any{known, overdue.Seconds()}, func(r row) Finding {
+		return Finding{
+			Severity: problem.Warning, Object: r.Parent,
+			Message: fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
+			Fix:     "see what is waited for: sexton status",
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for overdue tombstones: %w", err)
+	}
+	return append(found, late...), nil
+}
+
+// literal quotes a text for a statement that a person is to run.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -1,0 +1,244 @@
+package loosefk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgschema"
+)
+
+const (
+	// AuditBatch is the usual number of keys that one statement of an audit reads.
+	AuditBatch   = 1_000
+	auditBacklog = 1_000_000
+	// auditRows is where the counting of a batch's rows ends, auditSamples how many keys a report names.
+	auditRows    = 10_000
+	auditSamples = 10
+)
+
+// Auditor looks for orphans: children whose parent is gone and has no tombstone, so that no pass will ever find
+// them. They come from before the tracking began, from what fires no trigger, or from applications that insert
+// children of missing parents.
+//
+// It reads the child's column value by value, at most Batch of them in a statement and each statement in a
+// transaction of its own; it takes no lock that anybody waits for. What changes behind its position while it goes
+// on is not looked at again.
+type Auditor struct {
+	DB     Beginner
+	Names  pgschema.Names
+	Bounds Bounds
+	// Batch is the number of keys per statement.
+	Batch int
+	// Backlog is the number of waiting tombstones of one parent beyond which it is not audited; 0 means a million.
+	// They have no index by key, as every deletion of a parent would have to pay for it, so each batch with
+	// suspects reads all of them: some tenths of a second for a million.
+	Backlog int64
+	// Repair leaves tombstones for the orphaned keys. A key of which several definitions have orphans gets one, and
+	// counts with the definition that is audited first.
+	Repair bool
+	// Wake is called in each transaction that left tombstones.
+	Wake Waker
+}
+
+// AuditReport is what an audit found for one definition.
+type AuditReport struct {
+	// Definition is its key in the file, such as issues[0]; Child and Parent are for people.
+	Definition string `json:"definition"`
+	Child      string `json:"child"`
+	Column     string `json:"column"`
+	Parent     string `json:"parent"`
+	// CheckedKeys counts distinct values of the column, without NULL.
+	CheckedKeys  int64 `json:"checked_keys"`
+	OrphanedKeys int64 `json:"orphaned_keys"`
+	// OrphanedRows stops at 10,000 per batch of keys; RowsCapped tells that there are more.
+	OrphanedRows int64 `json:"orphaned_rows"`
+	RowsCapped   bool  `json:"rows_capped"`
+	// Samples are the first orphaned keys, in text form.
+	Samples []string `json:"samples"`
+	// UncheckedKeys have no parent, but their children could not be read within the statement timeout.
+	UncheckedKeys int64 `json:"unchecked_keys"`
+	// RepairedKeys got a tombstone.
+	RepairedKeys int64 `json:"repaired_keys"`
+	// Skipped is why the definition cannot be audited.
+	Skipped string `json:"skipped,omitempty"`
+	// Error is what ended this audit before its end: table, SQLSTATE and message. Others go on.
+	Error string `json:"error,omitempty"`
+}
+
+// NewAuditReport is the report of a definition that nothing is known about yet.
+func NewAuditReport(parent *Parent, reference *Reference) AuditReport {
+	d := reference.Definition
+	return AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.Column, Parent: parent.Label(), Samples: []string{}}
+}
+
+// Audit audits one definition. What is wrong with its tables stands in the report; the error is for the connection
+// or ctx, and the report is valid beside it.
+func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference) (AuditReport, error) {
+	r := auditRun{Auditor: a, parent: parent, reference: reference, report: NewAuditReport(parent, reference)}
+	if err := r.walk(ctx); err != nil {
+		f := judge(err, reference.Child.Label())
+		if f.verdict == fatal || ctx.Err() != nil {
+			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
+		}
+		r.report.Error = f.text()
+	}
+	return r.report, nil
+}
+
+// auditRun is the state of one audit.
+type auditRun struct {
+	Auditor
+
+	parent    *Parent
+	reference *Reference
+	report    AuditReport
+	// measured tells that the parent's backlog was looked at.
+	measured bool
+}
+
+// walk goes through the column. A statement that times out is tried with fewer keys; those that follow keep to it.
+func (r *auditRun) walk(ctx context.Context) error {
+	var after *string
+	for size := r.Batch; ; {
+		keys, suspects, err := r.next(ctx, after, size)
+		if err != nil && size > 1 && judge(err, "").verdict == timeout {
+			size = max(1, size/8)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.report.CheckedKeys += int64(len(keys))
+		if len(suspects) > 0 {
+			if err := r.suspect(ctx, suspects); err != nil || r.report.Error != "" {
+				return err
+			}
+		}
+		if len(keys) < size {
+			return nil
+		}
+		after = &keys[len(keys)-1]
+	}
+}
+
+// next returns the next keys, and those among them that have no parent.
+func (r *auditRun) next(ctx context.Context, after *string, size int) (keys, suspects []string, err error) {
+	// The walk is one step in the index per key, whatever statistics say of a table that has none yet.
+	const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+	err = r.Bounds.run(ctx, r.DB, byIndex, func(tx pgx.Tx) error {
+		sql, args := r.parent.walkStatement(r.reference, after, size)
+		rows, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		var key string
+		var gone bool
+		_, err = pgx.ForEachRow(rows, []any{&key, &gone}, func() error {
+			keys = append(keys, key)
+			if gone {
+				suspects = append(suspects, key)
+			}
+			return nil
+		})
+		return err
+	})
+	return keys, suspects, err
+}
+
+// suspect counts, and repairs, those of keys without a parent that are orphaned. Where that takes too long it is
+// done by halves, down to single keys, which are then left unchecked.
+func (r *auditRun) suspect(ctx context.Context, keys []string) error {
+	if !r.measured {
+		if err := r.measure(ctx); err != nil || r.report.Error != "" {
+			return err
+		}
+		r.measured = true
+	}
+	orphans, rows, err := r.orphans(ctx, keys)
+	if err == nil && r.Repair && len(orphans) > 0 {
+		err = r.repair(ctx, orphans)
+	}
+	switch {
+	case err != nil && judge(err, "").verdict == timeout && len(keys) == 1:
+		r.report.UncheckedKeys++
+		return nil
+	case err != nil && judge(err, "").verdict == timeout:
+		half := len(keys) / 2
+		if err := r.suspect(ctx, keys[:half]); err != nil {
+			return err
+		}
+		return r.suspect(ctx, keys[half:])
+	case err != nil:
+		return err
+	}
+	r.report.OrphanedKeys += int64(len(orphans))
+	r.report.OrphanedRows += min(rows, auditRows)
+	r.report.RowsCapped = r.report.RowsCapped || rows > auditRows
+	r.report.Samples = append(r.report.Samples, orphans[:min(len(orphans), auditSamples-len(r.report.Samples))]...)
+	return nil
+}
+
+// measure ends the audit where the parent has more tombstones than a batch can look through.
+func (r *auditRun) measure(ctx context.Context) error {
+	const sql = `SELECT count(*) FROM (
+		SELECT FROM "public".loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = $1 AND status = 1 LIMIT $2
+	) AS counted`
+	most := cmp.Or(r.Backlog, auditBacklog)
+	return r.Bounds.run(ctx, r.DB, "", func(tx pgx.Tx) error {
+		var waiting int64
+		if err := tx.QueryRow(ctx, r.Names.Render(sql), r.parent.Recorded, most+1).Scan(&waiting); err != nil {
+			return err
+		}
+		if waiting > most {
+			r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most, r.parent.Recorded)
+		}
+		return nil
+	})
+}
+
+// orphans returns those of keys that are orphaned, and the number of their rows, counted up to one more than the cap.
+func (r *auditRun) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+	err = r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+		sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
+		found, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		if orphans, err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil || len(orphans) == 0 {
+			return err
+		}
+		sql, args = r.parent.orphanRowsStatement(r.reference, orphans, auditRows+1)
+		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
+	})
+	return orphans, rows, err
+}
+
+// byHash keeps the comparison with the tombstones to one reading of them: they may have come in since the last
+// statistics. Children and parents are looked up in subplans, which are not joins.
+const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
+
+// repair leaves tombstones for keys. Audits that repair go one at a time, so that no two leave one for the same
+// key; the lock is taken by a statement of its own, for the next one's snapshot to have what the other audit left.
+func (r *auditRun) repair(ctx context.Context, keys []string) error {
+	var repaired int64
+	err := r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+		const lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+		if _, err := tx.Exec(ctx, lock, "sexton audit of "+r.Names.Tracked); err != nil {
+			return err
+		}
+		sql, args := r.parent.repairStatement(r.Names, r.reference, keys)
+		tag, err := tx.Exec(ctx, sql, args...)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		repaired = tag.RowsAffected()
+		return r.Wake(ctx, tx)
+	})
+	if err == nil {
+		r.report.RepairedKeys += repaired
+	}
+	return err
+}

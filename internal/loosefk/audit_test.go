@@ -1,0 +1,364 @@
+package loosefk_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// wake is the channel that the tests' wakers notify.
+const wake = "sexton_wake_test"
+
+func waker(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "NOTIFY "+wake)
+	return err
+}
+
+func bounds() loosefk.Bounds {
+	return loosefk.Bounds{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second}
+}
+
+func (b bundle) auditor(batch int, repair bool) loosefk.Auditor {
+	return loosefk.Auditor{DB: b.Pool(), Names: dbtest.Names(), Bounds: bounds(), Batch: batch, Repair: repair, Wake: waker}
+}
+
+// audit audits all definitions and returns the reports by definition.
+func (b bundle) audit(t *testing.T, auditor loosefk.Auditor) map[string]loosefk.AuditReport {
+	t.Helper()
+	reports := map[string]loosefk.AuditReport{}
+	for _, parent := range b.engine.Parents {
+		for _, reference := range parent.References {
+			report, err := auditor.Audit(t.Context(), parent, reference)
+			require.NoError(t, err)
+			require.Empty(t, report.Error)
+			require.Empty(t, report.Skipped)
+			require.NotContains(t, reports, report.Definition)
+			reports[report.Definition] = report
+		}
+	}
+	return reports
+}
+
+// untracked deletes rows as TRUNCATE ... ignore or a detached partition would: without tombstones.
+func (b bundle) untracked(sql string) {
+	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
+		"; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track; RESET session_replication_role")
+}
+
+// repaired runs an audit that repairs and a pass, and returns the repaired keys.
+func (b bundle) repaired(t *testing.T, batch int) int64 {
+	t.Helper()
+	var keys int64
+	for _, report := range b.audit(t, b.auditor(batch, true)) {
+		keys += report.RepairedKeys
+	}
+	again := b.auditor(batch, true)
+	for _, report := range b.audit(t, again) {
+		require.Zero(t, report.OrphanedKeys, "a key with a tombstone is no orphan")
+		require.Zero(t, report.RepairedKeys)
+	}
+	require.Equal(t, keys, b.Pending(t), "one tombstone per key")
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	for _, report := range b.audit(t, b.auditor(batch, false)) {
+		require.Zero(t, report.OrphanedKeys, "%+v", report)
+		require.Zero(t, report.OrphanedRows, "%+v", report)
+	}
+	return keys
+}
+
+func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 3, 9, 10, 11, 1000} {
+		t.Run(strconv.Itoa(batch), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren+"INSERT INTO children VALUES (1, NULL), (2, -5)", deleteChildren, "parents")
+			b.untracked("DELETE FROM parents WHERE id IN (1, 3, 4, 10)")
+			b.Exec("DELETE FROM parents WHERE id = 7")
+			before := b.Rows("SELECT 'children', xmin::text, t::text FROM children AS t UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3")
+
+			want := loosefk.AuditReport{
+				Definition: "children[0]", Child: "children", Column: "parent_id", Parent: "parents",
+				CheckedKeys: 11, OrphanedKeys: 5, OrphanedRows: 41, Samples: []string{"-5", "1", "3", "4", "10"},
+			}
+			require.Equal(t, want, b.audit(t, b.auditor(batch, false))["children[0]"])
+			require.Equal(t, before, b.Rows("SELECT 'children', xmin::text, t::text FROM children AS t UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3"),
+				"looking changes nothing")
+
+			want.RepairedKeys = 5
+			require.Equal(t, want, b.audit(t, b.auditor(batch, true))["children[0]"])
+			require.Equal(t, [][]string{
+				{"public.parents", "-5"},
+				{"public.parents", "1"},
+				{"public.parents", "3"},
+				{"public.parents", "4"},
+				{"public.parents", "7"},
+				{"public.parents", "10"},
+			}, b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY primary_key_value"))
+			require.Zero(t, b.audit(t, b.auditor(batch, true))["children[0]"].RepairedKeys, "repairing twice is repairing once")
+			require.EqualValues(t, 6, b.run(t).Processed)
+			require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
+		})
+	}
+}
+
+// Three definitions with conditions and a target on one column, and a fourth on another.
+func TestAuditKeepsToConditionsAndTargets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE parents (id integer PRIMARY KEY);
+CREATE TABLE notes (id bigint PRIMARY KEY, thing_id bigint, thing text, state smallint, other_id smallint);
+CREATE INDEX ON notes (thing_id);
+CREATE INDEX ON notes (other_id);
+INSERT INTO notes VALUES
+	(1, 1, 'A', 0, NULL), (2, 1, 'B', 0, NULL), (3, 2, 'B', 7, NULL), (4, 3, 'B', NULL, NULL),
+	(5, 4, 'C', 0, NULL), (6, 4, 'C', 0, NULL), (7, 5, 'D', 0, NULL), (8, NULL, NULL, 0, 1), (9, NULL, NULL, 0, 6);
+`, `
+notes:
+  - {table: parents, column: thing_id, on_delete: async_delete, conditions: [{column: thing, value: A}]}
+  - {table: parents, column: thing_id, on_delete: update_column_to, target_column: state, target_value: 7, conditions: [{column: thing, value: B}]}
+  - {table: parents, column: thing_id, on_delete: async_nullify, conditions: [{column: thing, value: C}]}
+  - {table: parents, column: other_id, on_delete: async_nullify}
+`, "parents")
+	reports := b.audit(t, b.auditor(2, false))
+	for key, want := range map[string][]string{"notes[0]": {"1"}, "notes[1]": {"1", "3"}, "notes[2]": {"4"}, "notes[3]": {"1", "6"}} {
+		require.Equal(t, want, reports[key].Samples, key)
+		require.EqualValues(t, len(want), reports[key].OrphanedKeys, key)
+	}
+	require.EqualValues(t, 5, reports["notes[0]"].CheckedKeys)
+	require.EqualValues(t, 1, reports["notes[0]"].OrphanedRows, "the other row of key 1 is not the definition's")
+	require.EqualValues(t, 2, reports["notes[2]"].OrphanedRows)
+
+	require.EqualValues(t, 4, b.repaired(t, 2), "1, 3, 4 and 6: one tombstone for a key of which three definitions have orphans")
+	require.Equal(t, [][]string{
+		{"2", "1", "7", "NULL"},
+		{"3", "2", "7", "NULL"},
+		{"4", "3", "7", "NULL"},
+		{"5", "NULL", "0", "NULL"},
+		{"6", "NULL", "0", "NULL"},
+		{"7", "5", "0", "NULL"},
+		{"8", "NULL", "0", "NULL"},
+		{"9", "NULL", "0", "NULL"},
+	}, b.Rows("SELECT id, thing_id, state, other_id FROM notes ORDER BY id"))
+}
+
+func TestAuditOfKeysOfAnyType(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ column, value string }{
+		"smallint":  {"smallint", "n"},
+		"uuid":      {"uuid", "md5(n::text)::uuid"},
+		"text":      {"text", `'it''s "' || n || E' \\ \t, {ä}'`},
+		"varchar":   {"varchar(12)", "'key ' || n"},
+		"numeric":   {"numeric", "n + 0.50"},
+		"timestamp": {"timestamptz", "'2026-01-01'::timestamptz + n * interval '1 day 1 microsecond'"},
+		"bytea":     {"bytea", "decode(lpad(to_hex(n), 4, '0'), 'hex')"},
+		"float":     {"double precision", "n / 7.0::double precision"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, strings.NewReplacer("COLUMN", test.column, "VALUE", test.value).Replace(`
+CREATE TABLE parents (id COLUMN PRIMARY KEY);
+CREATE TABLE children (parent_id COLUMN, n integer);
+CREATE INDEX ON children (parent_id);
+INSERT INTO children SELECT VALUE, n FROM generate_series(1, 20) AS n, generate_series(1, 2);
+INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 0;`), deleteChildren, "parents")
+			b.Exec("DELETE FROM parents WHERE id = (SELECT parent_id FROM children WHERE n = 4 LIMIT 1)")
+			report := b.audit(t, b.auditor(3, false))["children[0]"]
+			require.EqualValues(t, 20, report.CheckedKeys)
+			require.EqualValues(t, 10, report.OrphanedKeys)
+			require.EqualValues(t, 20, report.OrphanedRows)
+
+			repaired := b.audit(t, b.auditor(3, true))["children[0]"]
+			require.EqualValues(t, 10, repaired.RepairedKeys)
+			require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].RepairedKeys)
+			require.EqualValues(t, 11, b.run(t).Processed)
+			require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM children ORDER BY n"))
+		})
+	}
+}
+
+// Where two spellings are one value, the tombstone may have the other one.
+func TestAuditComparesByValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE parents (id numeric PRIMARY KEY);
+CREATE TABLE children (id bigint, parent_id numeric);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents VALUES (1.0), (2.00);
+INSERT INTO children VALUES (1, 1), (2, 2.0);`, deleteChildren, "parents")
+	require.Zero(t, b.audit(t, b.auditor(1, false))["children[0]"].OrphanedKeys)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.Zero(t, b.audit(t, b.auditor(1, false))["children[0]"].OrphanedKeys)
+}
+
+func TestAuditOfQuotedAndPartitionedTables(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(`
+CREATE SCHEMA "Other ""one""";
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE "Other ""one"""."Chil""dren" ("p id" integer, part integer) PARTITION BY LIST (part);
+CREATE TABLE first PARTITION OF "Other ""one"""."Chil""dren" FOR VALUES IN (1);
+CREATE TABLE others PARTITION OF "Other ""one"""."Chil""dren" DEFAULT PARTITION BY HASH ("p id");
+CREATE TABLE others_0 PARTITION OF others FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE others_1 PARTITION OF others FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE INDEX ON "Other ""one"""."Chil""dren" ("p id");
+INSERT INTO parents SELECT generate_series(2, 40, 2);
+INSERT INTO "Other ""one"""."Chil""dren" SELECT n, part FROM generate_series(1, 40) AS n, generate_series(1, 3) AS part;`)
+	b := onto(t, db, `
+'"Other ""one"""."Chil""dren"':
+  - {table: parents, column: p id, on_delete: async_delete}
+`, "parents")
+	for _, report := range b.audit(t, b.auditor(7, false)) {
+		require.EqualValues(t, 40, report.CheckedKeys, "a key counts once, however many partitions have it")
+		require.EqualValues(t, 20, report.OrphanedKeys)
+		require.EqualValues(t, 60, report.OrphanedRows)
+	}
+	require.EqualValues(t, 20, b.repaired(t, 7))
+	require.EqualValues(t, 60, pgtest.Scalar[int64](t, b.Database, `SELECT count(*) FROM "Other ""one"""."Chil""dren" WHERE "p id" % 2 = 0`))
+}
+
+func TestAuditOfPartitionedAndInheritedParents(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(`
+CREATE TABLE builds (id bigint, part integer, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2);
+INSERT INTO builds VALUES (1, 1), (2, 2);
+CREATE TABLE base (id bigint PRIMARY KEY);
+CREATE TABLE derived () INHERITS (base);
+INSERT INTO base VALUES (1);
+INSERT INTO derived VALUES (2);
+CREATE TABLE children (build_id bigint, base_id bigint);
+CREATE INDEX ON children (build_id);
+CREATE INDEX ON children (base_id);
+INSERT INTO children SELECT n, n FROM generate_series(1, 3) AS n;`)
+	b := onto(t, db, `
+children:
+  - {table: builds, column: build_id, on_delete: async_nullify}
+  - {table: base, column: base_id, on_delete: async_nullify}
+`, "builds", "base")
+	for key, report := range b.audit(t, b.auditor(2, false)) {
+		require.Equal(t, []string{"3"}, report.Samples, key)
+	}
+	require.EqualValues(t, 2, b.repaired(t, 2), "one key, two parents")
+	require.Equal(t, [][]string{{"1", "1"}, {"2", "2"}, {"NULL", "NULL"}}, b.Rows("SELECT * FROM children ORDER BY 1"))
+}
+
+func TestAuditWithoutIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren+"DROP INDEX children_parent_id_idx", deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE id > 7")
+	report := b.audit(t, b.auditor(4, false))["children[0]"]
+	require.EqualValues(t, 10, report.CheckedKeys)
+	require.Equal(t, []string{"8", "9", "10"}, report.Samples)
+}
+
+// A child that is its own parent: what the pass deletes leaves tombstones of its own.
+func TestAuditOfATree(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON parents (parent_id);
+INSERT INTO parents SELECT n, n - 1 FROM generate_series(1, 5) AS n;
+INSERT INTO parents VALUES (100, NULL), (101, 100);`, `
+parents:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+`, "parents")
+	require.EqualValues(t, 1, b.repaired(t, 10), "the root names parent 0")
+	require.Equal(t, []string{"100", "101"}, b.ids("SELECT id FROM parents ORDER BY id"))
+}
+
+// A parent with many children costs one step, and its rows are counted up to the cap.
+func TestAuditSkipsOverEqualKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (parent_id bigint);
+CREATE INDEX ON children (parent_id);
+INSERT INTO children SELECT n % 3 FROM generate_series(1, 40000) AS n;
+INSERT INTO parents VALUES (1);`, deleteChildren, "parents")
+	report := b.audit(t, b.auditor(1000, false))["children[0]"]
+	require.EqualValues(t, 3, report.CheckedKeys)
+	require.EqualValues(t, 2, report.OrphanedKeys)
+	require.EqualValues(t, 10_000, report.OrphanedRows)
+	require.True(t, report.RowsCapped)
+}
+
+// Between looking and repairing the parent comes back, somebody else leaves a tombstone, or the children go.
+func TestRepairLooksAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE id <= 5")
+
+	// The lock under which audits repair holds this one up right there.
+	holder := acquire(t, b.Pool())
+	_, err := holder.Exec(t.Context(), "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
+	require.NoError(t, err)
+	type result struct {
+		report loosefk.AuditReport
+		err    error
+	}
+	ended := make(chan result, 1)
+	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
+	go func() {
+		report, err := auditor.Audit(t.Context(), parent, parent.References[0])
+		ended <- result{report, err}
+	}()
+	pgtest.WaitFor(t, "the audit to wait for its lock", func(ctx context.Context) (bool, error) {
+		var waits bool
+		err := b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&waits)
+		return waits, err
+	})
+	b.Exec(`INSERT INTO parents VALUES (1);
+		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
+		DELETE FROM children WHERE parent_id = 3`)
+	_, err = holder.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+
+	r := <-ended
+	require.NoError(t, r.err)
+	require.Empty(t, r.report.Error)
+	require.EqualValues(t, 5, r.report.OrphanedKeys)
+	require.EqualValues(t, 2, r.report.RepairedKeys)
+	b.run(t)
+	require.Equal(t, []string{"1", "6", "7", "8", "9", "10"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
+}
+
+func TestRepairWakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE id <= 5")
+	heard := listening(t, b)
+	b.audit(t, b.auditor(2, false))
+	b.audit(t, b.auditor(2, true))
+	require.Equal(t, 3, heard(), "once per batch with orphans, and never for looking alone")
+}
+
+// listening returns what counts the notifications since then.
+func listening(t *testing.T, b bundle) func() int {
+	t.Helper()
+	conn := acquire(t, b.Pool()).Conn()
+	_, err := conn.Exec(t.Context(), "LISTEN "+wake)
+	require.NoError(t, err)
+	return func() int {
+		b.Exec("SELECT pg_notify('" + wake + "', 'last')")
+		for count := 0; ; count++ {
+			notification, err := conn.WaitForNotification(t.Context())
+			require.NoError(t, err)
+			if notification.Payload == "last" {
+				return count
+			}
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package loosefk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
+)
+
+// DryRun is what a pass would find now, had it no limits.
+type DryRun struct {
+	// Definitions are in the order of child, column and parent.
+	Definitions []PlannedDefinition `json:"definitions"`
+	Totals      PlanTotals          `json:"totals"`
+}
+
+// PlannedDefinition is one definition with its work and how Postgres would do it.
+type PlannedDefinition struct {
+	// Child and Parent are schema.table; "public." is left out as in definitions.
+	Child      string             `json:"child"`
+	Column     string             `json:"column"`
+	Parent     string             `json:"parent"`
+	Action     definitions.Action `json:"action"`
+	Conditions []PlannedCondition `json:"conditions"`
+	Backlog                       //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Rows are the children of the due tombstones that the action would meet. RowsCapped tells that there are
+	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
+	Rows       int64      `json:"rows"`
+	RowsCapped bool       `json:"rows_capped"`
+	Access     AccessPath `json:"plan"`
+	// Findings are what is wrong beside missing indexes, in sentences.
+	Findings []string `json:"findings"`
+	// MissingIndexes are those of the child first, then those of the foreign keys below it.
+	MissingIndexes []MissingIndex `json:"missing_indexes"`
+	// Then are the definitions that follow on, as the rows that go are tombstones' parents themselves.
+	Then []FollowOn `json:"then"`
+}
+
+// PlannedCondition restricts a definition to children whose column has the value, in its text form.
+type PlannedCondition struct {
+	Column string `json:"column"`
+	Value  string `json:"value"`
+}
+
+// Backlog counts the tombstones of one parent, each number up to a cap.
+type Backlog struct {
+	// Pending is Due and Deferred together. PendingCapped tells that there are more of one of the two.
+	Pending       int64 `json:"pending"`
+	PendingCapped bool  `json:"pending_capped"`
+	Due           int64 `json:"due"`
+	// Deferred ones failed before and are put off: a pass would leave them alone now.
+	Deferred int64 `json:"deferred"`
+}
+
+// AccessPath is how a statement of the engine finds its rows.
+type AccessPath struct {
+	// Node is Postgres's name of the scan, as EXPLAIN prints it; empty where the plan could not be had.
+	Node string `json:"node"`
+	// Index is the index that the scan goes through, in the table's schema; empty where it reads the table.
+	Index string `json:"index"`
+	// UsesIndex tells that the index leads straight to the rows: a scan through an index that does not begin with
+	// the column reads all of it.
+	UsesIndex bool `json:"uses_index"`
+	// Table is the one that the plan is for: the child, or the biggest of its partitions. Pages is its size in
+	// blocks of the server.
+	Table string `json:"table"`
+	Pages int64  `json:"pages"`
+}
+
+// MissingIndex is an index without which deletions read a whole table.
+type MissingIndex struct {
+	Table   string   `json:"table"`
+	Columns []string `json:"columns"`
+	// Why says what is there instead and, for a table below the child, which keys lead to it.
+	Why string `json:"why"`
+	// Create is one statement or, for a partitioned table, one per line: ready for psql, outside a transaction.
+	Create string `json:"create"`
+}
+
+// FollowOn names a definition whose parents are among the rows that go.
+type FollowOn struct {
+	Child  string             `json:"child"`
+	Column string             `json:"column"`
+	Parent string             `json:"parent"`
+	Action definitions.Action `json:"action"`
+}
+
+// PlanTotals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
+// index that several definitions miss.
+type PlanTotals struct {
+	Definitions    int   `json:"definitions"`
+	Backlog              //nolint:embeddedstructfieldcheck // the order is that of the document
+	DeleteRows     int64 `json:"delete_rows"`
+	UpdateRows     int64 `json:"update_rows"`
+	RowsCapped     bool  `json:"rows_capped"`
+	MissingIndexes int   `json:"missing_indexes"`
+	Findings       int   `json:"findings"`
+}
+
+// PlanLimits bound what a dry run reads.
+type PlanLimits struct {
+	// Tombstones caps the counts of each parent, and how many due ones have their children counted.
+	Tombstones int
+	// Rows caps the count of each definition.
+	Rows int
+	// StatementTimeout bounds each statement, and the counting for one definition. It is above zero.
+	StatementTimeout time.Duration
+}
+
+// Plan looks at what a pass over parents would do now. All of it happens in short READ ONLY transactions.
+// What goes wrong with a single table (no privilege, no time) is a finding of its definition; the error is
+// for the database itself.
+func Plan(ctx context.Context, db Beginner, names pgschema.Names, parents []*Parent, limits PlanLimits) (*DryRun, error) {
+	s, err := readSurvey(ctx, db, parents, limits.StatementTimeout)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{db: db, names: names, limits: limits, survey: s, parents: parents}
+	run := &DryRun{Definitions: []PlannedDefinition{}}
+	for _, parent := range parents {
+		backlog, err := p.backlog(ctx, parent)
+		if err != nil {
+			return nil, fmt.Errorf("count tombstones of %s: %w", parent.Recorded, err)
+		}
+		run.Totals.Pending += backlog.Pending
+		run.Totals.Due += backlog.Due
+		run.Totals.Deferred += backlog.Deferred
+		run.Totals.PendingCapped = run.Totals.PendingCapped || backlog.PendingCapped
+		for _, reference := range parent.References {
+			planned, err := p.definition(ctx, parent, reference, backlog)
+			if err != nil {
+				return nil, fmt.Errorf("plan definition %s: %w", reference.Definition.Key, err)
+			}
+			run.Definitions = append(run.Definitions, planned)
+		}
+	}
+	slices.SortStableFunc(run.Definitions, func(a, b PlannedDefinition) int {
+		return cmp.Or(cmp.Compare(a.Child, b.Child), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Parent, b.Parent))
+	})
+	run.sum()
+	return run, nil
+}
+
+type planner struct {
+	db      Beginner
+	names   pgschema.Names
+	limits  PlanLimits
+	survey  *survey
+	parents []*Parent
+}
+
+func (p *planner) definition(ctx context.Context, parent *Parent, reference *Reference, pending pendingKeys) (PlannedDefinition, error) {
+	d := reference.Definition
+	planned := PlannedDefinition{
+		Child: reference.Child.Label(), Column: d.Column, Parent: parent.Label(), Action: d.OnDelete,
+		Conditions: []PlannedCondition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
+	}
+	for _, condition := range d.Conditions {
+		planned.Conditions = append(planned.Conditions, PlannedCondition(condition))
+	}
+	if err := p.countRows(ctx, parent, reference, pending, &planned); err != nil {
+		return planned, err
+	}
+	proven, err := p.findAccess(ctx, parent, reference, &planned)
+	if err != nil {
+		return planned, err
+	}
+	needs := []need{childNeed(reference, proven)}
+	if d.OnDelete == definitions.Delete {
+		below, gone := p.survey.below(reference.Child)
+		needs = append(needs, below...)
+		planned.Then = p.followOns(gone)
+	}
+	for _, n := range needs {
+		if missing, found := p.survey.missing(n); found {
+			planned.MissingIndexes = append(planned.MissingIndexes, missing)
+		}
+	}
+	return planned, nil
+}
+
+// followOns are the definitions whose parents are among the tables that lose rows.
+func (p *planner) followOns(gone []uint32) []FollowOn {
+	found := []FollowOn{}
+	for _, parent := range p.parents {
+		if !slices.Contains(gone, parent.OID) {
+			continue
+		}
+		for _, reference := range parent.References {
+			found = append(found, FollowOn{
+				Child: reference.Child.Label(), Column: reference.Definition.Column, Parent: parent.Label(), Action: reference.Definition.OnDelete,
+			})
+		}
+	}
+	return found
+}
+
+// sum fills what the totals have from the definitions.
+func (run *DryRun) sum() {
+	run.Totals.Definitions = len(run.Definitions)
+	creates := map[string]bool{}
+	for _, d := range run.Definitions {
+		if d.Action == definitions.Delete {
+			run.Totals.DeleteRows += d.Rows
+		} else {
+			run.Totals.UpdateRows += d.Rows
+		}
+		run.Totals.RowsCapped = run.Totals.RowsCapped || d.RowsCapped
+		run.Totals.Findings += len(d.Findings)
+		for _, missing := range d.MissingIndexes {
+			creates[missing.Create] = true
+		}
+	}
+	run.Totals.MissingIndexes = len(creates)
+}

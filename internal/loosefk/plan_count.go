@@ -1,0 +1,165 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// keysPerCount bounds the keys of one counting statement, so that the time is looked at in between.
+const keysPerCount = 1000
+
+// pendingKeys are a parent's tombstones, as far as they are looked at.
+type pendingKeys struct {
+	Backlog
+
+	// integers or texts are the distinct keys of due tombstones; the other one is nil.
+	integers []int64
+	texts    []string
+	// more tells that there are due ones beyond these.
+	more bool
+}
+
+// chunk returns some keys from a position on, in the form that statements take, and how many they are.
+func (k pendingKeys) chunk(from int) (keys any, n int) {
+	if k.texts != nil {
+		n = min(keysPerCount, len(k.texts)-from)
+		return k.texts[from : from+n], n
+	}
+	n = min(keysPerCount, len(k.integers)-from)
+	return k.integers[from : from+n], n
+}
+
+// readOnly runs do in a transaction that can change nothing, with timeouts of its own and further settings.
+// The search path stays the session's, as operators of extension types are found through it.
+func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, bounded(p.limits.StatementTimeout)+"; SET LOCAL row_security = off; SET LOCAL jit = off; "+settings)
+		if err != nil {
+			return fmt.Errorf("open read-only transaction: %w", err)
+		}
+		return do(tx)
+	})
+}
+
+// bounded makes a transaction one that changes nothing and ends soon.
+func bounded(timeout time.Duration) string {
+	ms := max(timeout.Milliseconds(), 1) // 0 would be none
+	return fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d", ms, ms)
+}
+
+// Planned with their values: a generic plan for a thousand keys could read a whole table by the index.
+const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
+
+const backlogSQL = `
+SELECT (SELECT count(*) FROM (
+           SELECT FROM "public".loose_foreign_keys_deleted_records AS due
+           WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= now()
+           LIMIT $2
+       ) AS counted),
+       (SELECT count(*) FROM (
+           SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
+           WHERE deferred.fully_qualified_table_name = $1 AND deferred.status = 1 AND deferred.consume_after > now()
+           LIMIT $2
+       ) AS counted)`
+
+const dueKeysSQL = `
+SELECT due.primary_key_value, due.primary_key_text
+FROM "public".loose_foreign_keys_deleted_records AS due
+WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= now()
+ORDER BY due.consume_after, due.id
+LIMIT $2`
+
+// backlog counts the parent's tombstones and loads the keys of the due ones, oldest first.
+func (p *planner) backlog(ctx context.Context, parent *Parent) (pendingKeys, error) {
+	pending := pendingKeys{}
+	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
+		var due, deferred int64
+		most := int64(p.limits.Tombstones)
+		if err := tx.QueryRow(ctx, p.names.Render(backlogSQL), parent.Recorded, most+1).Scan(&due, &deferred); err != nil {
+			return err
+		}
+		pending.Due, pending.Deferred = min(due, most), min(deferred, most)
+		pending.Pending = pending.Due + pending.Deferred
+		pending.PendingCapped, pending.more = due > most || deferred > most, due > most
+		rows, err := tx.Query(ctx, p.names.Render(dueKeysSQL), parent.Recorded, most)
+		if err != nil {
+			return err
+		}
+		var integer *int64
+		var text *string
+		// A key may have been deleted, inserted and deleted again.
+		integers, texts := map[int64]bool{}, map[string]bool{}
+		_, err = pgx.ForEachRow(rows, []any{&integer, &text}, func() error {
+			switch {
+			case parent.Integer && integer != nil && !integers[*integer]:
+				integers[*integer] = true
+				pending.integers = append(pending.integers, *integer)
+			case !parent.Integer && text != nil && !texts[*text]:
+				texts[*text] = true
+				pending.texts = append(pending.texts, *text)
+			}
+			return nil
+		})
+		return err
+	})
+	return pending, err
+}
+
+// countRows counts the children that the definition would meet now.
+func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Reference, pending pendingKeys, planned *PlannedDefinition) error {
+	planned.RowsCapped = pending.more // they may have children, too
+	keys := len(pending.integers) + len(pending.texts)
+	begun := time.Now()
+	for from := 0; from < keys; {
+		some, n := pending.chunk(from)
+		from += n
+		counted, err := p.countChildren(ctx, parent, reference, some, int64(p.limits.Rows)+1-planned.Rows)
+		if err != nil {
+			planned.RowsCapped = true
+			return planned.note(ctx, "rows could not be counted", err)
+		}
+		planned.Rows += counted
+		if planned.Rows > int64(p.limits.Rows) {
+			planned.Rows, planned.RowsCapped = int64(p.limits.Rows), true
+			return nil
+		}
+		if from < keys && time.Since(begun) > p.limits.StatementTimeout {
+			planned.RowsCapped = true
+			planned.Findings = append(planned.Findings, fmt.Sprintf("counting rows stopped after %s", p.limits.StatementTimeout))
+			return nil
+		}
+	}
+	return nil
+}
+
+func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *Reference, keys any, most int64) (int64, error) {
+	args := &arguments{}
+	keysAt, mostAt := args.add(keys), args.add(most)
+	from := reference.Child.SQL()
+	if !reference.partitioned() {
+		from = "ONLY " + from
+	}
+	sql := fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s%s LIMIT $%d) AS counted",
+		from, parent.matches(reference, "child", keysAt), reference.restrictions("child", args), mostAt)
+	var counted int64
+	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sql, args.values...).Scan(&counted)
+	})
+	return counted, err
+}
+
+// note makes an error of a single table a finding, and returns all others: those of the context, of the
+// connection and of a server that goes down.
+func (d *PlannedDefinition) note(ctx context.Context, what string, err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if ctx.Err() != nil || !ok || pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
+		return err
+	}
+	d.Findings = append(d.Findings, fmt.Sprintf("%s: %s (SQLSTATE %s)", what, pgErr.Message, pgErr.Code))
+	return nil
+}

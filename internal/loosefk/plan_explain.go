@@ -1,0 +1,142 @@
+package loosefk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// engineSettings are the planner settings of begin_batch: without them Postgres would show another plan than
+// the engine gets.
+const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
+	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+
+// fewPages is what a table may have before reading all of it with every statement is worth a finding.
+const fewPages = 8
+
+// findAccess explains the definition's statement on the child or, of a partitioned one, on the biggest
+// partition. It returns the partitions in which Postgres itself uses an index whose use no look at the
+// catalogue can foretell, as it is partial.
+func (p *planner) findAccess(ctx context.Context, parent *Parent, reference *Reference, planned *PlannedDefinition) (map[uint32]bool, error) {
+	proven := map[uint32]bool{}
+	var biggest *surveyTable
+	for _, leaf := range reference.Leaves {
+		if t := p.survey.tables[leaf.OID]; t != nil && (biggest == nil || t.pages > biggest.pages) {
+			biggest = t
+		}
+	}
+	if biggest == nil {
+		return proven, nil // a partitioned table without partitions
+	}
+	own := childNeed(reference, nil)
+	for _, leaf := range reference.Leaves {
+		t := p.survey.tables[leaf.OID]
+		if t == nil || t != biggest && (t.usable(own) || !t.partial(own)) {
+			continue
+		}
+		found, err := p.explain(ctx, parent, reference, t.Table)
+		if err != nil {
+			if err := planned.note(ctx, "no plan could be had for "+t.Label(), err); err != nil {
+				return nil, err
+			}
+			if t == biggest {
+				planned.Access = AccessPath{Table: t.Label()}
+			}
+			continue
+		}
+		leads := t.leads(found.index, own)
+		proven[t.OID] = leads
+		if t == biggest {
+			planned.Access = AccessPath{Node: found.node, Index: found.index, UsesIndex: leads, Table: t.Label(), Pages: found.pages}
+		}
+	}
+	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
+		read := fmt.Sprintf("all %d pages of %s", access.Pages, access.Table)
+		if access.Index != "" {
+			read = "all of index " + access.Index
+		}
+		planned.Findings = append(planned.Findings, "every statement reads "+read)
+	}
+	return proven, nil
+}
+
+const pagesSQL = `SELECT coalesce(pg_catalog.pg_relation_size($1::oid) / pg_catalog.current_setting('block_size')::bigint, 0)`
+
+// scan is the part of a plan that finds the rows, and the size of the table.
+type scan struct {
+	node, index string
+	pages       int64
+}
+
+// explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
+// Postgres would find use for partial indexes that the engine's statements cannot use.
+func (p *planner) explain(ctx context.Context, parent *Parent, reference *Reference, leaf Table) (scan, error) {
+	sql, args := parent.directStatement(p.names, reference, leaf, nil)
+	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
+	var plan []byte
+	var pages int64
+	err := p.readOnly(ctx, engineSettings, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
+			return err
+		}
+		// In a savepoint, as the prepared statement outlives the transaction and has to go whatever happens.
+		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeSimpleProtocol).Scan(&plan)
+		})
+		if _, deallocateErr := tx.Exec(ctx, "DEALLOCATE sexton_plan"); err == nil {
+			err = deallocateErr
+		}
+		if err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, pagesSQL, leaf.OID).Scan(&pages)
+	})
+	if err != nil {
+		return scan{}, err
+	}
+	var decoded [1]struct {
+		Plan planNode `json:"Plan"`
+	}
+	if err := json.Unmarshal(plan, &decoded); err != nil {
+		return scan{}, fmt.Errorf("decode plan: %w", err)
+	}
+	found := decoded[0].Plan.scan(leaf.Name)
+	found.pages = pages
+	return found, nil
+}
+
+type planNode struct {
+	NodeType  string     `json:"Node Type"`
+	IndexName string     `json:"Index Name"`
+	Relation  string     `json:"Relation Name"`
+	Plans     []planNode `json:"Plans"`
+}
+
+// scan is the first scan of a table, in the order of the plan. That of a bitmap has its index in the node below.
+func (n planNode) scan(table string) scan {
+	if strings.HasSuffix(n.NodeType, "Scan") && n.Relation == table {
+		return scan{node: n.NodeType, index: n.firstIndex()}
+	}
+	for _, child := range n.Plans {
+		if found := child.scan(table); found.node != "" {
+			return found
+		}
+	}
+	return scan{}
+}
+
+func (n planNode) firstIndex() string {
+	if n.IndexName != "" {
+		return n.IndexName
+	}
+	for _, child := range n.Plans {
+		if name := child.firstIndex(); name != "" {
+			return name
+		}
+	}
+	return ""
+}

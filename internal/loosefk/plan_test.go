@@ -1,0 +1,290 @@
+package loosefk_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+)
+
+func planLimits() loosefk.PlanLimits {
+	return loosefk.PlanLimits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
+}
+
+// planOn binds the definitions and plans for them.
+func planOn(t *testing.T, db *dbtest.DB, yaml string, limits loosefk.PlanLimits) *loosefk.DryRun {
+	t.Helper()
+	parents, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, yaml))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	run, err := loosefk.Plan(t.Context(), db.Pool(), dbtest.Names(), parents, limits)
+	require.NoError(t, err)
+	return run
+}
+
+// creates lists what is to be run for missing indexes, in the order of the definitions.
+func creates(run *loosefk.DryRun) []string {
+	lines := []string{}
+	for _, d := range run.Definitions {
+		for _, missing := range d.MissingIndexes {
+			lines = append(lines, strings.Split(missing.Create, "\n")...)
+		}
+	}
+	return lines
+}
+
+func TestPlanCountsWhatWouldGo(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	db.Exec(`
+		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text, kind text);
+		CREATE INDEX ON nullified (parent_id); CREATE INDEX ON updated (parent_id);
+		INSERT INTO nullified VALUES (1, 1), (2, 1), (3, 2), (4, 3);
+		INSERT INTO updated VALUES (1, 1, 'new', 'A'), (2, 1, 'gone', 'A'), (3, 1, NULL, 'A'), (4, 1, 'new', 'B'), (5, 2, 'new', 'A'), (6, 3, 'new', 'A');`)
+	db.Track(t, "parents")
+	db.Exec("DELETE FROM parents WHERE id <= 3")
+	db.Exec("INSERT INTO parents VALUES (1)")
+	db.Exec("DELETE FROM parents WHERE id = 1") // again: its children count once
+	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value = 2")
+
+	run := planOn(t, db, `
+children: [{table: parents, column: parent_id, on_delete: async_delete}]
+nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
+updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone, conditions: [{column: kind, value: A}]}]
+`, planLimits())
+	backlog := loosefk.Backlog{Pending: 4, Due: 3, Deferred: 1}
+	planned := func(child string, action definitions.Action, rows int64, conditions ...loosefk.PlannedCondition) loosefk.PlannedDefinition {
+		return loosefk.PlannedDefinition{
+			Child: child, Column: "parent_id", Parent: "parents", Action: action, Backlog: backlog, Rows: rows,
+			Conditions: append([]loosefk.PlannedCondition{}, conditions...),
+			Access:     loosefk.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
+			Findings:   []string{}, MissingIndexes: []loosefk.MissingIndex{}, Then: []loosefk.FollowOn{},
+		}
+	}
+	require.Equal(t, &loosefk.DryRun{
+		Definitions: []loosefk.PlannedDefinition{
+			planned("children", definitions.Delete, 20),
+			planned("nullified", definitions.Nullify, 3),
+			planned("updated", definitions.UpdateColumn, 3, loosefk.PlannedCondition{Column: "kind", Value: "A"}),
+		},
+		Totals: loosefk.PlanTotals{Definitions: 3, Backlog: backlog, DeleteRows: 20, UpdateRows: 6},
+	}, run)
+}
+
+func TestPlanCountsWhatAPassThenDoes(t *testing.T) {
+	t.Parallel()
+	const yaml = `
+"Kids": [{table: parents, column: "Parent Id", on_delete: async_delete}]
+leaves: [{table: codes, column: code, on_delete: async_nullify}]
+`
+	b := setup(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE codes (id uuid PRIMARY KEY);
+		CREATE TABLE "Kids" (id bigint, "Parent Id" int, part int) PARTITION BY LIST (part);
+		CREATE TABLE "Kids 1" PARTITION OF "Kids" FOR VALUES IN (1);
+		CREATE TABLE "Kids 2" PARTITION OF "Kids" FOR VALUES IN (2);
+		CREATE TABLE leaves (id bigint PRIMARY KEY, code uuid);
+		INSERT INTO parents SELECT generate_series(1, 3000);
+		INSERT INTO codes SELECT md5(n::text)::uuid FROM generate_series(1, 20) AS n;
+		INSERT INTO "Kids" SELECT n, n % 3000 + 1, n % 2 + 1 FROM generate_series(1, 6000) AS n;
+		INSERT INTO leaves SELECT n, md5(n::text)::uuid FROM generate_series(1, 20) AS n;`, yaml, "parents", "codes")
+	b.Exec("DELETE FROM parents WHERE id <= 2500; DELETE FROM codes WHERE id > '80000000-0000-0000-0000-000000000000'")
+	limits := loosefk.PlanLimits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
+	run := planOn(t, b.DB, yaml, limits)
+	require.EqualValues(t, 5000, run.Totals.DeleteRows, "more keys than one statement takes")
+	require.Positive(t, run.Totals.UpdateRows)
+	require.False(t, run.Totals.RowsCapped)
+
+	stats := b.run(t)
+	require.Equal(t, stats.DeleteCount, run.Totals.DeleteRows)
+	require.Equal(t, stats.UpdateCount, run.Totals.UpdateRows)
+	require.Zero(t, planOn(t, b.DB, yaml, limits).Totals.Backlog)
+}
+
+func TestPlanStopsCountingAtItsCaps(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	db.Track(t, "parents")
+	db.Exec("DELETE FROM parents")
+	limits := planLimits()
+	totals := func() loosefk.PlanTotals { return planOn(t, db, deleteChildren, limits).Totals }
+	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
+
+	limits.Rows = 99
+	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
+
+	limits = planLimits()
+	limits.Tombstones = 9
+	require.Equal(t, loosefk.PlanTotals{
+		Definitions: 1, Backlog: loosefk.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
+	}, totals(), "the children of the tenth are not looked at")
+
+	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
+	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
+		"there are more that are put off, but no rows of them now")
+}
+
+func TestPlanFindsReadsOfWholeTables(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE small (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE big (id bigint PRIMARY KEY, parent_id bigint, other bigint);
+		INSERT INTO small SELECT n, n FROM generate_series(1, 10) AS n;
+		INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n;`)
+	const yaml = `
+big: [{table: parents, column: parent_id, on_delete: async_delete}]
+small: [{table: parents, column: parent_id, on_delete: async_delete}]
+`
+	run := planOn(t, db, yaml, planLimits())
+	big, small := run.Definitions[0], run.Definitions[1]
+	require.Greater(t, big.Access.Pages, int64(8))
+	require.Equal(t, loosefk.AccessPath{Node: "Seq Scan", Table: "big", Pages: big.Access.Pages}, big.Access)
+	require.Len(t, big.Findings, 1)
+	require.Regexp(t, `^every statement reads all \d+ pages of big$`, big.Findings[0])
+	require.Equal(t, loosefk.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
+	require.Empty(t, small.Findings, "a page or two are read in no time")
+	require.Len(t, small.MissingIndexes, 1)
+	require.Equal(t, 1, run.Totals.Findings)
+	require.Equal(t, 2, run.Totals.MissingIndexes)
+
+	db.Exec("CREATE INDEX big_other_parent_id_idx ON big (other, parent_id)")
+	big = planOn(t, db, yaml, planLimits()).Definitions[0]
+	require.Equal(t, "big_other_parent_id_idx", big.Access.Index)
+	require.False(t, big.Access.UsesIndex)
+	require.Equal(t, []string{"every statement reads all of index big_other_parent_id_idx"}, big.Findings)
+	require.Len(t, big.MissingIndexes, 1)
+}
+
+func TestPlanNamesWhatFollows(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE a (id bigint PRIMARY KEY, a_id bigint);
+		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint);
+		CREATE TABLE c (id bigint PRIMARY KEY, b_id bigint REFERENCES b ON DELETE CASCADE);
+		CREATE TABLE d (id bigint PRIMARY KEY, c_id bigint);
+		CREATE TABLE e (id bigint PRIMARY KEY, b_id bigint);`)
+	run := planOn(t, db, `
+a: [{table: a, column: a_id, on_delete: async_delete}]
+b: [{table: a, column: a_id, on_delete: async_delete}]
+d: [{table: c, column: c_id, on_delete: async_delete}]
+e: [{table: b, column: b_id, on_delete: async_nullify}]
+`, planLimits())
+	then := func(parent, child, column string, action definitions.Action) loosefk.FollowOn {
+		return loosefk.FollowOn{Child: child, Column: column, Parent: parent, Action: action}
+	}
+	require.Equal(t, []loosefk.FollowOn{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
+	require.Equal(t, []loosefk.FollowOn{
+		then("b", "e", "b_id", definitions.Nullify),
+		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
+	}, run.Definitions[1].Then)
+	require.Empty(t, run.Definitions[2].Then)
+	require.Empty(t, run.Definitions[3].Then, "rows that are only changed leave no tombstone")
+}
+
+func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	db.Exec("CREATE TABLE hidden (id bigint PRIMARY KEY, parent_id bigint)")
+	db.Track(t, "parents")
+	db.Exec("DELETE FROM parents WHERE id = 1")
+	role := db.CreateRole()
+	db.Exec("GRANT SELECT, DELETE, UPDATE ON children, loose_foreign_keys_deleted_records TO " + role)
+	config, err := pgxpool.ParseConfig(db.AsRole(role))
+	require.NoError(t, err)
+	config.MaxConns = 1 // nothing is left behind on the connection
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", parse(t, deleteChildren+
+		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]"))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	for range 2 {
+		run, err := loosefk.Plan(t.Context(), pool, dbtest.Names(), parents, planLimits())
+		require.NoError(t, err)
+		require.EqualValues(t, 10, run.Definitions[0].Rows)
+		require.Equal(t, "Index Scan", run.Definitions[0].Access.Node)
+		hidden := run.Definitions[1]
+		require.True(t, hidden.RowsCapped, "nobody knows")
+		require.Equal(t, loosefk.AccessPath{Table: "hidden"}, hidden.Access)
+		require.Equal(t, []string{
+			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
+			"no plan could be had for hidden: permission denied for table hidden (SQLSTATE 42501)",
+		}, hidden.Findings)
+		require.Len(t, hidden.MissingIndexes, 1, "the catalogue is open to all")
+	}
+}
+
+// A table that somebody has locked costs the statement timeout and becomes a finding.
+func TestPlanDoesNotWaitForLocks(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	db.Track(t, "parents")
+	db.Exec("DELETE FROM parents WHERE id = 1")
+	parents, _, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, deleteChildren))
+	require.NoError(t, err)
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE children")
+	require.NoError(t, err)
+	limits := planLimits()
+	limits.StatementTimeout = 50 * time.Millisecond
+	run, err := loosefk.Plan(t.Context(), db.Pool(), dbtest.Names(), parents, limits)
+	require.NoError(t, err)
+	require.Len(t, run.Definitions[0].Findings, 2)
+	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
+	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[1])
+}
+
+func TestPlanEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	parents, _, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, deleteChildren))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = loosefk.Plan(ctx, db.Pool(), dbtest.Names(), parents, planLimits())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Behind a transaction pooler nothing may be prepared, and the statement that writes events is no plain DELETE.
+func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren)
+	config, err := pgxpool.ParseConfig(db.URL)
+	require.NoError(t, err)
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", parse(t,
+		`children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	db.Track(t, "parents")
+	db.Exec("DELETE FROM parents WHERE id <= 2")
+	plan, err := loosefk.Plan(t.Context(), pool, dbtest.Names(), parents, planLimits())
+	require.NoError(t, err)
+	require.EqualValues(t, 20, plan.Definitions[0].Rows)
+	require.Empty(t, plan.Definitions[0].Findings)
+	require.Equal(t, loosefk.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, plan.Definitions[0].Access)
+}
