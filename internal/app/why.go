@@ -109,7 +109,11 @@ func activity(ctx context.Context, all *bound, backlog int64) (string, error) {
 	}
 	var parts []string
 	for _, job := range document.Jobs {
-		parts = append(parts, job.Kind+" "+job.activity(backlog))
+		part := job.activity(backlog)
+		if len(document.Jobs) > 1 {
+			part = job.Kind + " " + part
+		}
+		parts = append(parts, part)
 	}
 	return strings.Join(parts, "; "), nil
 }
