@@ -92,9 +92,13 @@ func (r *resolver) bind(d definitions.Definition) {
 		return
 	}
 	if !reference.Index {
+		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column))
+		if reference.partitioned() {
+			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
+		}
 		r.report(d, problem.Warning, ".column",
 			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.Column),
-			fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column)))
+			fix)
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
@@ -297,7 +301,7 @@ func (r *resolver) reportCycles() {
 		}
 	}
 	for _, start := range slices.Sorted(maps.Keys(next)) {
-		reached := map[string]bool{}
+		reached := map[string]bool{start: true}
 		var walk func(from string)
 		walk = func(from string) {
 			for _, reference := range next[from] {

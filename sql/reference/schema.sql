@@ -651,6 +651,7 @@ CREATE TABLE ci_job_artifacts (
     FOREIGN KEY (job_id, partition_id) REFERENCES p_ci_builds (id, partition_id) ON DELETE CASCADE
 );
 
+CREATE INDEX ON ci_job_artifacts (job_id, partition_id);
 CREATE INDEX ON ci_job_artifacts (pipeline_id);
 CREATE INDEX ON ci_job_artifacts (project_id);
 
