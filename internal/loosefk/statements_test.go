@@ -88,6 +88,27 @@ func TestWaitStatement(t *testing.T) {
 	require.Equal(t, []any{[]int64{1, 2}, 10, "A"}, args)
 }
 
+func TestStatementsWithoutALimit(t *testing.T) {
+	t.Parallel()
+
+	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
+	sql, args := parent.directStatement(schemas, reference, leaf, []int64{1, 2})
+	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::bigint[])
+		AND child."kind" = $2::text::pg_catalog.text`), squeeze(sql))
+	require.Equal(t, []any{[]int64{1, 2}, "A"}, args)
+
+	sql, args = parent.windowStatement(reference, leaf, []int64{1}, 10)
+	require.Equal(t, squeeze(`SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" = ANY ($1::bigint[])
+		AND picked."kind" = $3::text::pg_catalog.text LIMIT $2`), squeeze(sql))
+	require.Equal(t, []any{[]int64{1}, 10, "A"}, args)
+
+	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
+	sql, args = parent.pieceStatement(schemas, reference, leaf, []int64{1}, pointers)
+	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::tid[])
+		AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $3::text::pg_catalog.text) IS TRUE`), squeeze(sql))
+	require.Equal(t, []any{[]int64{1}, pointers, "A"}, args)
+}
+
 func TestProbeAndRemoveStatements(t *testing.T) {
 	t.Parallel()
 
@@ -100,12 +121,18 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	at := pgtype.Timestamptz{Time: time.Unix(1, 0), Valid: true}
 	tombstones := []tombstone{{position: position{id: 7, consumeAfter: at}}}
 	sql, args = parent.removeStatement(schemas, tombstones, []bool{true})
-	require.Equal(t, squeeze(`DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS tombstone
-		USING unnest($2::bigint[], $3::timestamptz[]) AS finished (id, consume_after)
-		WHERE tombstone.fully_qualified_table_name = $1 AND tombstone.consume_after = finished.consume_after AND tombstone.id = finished.id AND tombstone.status = 1
-		AND (NOT ($4::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
+	require.Equal(t, squeeze(`DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS gone
+		WHERE gone.ctid = ANY (ARRAY(
+		SELECT tombstone.ctid FROM unnest($2::bigint[], $3::timestamptz[]) AS finished (id, consume_after)
+		CROSS JOIN LATERAL (
+		SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
+		FROM "App ""one""".loose_foreign_keys_deleted_records AS pending
+		WHERE pending.fully_qualified_table_name = $1 AND pending.consume_after = finished.consume_after AND pending.id = finished.id
+		AND pending.status = 1
+		OFFSET 0 ) AS tombstone
+		WHERE true AND (NOT ($4::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
 		WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $5::text::pg_catalog.text OFFSET 0))
-		RETURNING tombstone.id`), squeeze(sql))
+		)) RETURNING gone.id`), squeeze(sql))
 	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, "A"}, args)
 
 	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
