@@ -29,6 +29,20 @@ type Bindings struct {
 	mu    sync.Mutex
 	kept  map[string]*binding
 	names map[string][]string
+	marks map[string]*loosefk.Marks
+}
+
+// marksOf are those of a database's queues.
+func (b *Bindings) marksOf(name string) *loosefk.Marks {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.marks[name] == nil {
+		if b.marks == nil {
+			b.marks = map[string]*loosefk.Marks{}
+		}
+		b.marks[name] = &loosefk.Marks{}
+	}
+	return b.marks[name]
 }
 
 // take removes the binding of a database, so that no two passes share one. It returns nil where there is none.

@@ -33,16 +33,18 @@ func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (
 
 // looseForeignKeysDueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
 // in how many seconds the next falls due. $1 is the kind, $2 the database, $3 are the parents that definitions
-// name. Paused, or cut short by this tick's limits: not now.
+// name, with the places in their queues, $4 and $5, above which to look. Paused, or cut short by this tick's
+// limits: not now.
 const looseForeignKeysDueSQL = `
 SELECT
     EXISTS (
-        SELECT FROM unnest($3::text[]) AS parent (name)
+        SELECT FROM unnest($3::text[], $4::timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
         WHERE EXISTS (
             SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
               AND tombstone.consume_after <= clock_timestamp()
+              AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
             OFFSET 0
         )
     )
@@ -62,15 +64,22 @@ SELECT
         ) AS next
     ), 0)::float8`
 
-// looseForeignKeysDue asks the predicate on any connection or transaction of the database.
-func looseForeignKeysDue(ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string) (listen.Due, error) {
+// looseForeignKeysDue asks the predicate on any connection or transaction of the database: from the marks on or,
+// with fresh, from the beginning. What is found there is not to be overlooked by the next run.
+func looseForeignKeysDue(
+	ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string, marks *loosefk.Marks, fresh bool,
+) (listen.Due, error) {
+	times, ids := marks.Places(parents, fresh)
 	var due listen.Due
 	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), LooseForeignKeys, db.Name, parents).Scan(&due.Now, &seconds)
+	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), LooseForeignKeys, db.Name, parents, times, ids).Scan(&due.Now, &seconds)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
 	}
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	if fresh && due.Now {
+		marks.Forget()
+	}
 	return due, nil
 }
 

@@ -92,8 +92,8 @@ func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
 			Kind: LooseForeignKeys, Database: db.Name,
 			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
 			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
-			Due: func(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
-				return looseForeignKeysDue(ctx, conn, db, names)
+			Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
+				return looseForeignKeysDue(ctx, conn, db, names, deps.Bindings.marksOf(db.Name), fresh)
 			},
 			Work: func(ctx context.Context) (time.Duration, error) {
 				return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})

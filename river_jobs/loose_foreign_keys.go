@@ -80,7 +80,7 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 			return false, nil // Whoever holds the lease does the work, and looks again at its end.
 		}
 		db, _ := w.deps.database(job.Args.Database)
-		due, err := looseForeignKeysDue(ctx, tx, db, w.deps.Bindings.recorded(db.Name))
+		due, err := looseForeignKeysDue(ctx, tx, db, w.deps.Bindings.recorded(db.Name), w.deps.Bindings.marksOf(db.Name), false)
 		return due.Now, err
 	})
 }
@@ -156,6 +156,7 @@ func passLooseForeignKeys(
 	limits := settings.EffectiveLimits()
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
+		Marks:    deps.Bindings.marksOf(db.Name),
 		Adaptive: adaptive(settings.Pace, deps.Config.LooseForeignKeys),
 		Progress: func(ctx context.Context, stats *loosefk.Stats) { progress(ctx, stats) },
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},

@@ -123,17 +123,16 @@ func TestWorkerTracksNewPartitions(t *testing.T) {
 func TestSuccessorIsInsertedWhereSomethingIsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// A deletion that commits behind the pass's back: its tombstone lies before the position read so far.
+	// A deletion that comes in when the pass has looked for the last time.
 	b.db.Exec(`CREATE SEQUENCE once;
 		CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			IF nextval('public.once') = 1 THEN
-				INSERT INTO public.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)
-				VALUES ('public.parents', 2, '-infinity');
+				INSERT INTO public.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 			END IF;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER late AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION late()`)
+		CREATE TRIGGER late AFTER UPDATE OF ended_at ON sexton.runs FOR EACH ROW EXECUTE FUNCTION late()`)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	_, failure := b.work(t, "main")
 	require.Empty(t, failure)

@@ -35,8 +35,9 @@ type Lane struct {
 	// quoted and qualified.
 	Key1, Key2 int32
 	Table      string
-	// Due is the kind's one predicate. It runs on the listening connection.
-	Due func(ctx context.Context, conn *pgx.Conn) (Due, error)
+	// Due is the kind's one predicate. It runs on the listening connection. With fresh it may rely on nothing
+	// that it remembers: this is the look before the lane sleeps.
+	Due func(ctx context.Context, conn *pgx.Conn, fresh bool) (Due, error)
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
 	// returns how long the lane should leave the work alone: 0 to look at once.
 	Work func(ctx context.Context) (time.Duration, error)

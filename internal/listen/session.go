@@ -69,7 +69,7 @@ const again = time.Duration(-1)
 // where nothing is due.
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
-		due, err := s.due(ctx)
+		due, err := s.due(ctx, false)
 		if err != nil || !due.Now {
 			return 0, err
 		}
@@ -86,10 +86,10 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-func (s *session) due(ctx context.Context) (Due, error) {
+func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
 	defer cancel()
-	due, err := s.lane.Due(ctx, s.conn)
+	due, err := s.lane.Due(ctx, s.conn, fresh)
 	if err != nil {
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	}
@@ -144,7 +144,7 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		// The look comes behind the barrier: its snapshot has all that the writers left.
-		due, err := s.due(ctx)
+		due, err := s.due(ctx, open)
 		switch {
 		case err != nil:
 			return 0, err

@@ -141,7 +141,7 @@ func newProbe(b *bundle) *probe {
 	return p
 }
 
-func (p *probe) due(ctx context.Context, conn *pgx.Conn) (listen.Due, error) {
+func (p *probe) due(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 	// Counted when it has seen what there is: what comes in after the look that ends in sleep, wakes.
 	defer p.looks.Add(1)
 	var due listen.Due

@@ -31,6 +31,8 @@ type Engine struct {
 	Adaptive Adaptive
 	Parents  []*Parent
 	Session  *batch.Session
+	// Marks, if set, are where earlier runs have come to; this one moves them.
+	Marks *Marks
 	// Progress, if set, is shown the statistics after every batch. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 }
@@ -47,10 +49,16 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
 		breaker: newBreaker(),
 	}
-	for _, parent := range e.Parents {
-		r.lanes = append(r.lanes, &lane{parent: parent, after: beginning()})
+	places := e.Marks.start(e.Parents)
+	for i, parent := range e.Parents {
+		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i]})
 	}
 	err := r.drain(hard)
+	if err == nil {
+		e.Marks.keep(r.lanes)
+	} else if e.Marks != nil {
+		e.Marks.Forget()
+	}
 	if cause := context.Cause(hard); err != nil && cause != nil {
 		err = errors.Join(cause, err)
 	}
@@ -78,6 +86,8 @@ type lane struct {
 	// carried are the chunks that are not finished yet. They take turns with fresh ones, so a parent with
 	// a million children holds nobody up for longer than one statement per child table.
 	carried []*chunk
+	// left are tombstones that failed in this run.
+	left []tombstone
 }
 
 // position is a place in the order in which tombstones are worked off. The time may be infinite: that is how
@@ -106,8 +116,15 @@ func (r *run) ended() bool { return r.budget.over() || r.stop.Err() != nil }
 // drain serves the lanes in turn. Deleting children can leave tombstones of their own in lanes that were
 // already empty, so it asks again until no lane has anything.
 func (r *run) drain(ctx context.Context) error {
-	for !r.ended() {
+	for first := true; !r.ended(); first = false {
 		active, err := r.due(ctx)
+		if err == nil && len(active) == 0 && first {
+			// Somebody sees work, and it is not above the marks.
+			for _, l := range r.lanes {
+				l.after = beginning()
+			}
+			active, err = r.due(ctx)
+		}
 		if err != nil {
 			return err
 		}

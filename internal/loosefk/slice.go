@@ -262,6 +262,11 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 
 // blame counts an attempt for tombstones and records the reason.
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f failure) error {
+	for _, l := range r.lanes {
+		if l.parent == parent {
+			l.left = append(l.left, tombstones...)
+		}
+	}
 	ids, times := places(tombstones)
 	var putOff int64
 	_, err := r.engine.Session.Run(ctx, batch.Statement{

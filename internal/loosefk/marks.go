@@ -1,0 +1,117 @@
+package loosefk
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// rescanAfter is how long marks are trusted. A transaction that commits late leaves tombstones below them.
+const rescanAfter = time.Minute
+
+// Marks remember, per parent, up to where a queue has been worked off, between the runs of one process. A
+// queue's index keeps the entries of finished tombstones for as long as somebody holds an old snapshot, and
+// whoever begins at its head walks over all of them: with a million, that is a tenth of a second each time.
+// What is below a mark is found by those who look from the beginning: a run after a minute or with nothing
+// above the marks, and a lane behind its barrier. The zero value is ready to use and knows nothing.
+type Marks struct {
+	mu    sync.Mutex
+	above map[string]position
+	// scanned is when a run last began at the beginning.
+	scanned time.Time
+}
+
+// Places are where the parents' queues begin, as parallel arrays for SQL: the marks or, with fresh, their very
+// beginnings.
+func (m *Marks) Places(parents []string, fresh bool) (times []pgtype.Timestamptz, ids []int64) {
+	times, ids = make([]pgtype.Timestamptz, len(parents)), make([]int64, len(parents))
+	for i, parent := range parents {
+		at := beginning()
+		if !fresh {
+			at = m.of(parent)
+		}
+		times[i], ids[i] = at.consumeAfter, at.id
+	}
+	return times, ids
+}
+
+// Forget makes the next run begin at the beginning.
+func (m *Marks) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.above, m.scanned = nil, time.Time{}
+}
+
+func (m *Marks) of(parent string) position {
+	if m == nil {
+		return beginning()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, known := m.above[parent]; known {
+		return at
+	}
+	return beginning()
+}
+
+// start returns where a run begins, and forgets marks that are too old to be trusted.
+func (m *Marks) start(parents []*Parent) []position {
+	places := make([]position, len(parents))
+	if m != nil {
+		m.mu.Lock()
+		if time.Since(m.scanned) > rescanAfter {
+			m.above, m.scanned = map[string]position{}, time.Now()
+		}
+		m.mu.Unlock()
+	}
+	for i, parent := range parents {
+		places[i] = m.of(parent.Recorded)
+	}
+	return places
+}
+
+// keep sets the marks of a run's lanes: below whatever it has left.
+func (m *Marks) keep(lanes []*lane) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.above == nil {
+		m.above = map[string]position{}
+	}
+	for _, l := range lanes {
+		m.above[l.parent.Recorded] = l.done()
+	}
+}
+
+// done is the position up to which nothing is left of what the lane has loaded.
+func (l *lane) done() position {
+	at := l.after
+	lower := func(t tombstone) {
+		if before := (position{t.consumeAfter, t.id - 1}); before.less(at) {
+			at = before
+		}
+	}
+	for _, c := range l.carried {
+		for _, t := range c.tombstones {
+			lower(t)
+		}
+	}
+	for _, t := range l.left {
+		lower(t)
+	}
+	return at
+}
+
+// less orders positions as the index does; infinite times come first or last.
+func (p position) less(other position) bool {
+	if p.consumeAfter.InfinityModifier != other.consumeAfter.InfinityModifier {
+		return p.consumeAfter.InfinityModifier < other.consumeAfter.InfinityModifier
+	}
+	if !p.consumeAfter.Time.Equal(other.consumeAfter.Time) {
+		return p.consumeAfter.Time.Before(other.consumeAfter.Time)
+	}
+	return p.id < other.id
+}
