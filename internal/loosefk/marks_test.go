@@ -93,7 +93,7 @@ func TestMarksOfARunThatIsCutShort(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id <= 5")
 	stats := b.pass(t)
 	require.True(t, stats.OverLimit)
-	require.Equal(t, int64(b.Pending(t)), above(t, b, marks, false), "what has been loaded and not been done is above")
+	require.Equal(t, b.Pending(t), above(t, b, marks, false), "what has been loaded and not been done is above")
 	b.engine.Limits.Deletes = 100
 	b.pass(t)
 	require.Zero(t, b.Pending(t))
