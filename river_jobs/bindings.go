@@ -30,6 +30,7 @@ type Bindings struct {
 	kept  map[string]*binding
 	names map[string][]string
 	marks map[string]*loosefk.Marks
+	told  map[string]bool
 }
 
 // marksOf are those of a database's queues.
@@ -79,6 +80,18 @@ func (b *Bindings) recorded(name string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.names[name]
+}
+
+// first tells whether it is the first time that this is to be said in this process.
+func (b *Bindings) first(what string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told == nil {
+		b.told = map[string]bool{}
+	}
+	told := b.told[what]
+	b.told[what] = true
+	return !told
 }
 
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which

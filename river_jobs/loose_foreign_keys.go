@@ -154,19 +154,21 @@ func passLooseForeignKeys(
 		return nil, err
 	}
 	limits := settings.EffectiveLimits()
+	session := &batch.Session{
+		Conn: conn.Conn(), Names: db.Names, Fence: granted,
+		Limits: batch.Limits{
+			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
+			LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
+		},
+	}
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
 		Marks:    deps.Bindings.marksOf(db.Name),
 		Adaptive: adaptive(settings.Pace, deps.Config.LooseForeignKeys),
-		Progress: func(ctx context.Context, stats *loosefk.Stats) { progress(ctx, stats) },
+		Throttle: newThrottle(deps, settings.Pace, db, session).hooks(),
+		Progress: reporter(progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
-		Session: &batch.Session{
-			Conn: conn.Conn(), Names: db.Names, Fence: granted,
-			Limits: batch.Limits{
-				StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
-				LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
-			},
-		},
+		Session:  session,
 	}
 	stats, err := engine.Run(ctx)
 	if err == nil && len(stats.Errors) == 0 {

@@ -35,7 +35,11 @@ type bundle struct {
 
 func setup(t *testing.T, environ ...string) bundle {
 	t.Helper()
-	db := dbtest.New(t)
+	return setupOn(t, dbtest.New(t), environ...)
+}
+
+func setupOn(t *testing.T, db *dbtest.DB, environ ...string) bundle {
+	t.Helper()
 	db.Exec(`
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);

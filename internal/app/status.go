@@ -60,7 +60,8 @@ type jobState struct {
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
 	LastError   *string    `json:"last_error"`
-	// WaitingFor says why nothing happens although something is pending; null where nothing stands in the way.
+	// WaitingFor says why nothing happens, be there a pass or not, although something is pending; null where nothing
+	// stands in the way.
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the pass that is at work now; null where none is.
 	Running *runningPass `json:"running"`
@@ -75,6 +76,15 @@ type runningPass struct {
 	Holder    string          `json:"holder"`
 	StartedAt time.Time       `json:"started_at"`
 	Stats     json.RawMessage `json:"stats"`
+}
+
+// waitingFor is what the pass waits for, or "" while it works.
+func (p *runningPass) waitingFor() string {
+	var stats loosefk.Stats
+	if err := json.Unmarshal(p.Stats, &stats); err != nil {
+		return ""
+	}
+	return stats.WaitingFor
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.

@@ -161,9 +161,15 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	}, job["running"])
 	require.Nil(t, job["waiting_for"])
 
+	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
+	_, job, _ = s.statusOf()
+	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "what the pass says itself")
+	require.Regexp(t, ` replica r1 12 s behind +-\n$`, s.ok("status"))
+
 	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
 	_, job, _ = s.statusOf()
 	require.Nil(t, job["running"], "its worker has been silent for too long")
+	require.Contains(t, job["waiting_for"], "lease held by", "what a dead pass said last is over")
 }
 
 func TestStatusSaysThatTheTickIsSpent(t *testing.T) {

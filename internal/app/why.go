@@ -61,10 +61,14 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	return found, nil
 }
 
-// explain fills WaitingFor from what else the document knows. A pass at work waits for nothing.
+// explain fills WaitingFor from what else the document knows. A pass at work waits for what it says itself, if anything.
 func (s *jobState) explain(document statusDocument) {
 	reason := s.obstacles.paused
-	if reason == "" && s.Running == nil {
+	switch {
+	case reason != "":
+	case s.Running != nil:
+		reason = s.Running.waitingFor()
+	default:
 		reason = s.reason(document)
 	}
 	if reason != "" {
@@ -122,7 +126,7 @@ func (s *jobState) activity(backlog int64) string {
 	switch {
 	case s.Paused && s.WaitingFor != nil:
 		return "is " + *s.WaitingFor
-	case s.Running != nil:
+	case s.Running != nil && s.WaitingFor == nil:
 		return fmt.Sprintf("works (run %d)", s.Running.RunID)
 	case s.WaitingFor != nil:
 		return "waits for " + *s.WaitingFor

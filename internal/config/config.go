@@ -115,6 +115,10 @@ type LooseForeignKeys struct {
 	// in percent.
 	Target time.Duration `yaml:"target"`
 	Duty   int           `yaml:"duty"`
+	// ReplicaLag and ReplicaLagBytes are how far a replica may be behind before the adaptive pace waits for it; 0 is
+	// no limit.
+	ReplicaLag      time.Duration `yaml:"replica_lag"`
+	ReplicaLagBytes int           `yaml:"replica_lag_bytes"`
 }
 
 // TruncatePolicy says what TRUNCATE of a tracked parent does.

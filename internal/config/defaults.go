@@ -18,6 +18,8 @@ func defaults() Config {
 			StatementTimeout: 5 * time.Second,
 			Target:           20 * time.Millisecond,
 			Duty:             50,
+			ReplicaLag:       10 * time.Second,
+			ReplicaLagBytes:  256 << 20,
 		},
 		GhostUsers: GhostUsers{
 			Schedule:   "*/2 * * * *",

@@ -174,6 +174,12 @@ func (v *validator) looseForeignKeys() {
 	if keys.Duty < 1 || keys.Duty > 100 {
 		v.fail("loose_foreign_keys.duty", "must be a percentage from 1 to 100", "")
 	}
+	if keys.ReplicaLag < 0 {
+		v.fail("loose_foreign_keys.replica_lag", "must not be negative; 0s is no limit", "")
+	}
+	if keys.ReplicaLagBytes < 0 {
+		v.fail("loose_foreign_keys.replica_lag_bytes", "must not be negative; 0 is no limit", "")
+	}
 	if keys.StatementTimeout > 0 && keys.LockTimeout > keys.StatementTimeout {
 		v.fail("loose_foreign_keys.lock_timeout",
 			fmt.Sprintf("is %s, longer than statement_timeout, which is %s", keys.LockTimeout, keys.StatementTimeout), "")

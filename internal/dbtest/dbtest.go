@@ -29,17 +29,30 @@ type DB struct {
 // New returns a database with all components installed, copied from a template.
 func New(tb testing.TB) *DB {
 	tb.Helper()
-	d := pgtest.FromTemplate(tb, "migrated", func(ctx context.Context, url string) error {
-		conn, err := pgx.ParseConfig(url)
-		if err != nil {
-			return err
-		}
-		names := Names()
-		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-			Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
-		})
+	d := pgtest.FromTemplate(tb, "migrated", install)
+	return connected(d)
+}
+
+// Onto installs all components on an empty database.
+func Onto(tb testing.TB, d *pgtest.Database) *DB {
+	tb.Helper()
+	require.NoError(tb, install(tb.Context(), d.URL))
+	return connected(d)
+}
+
+func install(ctx context.Context, url string) error {
+	conn, err := pgx.ParseConfig(url)
+	if err != nil {
 		return err
+	}
+	names := Names()
+	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
+		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
 	})
+	return err
+}
+
+func connected(d *pgtest.Database) *DB {
 	return &DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Names: Names()}}
 }
 

@@ -66,7 +66,7 @@ func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	return []Finding{{
 		Severity: problem.Warning, Object: role,
 		Message: "the role does not see when the transactions of other roles began: children that are inserted late can only be waited for by the clock, " +
-			"and old transactions go unnoticed",
+			"and old transactions and replicas that are far behind go unnoticed",
 		Fix: "GRANT pg_read_all_stats TO " + role,
 	}}, nil
 }

@@ -53,8 +53,9 @@ type Result struct {
 // Work is one pass under its lease. What it returns beside an error still counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
-// Progress takes the statistics so far, for whoever watches the pass; it may be called after every batch.
-type Progress func(ctx context.Context, stats any)
+// Progress takes the statistics so far, for whoever watches the pass; it may be called after every batch. They are recorded
+// now and then, or at once where now is set.
+type Progress func(ctx context.Context, stats any, now bool)
 
 // progressEvery is how often the row of a running pass is brought up to date at most.
 const progressEvery = 500 * time.Millisecond
@@ -140,8 +141,8 @@ func (r *Runner) underLease(
 // progress keeps the statistics of a running pass in its row. A pass does not end because nobody can watch it.
 func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	written := time.Now()
-	return func(ctx context.Context, stats any) {
-		if time.Since(written) < progressEvery {
+	return func(ctx context.Context, stats any, now bool) {
+		if !now && time.Since(written) < progressEvery {
 			return
 		}
 		written = time.Now()

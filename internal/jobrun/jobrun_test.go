@@ -161,7 +161,7 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 		n := 0
 		pgtest.WaitFor(t, "progress in the row of the run", func(context.Context) (bool, error) {
 			n++
-			progress(ctx, map[string]int{"processed": n})
+			progress(ctx, map[string]int{"processed": n}, false)
 			return b.db.Rows(stats)[0][0] != "", nil
 		})
 		require.Greater(t, n, 1, "not every batch costs a statement")

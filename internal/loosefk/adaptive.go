@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"context"
 	"time"
 
 	"sexton/internal/batch"
@@ -24,6 +25,9 @@ const (
 	largestBatch  = 50_000
 	// leash is how many times its target a statement may take.
 	leash = 3
+	// lockLeash is the same for one wait for a lock. It is shorter: of two that end together the server reports the
+	// statement's, and a statement that was held up would pass for one that is too big.
+	lockLeash = 2
 	// longestPause bounds one pause of the duty cycle.
 	longestPause = time.Second
 )
@@ -84,13 +88,13 @@ func (r *run) limits(t task, how pass) batch.Limits {
 	limits := r.engine.Session.Limits
 	if a := r.engine.Adaptive; a.on() && how != waiting && !r.breaker.slow(t) {
 		limits.StatementTimeout = min(limits.StatementTimeout, leash*a.Target)
-		limits.LockTimeout = min(limits.LockTimeout, leash*a.Target)
+		limits.LockTimeout = min(limits.LockTimeout, lockLeash*a.Target)
 	}
 	return limits
 }
 
 // steer learns from a statement that went through, and leaves others their share of the time.
-func (r *run) steer(t task, how pass, rows int64, took time.Duration) {
+func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time.Duration) {
 	a := r.engine.Adaptive
 	if !a.on() {
 		return
@@ -98,12 +102,12 @@ func (r *run) steer(t task, how pass, rows int64, took time.Duration) {
 	if how != waiting { // What waited for others says nothing about its size.
 		t.reference.size(how).learn(rows, took, a.Target)
 	}
-	r.breathe(took)
+	r.breathe(ctx, took)
 }
 
 // breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small
 // statement is followed by no pause: there may be nothing behind it.
-func (r *run) breathe(took time.Duration) {
+func (r *run) breathe(ctx context.Context, took time.Duration) {
 	a := r.engine.Adaptive
 	if a.Duty >= 1 {
 		return
@@ -112,13 +116,9 @@ func (r *run) breathe(took time.Duration) {
 	if r.owed < a.Target/2 {
 		return
 	}
-	timer := time.NewTimer(min(r.owed, longestPause))
+	owed := min(r.owed, longestPause)
 	r.owed = 0
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.stop.Done():
-	}
+	r.pause(ctx, owed)
 }
 
 // adapt decides what becomes of a task whose statement failed because of its size or of others, which is no

@@ -37,6 +37,8 @@ type task struct {
 	leaf      Table
 	// beaten counts conflicts with other sessions.
 	beaten int
+	// backOff is the pause before its next try.
+	backOff backOff
 	// window are pointers to rows that are still to be worked off piecewise. Reading many at once matters where
 	// an old snapshot keeps deleted entries in the index: every read walks over all of them.
 	window []pgtype.TID

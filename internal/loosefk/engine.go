@@ -29,11 +29,13 @@ type Engine struct {
 	Limits   Limits
 	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
 	Adaptive Adaptive
+	Throttle Throttle
 	Parents  []*Parent
 	Session  *batch.Session
 	// Marks, if set, are where earlier runs have come to; this one moves them.
 	Marks *Marks
-	// Progress, if set, is shown the statistics after every batch. It must not keep them.
+	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
+	// not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
@@ -47,7 +49,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{
 		engine: e, stop: ctx, stats: stats,
 		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
-		breaker: newBreaker(),
+		breaker: newBreaker(), backOffs: map[place]time.Duration{},
 	}
 	places := e.Marks.start(e.Parents)
 	for i, parent := range e.Parents {
@@ -75,6 +77,9 @@ type run struct {
 	lanes   []*lane
 	// owed is the time that the duty cycle still has to leave to others.
 	owed time.Duration
+	// held is when the engine was last asked to hold, backOffs the latest pauses of places that others were in the way at.
+	held     time.Time
+	backOffs map[place]time.Duration
 }
 
 // lane is the queue of one parent table within a run.
@@ -238,6 +243,7 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 		}
 		c := queue[0]
 		queue = queue[1:]
+		r.hold(ctx)
 		if r.ended() {
 			l.carried = append(l.carried, c)
 			continue

@@ -20,6 +20,8 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	c.tasks = nil
 	for i, t := range tasks {
 		others := tasks[i+1:]
+		r.hold(ctx)
+		r.rest(ctx, t, c.how)
 		if r.ended() {
 			c.tasks = append(c.tasks, tasks[i:]...)
 			return later(c), nil
@@ -34,6 +36,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
+			t.backOff = r.backOff(t, c.how, err)
 			remedy, fatal := r.remedy(c, t, err)
 			if fatal != nil {
 				return nothing(), fatal
@@ -122,9 +125,11 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	if remove {
 		statements = append(statements, r.removal(c, &gone))
 	}
+	unwatch := r.watch(ctx, form)
 	began := time.Now()
 	affected, err := r.engine.Session.RunWithin(ctx, r.limits(*t, form), statements...)
 	took := time.Since(began)
+	unwatch()
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
 		return false, fmt.Errorf("%w: %w", errRemoval, err)
 	}
@@ -136,6 +141,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 		rows = counted
 	}
 	r.breaker.succeeded(*t, r.usual(*t, form))
+	delete(r.backOffs, t.place())
 	r.stats.clean(t.reference, rows)
 	c.cleaned += rows
 	switch form {
@@ -153,7 +159,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
-	r.steer(*t, form, rows, took)
+	r.steer(ctx, *t, form, rows, took)
 	return more, nil
 }
 

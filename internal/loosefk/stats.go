@@ -32,6 +32,8 @@ type Stats struct {
 	Processed   int64         `json:"processed"`
 	Rescheduled int64         `json:"rescheduled"`
 	Errors      []ErrorCounts `json:"errors"`
+	// WaitingFor is why a run that has not ended does nothing at the moment.
+	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
 // ErrorCounts says how often one error of one child table came up in a run.

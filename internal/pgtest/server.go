@@ -24,17 +24,20 @@ func Server(tb testing.TB) *devpg.Server {
 func startServer(ctx context.Context, logger *slog.Logger) (*devpg.Server, error) {
 	return devpg.Start(ctx, devpg.Options{
 		BinDir: os.Getenv("SEXTON_PG_BIN"),
-		Logger: logger,
-		Settings: map[string]string{
-			// Parallel tests with a pool each.
-			"max_connections": "300",
-			// Schemas of several hundred tables are created in one transaction.
-			"max_locks_per_transaction": "256",
-			"max_prepared_transactions": "50",
-			"shared_buffers":            "64MB",
-			"full_page_writes":          "off",
-			"checkpoint_timeout":        "1h",
-			"jit":                       "off",
-		},
+		Logger: logger, Settings: settings(),
 	})
+}
+
+func settings() map[string]string {
+	return map[string]string{
+		// Parallel tests with a pool each.
+		"max_connections": "300",
+		// Schemas of several hundred tables are created in one transaction.
+		"max_locks_per_transaction": "256",
+		"max_prepared_transactions": "50",
+		"shared_buffers":            "64MB",
+		"full_page_writes":          "off",
+		"checkpoint_timeout":        "1h",
+		"jit":                       "off",
+	}
 }

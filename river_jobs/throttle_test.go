@@ -1,0 +1,188 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/jobrun"
+	"sexton/internal/pgtest"
+)
+
+const (
+	mainURL = "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none"
+	// A few kilobytes beyond a limit make a lag without waiting for time to pass.
+	shortLog = "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=100000"
+)
+
+// replicated is a bundle on a primary whose standby r1 does not replay what comes from now on.
+type replicated struct {
+	bundle
+
+	standby *pgx.Conn
+}
+
+func setupReplicated(t *testing.T, environ ...string) replicated {
+	t.Helper()
+	primary := pgtest.Server(t)
+	db := dbtest.Onto(t, pgtest.NewOn(t, primary))
+	b := setupOn(t, db, append(environ, mainURL)...)
+	db.Exec("CREATE TABLE ballast (filling text)")
+	standby, err := pgx.Connect(t.Context(), pgtest.Standby(t, primary, "r1").URL("postgres"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Close(context.WithoutCancel(t.Context()))) })
+	r := replicated{bundle: b, standby: standby}
+	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
+	_, err = standby.Exec(t.Context(), "SELECT pg_wal_replay_pause()")
+	require.NoError(t, err)
+	db.Exec("INSERT INTO ballast SELECT repeat(md5(n::text), 10) FROM generate_series(1, 2000) AS n")
+	r.await(t, "flush_lsn IS NOT NULL AND pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) > 200000")
+	db.Exec("DELETE FROM parents WHERE id = 1")
+	return r
+}
+
+func (r replicated) resume(t *testing.T) {
+	t.Helper()
+	_, err := r.standby.Exec(t.Context(), "SELECT pg_wal_replay_resume()")
+	require.NoError(t, err)
+}
+
+func (r replicated) await(t *testing.T, condition string) {
+	t.Helper()
+	pgtest.WaitFor(t, "the standby: "+condition, func(ctx context.Context) (holds bool, err error) {
+		err = r.db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")").Scan(&holds)
+		return holds, err
+	})
+}
+
+// pass runs one pass in the background and returns what waits for its report.
+func (b bundle) pass(t *testing.T) func() jobrun.Report {
+	t.Helper()
+	type result struct {
+		report jobrun.Report
+		err    error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		report, err := runLooseForeignKeys(t.Context(), b.deps, "main")
+		ended <- result{report, err}
+	}()
+	return func() jobrun.Report {
+		t.Helper()
+		r := <-ended
+		require.NoError(t, r.err)
+		return r.report
+	}
+}
+
+// waitsFor waits until the row of the running pass says what it waits for.
+func (b bundle) waitsFor(t *testing.T) string {
+	t.Helper()
+	var reason string
+	pgtest.WaitFor(t, "the pass to say what it waits for", func(ctx context.Context) (bool, error) {
+		err := b.db.Pool().QueryRow(ctx, "SELECT coalesce(max(stats ->> 'waiting_for'), '') FROM sexton.runs WHERE ended_at IS NULL").Scan(&reason)
+		return reason != "", err
+	})
+	return reason
+}
+
+func TestPassHoldsForAReplicaAndGoesOn(t *testing.T) {
+	t.Parallel()
+	r := setupReplicated(t, shortLog)
+	ended := r.pass(t)
+	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, r.waitsFor(t))
+	require.EqualValues(t, 1, r.db.Pending(t))
+	require.EqualValues(t, 6, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"), "nothing is deleted meanwhile")
+
+	r.resume(t)
+	report := ended()
+	require.Equal(t, jobrun.Done, report.Outcome)
+	require.NotContains(t, string(report.Stats), "waiting_for")
+	require.Zero(t, r.db.Pending(t))
+	require.EqualValues(t, 4, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"))
+	require.Equal(t, 1, strings.Count(r.log.String(), `msg="pass waits"`), r.log.String())
+	require.Regexp(t, `msg="pass waits" kind=\S+ database=main reason="replica r1 \d+ [KM]iB behind"`, r.log.String())
+}
+
+// A pass whose time is over while it waits has failed in nothing and blames nobody.
+func TestPassThatHeldIsGoneOnWith(t *testing.T) {
+	t.Parallel()
+	r := setupReplicated(t, shortLog, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=1s")
+	report := r.pass(t)()
+	require.Equal(t, jobrun.OverLimit, report.Outcome)
+	require.Contains(t, report.Reason, "the next run goes on at once")
+	require.Contains(t, string(report.Stats), `"over_limit":false`)
+	require.NotContains(t, string(report.Stats), "waiting_for")
+	require.Equal(t, [][]string{{"0", "NULL"}}, r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
+	due, err := looseForeignKeysDue(t.Context(), r.db.Pool(), r.db.Connected, []string{"public.parents"})
+	require.NoError(t, err)
+	require.True(t, due.Now)
+	require.Empty(t, r.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
+
+	r.resume(t)
+	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	require.Zero(t, r.db.Pending(t))
+}
+
+// Nobody waits where there are no limits, and in the paces that have limits of rows.
+func TestPassDoesNotWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	off := []string{"SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=0", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG=0s"}
+	r := setupReplicated(t, off...)
+	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	require.Zero(t, r.db.Pending(t))
+
+	r.deps.Config = configuration(t, mainURL, shortLog, "SEXTON_DATABASES__MAIN__PACE=normal")
+	r.db.Exec("DELETE FROM parents WHERE id = 2")
+	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	require.Zero(t, r.db.Pending(t))
+	require.NotContains(t, r.log.String(), "pass waits")
+}
+
+// A role that may not see the lag says so once and goes on.
+func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	r := setupReplicated(t, shortLog)
+	role := r.db.CreateRole()
+	for _, schema := range []string{"public", "sexton"} {
+		r.db.Exec(fmt.Sprintf("GRANT ALL ON SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL TABLES IN SCHEMA %[1]s TO %[2]s; "+
+			"GRANT ALL ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s", schema, role))
+	}
+	as, err := database.Open(t.Context(), "main", r.db.AsRole(role), "", dbtest.Names(), 5)
+	require.NoError(t, err)
+	defer as.Pool.Close()
+	r.deps.Databases = []database.Database{as}
+	for id := 1; id <= 2; id++ {
+		r.db.Exec("DELETE FROM parents WHERE id = $1", id)
+		require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+		require.Zero(t, r.db.Pending(t))
+	}
+	require.Equal(t, 1, strings.Count(r.log.String(), "pass does not wait for replicas"), r.log.String())
+	require.Contains(t, r.log.String(), "GRANT pg_read_all_stats")
+}
+
+func TestPassNamesWhoHoldsARow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, mainURL, "SEXTON_LOOSE_FOREIGN_KEYS__LOCK_TIMEOUT=5s")
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	holder, err := pgx.Connect(t.Context(), b.db.URL+"&application_name=psql")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, holder.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = holder.Exec(t.Context(), "BEGIN; SELECT FROM children WHERE parent_id = 1 LIMIT 1 FOR UPDATE")
+	require.NoError(t, err)
+	ended := b.pass(t)
+	require.Regexp(t, fmt.Sprintf(`^row locked by pid %d \(psql\) since \d\d:\d\d:\d\dZ$`, holder.PgConn().PID()), b.waitsFor(t))
+	_, err = holder.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.Equal(t, jobrun.Done, ended().Outcome)
+	require.Zero(t, b.db.Pending(t))
+	require.Equal(t, 1, strings.Count(b.log.String(), `msg="pass waits"`), b.log.String())
+	require.Equal(t, config.Adaptive, b.deps.Config.Databases[0].Pace)
+}
