@@ -133,17 +133,17 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	require.Equal(t, []string{blocker, ""}, said())
 }
 
-// deadlocks makes the first statements on children fail as if they had been chosen to end a deadlock.
+// deadlocks makes three of four statements on children fail as if they had been chosen to end a deadlock.
 const deadlocks = `
 CREATE SEQUENCE attempts;
-CREATE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	IF nextval('public.attempts') <= 3 THEN
+	IF nextval('public.attempts') % 4 <> 0 THEN
 		RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
 	END IF;
 	RETURN NULL;
 END $$;
-CREATE TRIGGER fail_first BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION fail_first();`
+CREATE TRIGGER lose BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION lose();`
 
 // Three tries in vain cost pauses of 10, 20 and 40 ms, and nobody is blamed.
 func TestDeadlocksAreFollowedByPauses(t *testing.T) {
@@ -159,4 +159,26 @@ func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	require.Zero(t, stats.Rescheduled)
 	require.Zero(t, b.Pending(t))
 	require.EqualValues(t, 4, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"))
+}
+
+// The pauses begin anew after a statement that went through: they never become long enough to be worth a word.
+func TestPausesBeginAnewAfterSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	said := b.adaptive()
+	b.Exec(deadlocks)
+	b.Exec(`
+		CREATE FUNCTION go_on() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			DELETE FROM public.parents WHERE id = 2;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER go_on AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION go_on()`)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.EqualValues(t, 20, stats.DeleteCount)
+	require.Zero(t, stats.Rescheduled)
+	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 8, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"))
+	require.Empty(t, said())
 }
