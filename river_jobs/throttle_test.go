@@ -115,15 +115,21 @@ func TestPassHoldsForAReplicaAndGoesOn(t *testing.T) {
 func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=1s")
+	r.db.Exec("DELETE FROM parents")
+	// The first key is the last in the queue.
+	r.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = clock_timestamp() WHERE primary_key_value = 1")
 	report := r.pass(t)()
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Contains(t, report.Reason, "the next run goes on at once")
 	require.Contains(t, string(report.Stats), `"over_limit":false`)
 	require.NotContains(t, string(report.Stats), "waiting_for")
-	require.Equal(t, [][]string{{"0", "NULL"}}, r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
-	due, err := looseForeignKeysDue(t.Context(), r.db.Pool(), r.db.Connected, []string{"public.parents"})
+	require.Equal(t, [][]string{{"0", "NULL"}, {"0", "NULL"}, {"0", "NULL"}}, r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
+	due, err := looseForeignKeysDue(t.Context(), r.db.Pool(), r.db.Connected, []string{"public.parents"}, r.deps.Bindings.marksOf("main"), false)
 	require.NoError(t, err)
 	require.True(t, due.Now)
+	times, _ := r.deps.Bindings.marksOf("main").Places([]string{"public.parents"}, false)
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, r.db.Database,
+		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after >= $1", times[0]), "the mark is below all that is left")
 	require.Empty(t, r.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 
 	r.resume(t)

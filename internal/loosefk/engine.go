@@ -257,6 +257,8 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 		}
 		queue = append(left.next, queue...)
 	}
+	// What the run's end came before is for the next one: no mark may pass it.
+	l.left = append(l.left, fresh...)
 	return more || len(l.carried) > 0, nil
 }
 
