@@ -52,6 +52,8 @@ func TestProgram(t *testing.T) {
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
 	t.Run("demo is kept", func(t *testing.T) { t.Parallel(); testDemoIsKept(t, p) })
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
+	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
+	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }
 
 // program is the built binary.

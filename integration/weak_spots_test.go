@@ -1,0 +1,237 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// The weak spots of GitLab's clean-up, and the tests that it would fail. Packages are relative to the module.
+//
+//	 1  a poisoned head batch is retried for ever and        internal/loosefk TestPoisonedRowStandsAlone
+//	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestHopelesslySlowTableIsGivenUp
+//	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesArePutOffLongerEachTime
+//	                                                         internal/loosefk TestTombstonesThatAreNotDueStay
+//	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitBlamesTheBigParentAlone
+//	 4  no progress per definition                           TestFinishedDefinitionsAreNotBegunAgain
+//	    a heavy parent is not split                          TestProgram/small_parents_pass_a_heavy_one
+//	                                                         internal/loosefk TestSmallParentsPassAHeavyOne
+//	 5  two statements per definition without children       TestEmptyDefinitionsCostNothing
+//	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
+//	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
+//	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
+//	 8  one old pending row keeps all later ones             TestOldTombstoneKeepsNothing
+//	 9  invalid definitions discard tombstones               river_jobs TestWorkerReportsDefinitionsThatNoLongerFit
+//	                                                         internal/loosefk TestDroppedChildTable
+//	10  the second pass deletes a child that has moved       internal/loosefk TestChildMovedWhileWaitedForStays
+//	                                                         TestDifferential
+//	11  children that come late stay                         internal/loosefk TestAuditFindsOrphansWhateverTheBatch, TestRepairWakes
+//	12  tombstones are read in the order of texts            TestTombstonesAreReadInOrder
+//	    row limits count per partition                       TestRowLimitsCountAllPartitions
+
+// parentsAndChildrenTables have ten parents with ten children each.
+const parentsAndChildrenTables = `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents SELECT generate_series(1, 10);
+INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;
+`
+
+const deleteChildren = "children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"
+
+// spot is a database with a worker inside the test.
+type spot struct {
+	*worker
+	db   *pgtest.Database
+	defs []definitions.Definition
+}
+
+func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
+	t.Helper()
+	s := spot{db: dbtest.New(t).Database}
+	s.db.Exec(tables)
+	s.worker = newWorker(t, s.db, "worker", pgtest.Logger(t), tracer)
+	var err error
+	s.defs, err = definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(yaml)})
+	require.NoError(t, err)
+	s.track(t.Context(), t, s.defs)
+	return s
+}
+
+// pass runs the clean-up once and returns its statistics.
+func (s spot) pass(t *testing.T) loosefk.Stats {
+	t.Helper()
+	report, err := s.run(t.Context(), s.defs)
+	require.NoError(t, err)
+	var stats loosefk.Stats
+	require.NoError(t, json.Unmarshal(report.Stats, &stats))
+	return stats
+}
+
+// limit bounds the deletes of one run, which is what the pace normal is for.
+func (s spot) limit(deletes int) {
+	s.config.Databases[0].Pace = config.Normal
+	s.config.Databases[0].Limits.Deletes = deletes
+}
+
+// TestFinishedDefinitionsAreNotBegunAgain cuts a run short when one child table is clean: the next run must not
+// send a single statement to that table.
+func TestFinishedDefinitionsAreNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	s := newSpot(t, parentsAndChildrenTables+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT * FROM children;
+		CREATE TABLE statements (at_table name);
+		CREATE FUNCTION note_statement() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO statements VALUES (TG_TABLE_NAME); RETURN NULL; END';
+		CREATE TRIGGER note_statement AFTER DELETE ON children EXECUTE FUNCTION note_statement();
+		CREATE TRIGGER note_statement AFTER DELETE ON others EXECUTE FUNCTION note_statement();`,
+		deleteChildren+"others: [{table: parents, column: parent_id, on_delete: async_delete}]\n", nil)
+	s.db.Exec("DELETE FROM parents WHERE id = 1")
+	s.limit(10)
+	stats := s.pass(t)
+	require.True(t, stats.OverLimit)
+	require.Len(t, stats.DeleteCountByTable, 1, "a run of ten deletes")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.db, backlogSQL))
+
+	s.db.Exec("TRUNCATE statements")
+	s.limit(100)
+	again := s.pass(t)
+	require.EqualValues(t, 10, again.DeleteCount)
+	for finished := range stats.DeleteCountByTable {
+		require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM statements WHERE at_table = $1", finished), "statements on %s, which was clean", finished)
+	}
+	require.Zero(t, pgtest.Scalar[int64](t, s.db, backlogSQL))
+}
+
+// roundTrips counts what is sent and waited for.
+type roundTrips struct{ sent atomic.Int64 }
+
+func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.sent.Add(1)
+	return ctx
+}
+
+func (r *roundTrips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.sent.Add(1)
+	return ctx
+}
+
+func (r *roundTrips) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	r.sent.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
+
+// TestEmptyDefinitionsCostNothing deletes childless parents of 153 child tables, as many as GitLab's projects have.
+// There that takes 306 statements, here hardly more round trips than with one child table.
+func TestEmptyDefinitionsCostNothing(t *testing.T) {
+	t.Parallel()
+	one, many := tripsOfEmptyPass(t, 1), tripsOfEmptyPass(t, 153)
+	t.Logf("%d round trips with one definition, %d with 153, those around the pass among them", one, many)
+	require.LessOrEqual(t, many-one, int64(5), "more round trips for 152 more definitions")
+}
+
+// tripsOfEmptyPass returns the round trips of a pass over 500 deleted parents, none of which has children in any
+// of so many tables.
+func tripsOfEmptyPass(t *testing.T, children int) int64 {
+	t.Helper()
+	tables := "CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 500);"
+	var yaml strings.Builder
+	for i := range children {
+		tables += fmt.Sprintf("CREATE TABLE child_%d (id bigint PRIMARY KEY, parent_id bigint); CREATE INDEX ON child_%[1]d (parent_id);", i)
+		fmt.Fprintf(&yaml, "child_%d: [{table: parents, column: parent_id, on_delete: async_delete}]\n", i)
+	}
+	trips := &roundTrips{}
+	s := newSpot(t, tables, yaml.String(), trips)
+	s.db.Exec("DELETE FROM parents")
+	trips.sent.Store(0)
+	require.EqualValues(t, 500, s.pass(t).Processed)
+	return trips.sent.Load()
+}
+
+// TestQueueIsNeverLocked runs a pass beside a transaction that has deleted a parent: a lock on the queue that
+// conflicts with a delete's would have to wait for it.
+func TestQueueIsNeverLocked(t *testing.T) {
+	t.Parallel()
+	s := newSpot(t, parentsAndChildrenTables, deleteChildren, nil)
+	application := connect(t, s.db.URL)
+	exec := func(sql string) {
+		_, err := application.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	s.db.Exec("DELETE FROM parents WHERE id <= 8")
+	exec("BEGIN; DELETE FROM parents WHERE id = 9")
+	require.EqualValues(t, 8, s.pass(t).Processed)
+	exec("DELETE FROM parents WHERE id = 10; COMMIT")
+	require.EqualValues(t, 2, s.pass(t).Processed)
+	require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
+}
+
+// TestOldTombstoneKeepsNothing has one that cannot be finished at the head of the queue: nothing that is finished
+// may stay with it.
+func TestOldTombstoneKeepsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSpot(t, parentsAndChildrenTables+`
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'stuck'; END $$;
+		CREATE TRIGGER refuse BEFORE DELETE ON children FOR EACH ROW WHEN (OLD.parent_id = 1) EXECUTE FUNCTION refuse();`, deleteChildren, nil)
+	s.db.Exec("DELETE FROM parents WHERE id = 1")
+	s.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() - interval '1 year'")
+	s.db.Exec("DELETE FROM parents")
+	require.EqualValues(t, 9, s.pass(t).Processed)
+	require.Equal(t, [][]string{{"1"}}, s.db.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
+}
+
+// TestTombstonesAreReadInOrder has more tombstones than one load takes, the oldest of which bears the highest key
+// and number, 9, 99 and 999 among them. A run that ends early must have done the oldest.
+func TestTombstonesAreReadInOrder(t *testing.T) {
+	t.Parallel()
+	s := newSpot(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO parents SELECT generate_series(1, 1100);
+		INSERT INTO children SELECT id, id FROM parents;`, deleteChildren, nil)
+	s.db.Exec("DELETE FROM parents")
+	s.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() - primary_key_value * interval '1 minute'")
+	s.limit(500)
+	require.EqualValues(t, 500, s.pass(t).DeleteCount)
+	require.Equal(t, [][]string{{"1", "600", "600"}}, s.db.Rows("SELECT min(parent_id), max(parent_id), count(*) FROM children"))
+}
+
+// TestRowLimitsCountAllPartitions bounds a run over a partitioned child table.
+func TestRowLimitsCountAllPartitions(t *testing.T) {
+	t.Parallel()
+	s := newSpot(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY HASH (id);
+		DO $$ BEGIN FOR part IN 0..7 LOOP
+			EXECUTE format('CREATE TABLE children_%s PARTITION OF children FOR VALUES WITH (MODULUS 8, REMAINDER %s)', part, part);
+		END LOOP; END $$;
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO parents SELECT generate_series(1, 10);
+		INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;`, deleteChildren, nil)
+	s.db.Exec("DELETE FROM parents")
+	s.limit(35)
+	stats := s.pass(t)
+	require.True(t, stats.OverLimit)
+	require.EqualValues(t, 35, stats.DeleteCount)
+	require.EqualValues(t, 65, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
+}
