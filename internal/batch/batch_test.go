@@ -105,6 +105,43 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "55P03")
 }
 
+// RunWithin's limits hold for its own transaction alone, whether they are narrower or wider than the session's.
+func TestRunWithinItsOwnLimits(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	settings := func(limits batch.Limits) (got []string) {
+		_, err := session.RunWithin(t.Context(), limits, batch.Statement{
+			SQL: "SELECT current_setting(name) FROM unnest(ARRAY['statement_timeout', 'lock_timeout', 'synchronous_commit']) AS name",
+			Scan: func(rows pgx.Rows) (err error) {
+				got, err = pgx.CollectRows(rows, pgx.RowTo[string])
+				return err
+			},
+		})
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, []string{"40ms", "30ms", "off"}, settings(batch.Limits{StatementTimeout: 40 * time.Millisecond, LockTimeout: 30 * time.Millisecond}))
+	require.Equal(t, []string{"20s", "15s", "on"}, settings(batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 15 * time.Second, Durable: true}))
+	require.Equal(t, []string{"10s", "10s", "off"}, settings(session.Limits), "the session's are as before")
+
+	_, err := session.RunWithin(t.Context(), batch.Limits{StatementTimeout: 20 * time.Millisecond, LockTimeout: 10 * time.Second}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
+	requireCode(t, err, "57014")
+
+	blocker, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
+	require.NoError(t, err)
+	short := batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 20 * time.Millisecond}
+	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	requireCode(t, err, "55P03")
+	require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
+	affected, err := session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"})
+	require.NoError(t, err, "the session goes on")
+	require.Equal(t, []int64{1}, affected)
+}
+
 // Preparing a statement waits for table locks like running it, and before any BEGIN nothing would end that.
 func TestTimeoutsBindPreparing(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,19 @@ func (r *Reference) size(how pass) *size {
 	return &r.limitedSize
 }
 
+// form is how a task's statement treats locked rows in a pass. The direct form, whose rows can only be guessed,
+// is not for definitions with a limit of their own, nor for runs with a limit of rows.
+func (r *run) form(t task, how pass) pass {
+	if how != direct && how != piecewise {
+		return how
+	}
+	own := t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates()
+	if own || r.budget.limited(t.reference) {
+		return skipping
+	}
+	return how
+}
+
 // usual is the number of rows of a task's statement while all goes well.
 func (r *run) usual(t task, how pass) int {
 	if r.engine.Adaptive.on() {
@@ -86,7 +99,7 @@ func (r *run) usual(t task, how pass) int {
 // smaller, gets all the time that the settings allow: its table may just be slow.
 func (r *run) limits(t task, how pass) batch.Limits {
 	limits := r.engine.Session.Limits
-	if a := r.engine.Adaptive; a.on() && how != waiting && !r.breaker.slow(t) {
+	if a := r.engine.Adaptive; a.on() && how != waiting && (how == direct || !r.breaker.slow(t)) {
 		limits.StatementTimeout = min(limits.StatementTimeout, leash*a.Target)
 		limits.LockTimeout = min(limits.LockTimeout, lockLeash*a.Target)
 	}

@@ -24,6 +24,14 @@ const (
 	fewestRows = 10
 )
 
+// family tells those that wait for locks from those that do not, for whom one table's trouble is the same.
+func (p pass) family() pass {
+	if p == waiting {
+		return waiting
+	}
+	return skipping
+}
+
 // remedy is what to try after a statement has failed.
 type remedy int
 
@@ -71,10 +79,7 @@ func (t task) place() place { return place{t.reference, t.leaf.OID} }
 
 // open returns why the reference was given up in this pass, if it was.
 func (b *breaker) open(t task, how pass) (failure, bool) {
-	if how == direct || how == piecewise {
-		how = skipping
-	}
-	f, broken := b.broken[lock{t.place(), how}]
+	f, broken := b.broken[lock{t.place(), how.family()}]
 	return f, broken
 }
 
@@ -102,7 +107,7 @@ func (b *breaker) succeeded(t task, usual int) {
 
 // failed decides what to try next for a chunk of so many parents.
 func (b *breaker) failed(t task, how pass, f failure, parents int) remedy {
-	at := lock{t.place(), how}
+	at := lock{t.place(), how.family()}
 	switch {
 	case f.verdict == hopeless:
 		b.broken[lock{t.place(), skipping}], b.broken[lock{t.place(), waiting}] = f, f

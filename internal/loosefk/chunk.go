@@ -47,15 +47,6 @@ type task struct {
 	cleanedBefore int64
 }
 
-// form is how the task's statement treats locked rows in a pass. A definition with a limit of its own has no
-// direct form, whose rows can only be guessed.
-func (t task) form(how pass) pass {
-	if (how == direct || how == piecewise) && t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates() {
-		return skipping
-	}
-	return how
-}
-
 // rest is what a slice of work leaves of its chunk.
 type rest struct {
 	// later goes on in the lane's next turn, next at once.
@@ -78,6 +69,7 @@ func divided(c *chunk, how remedy) rest {
 	for part := range slices.Chunk(c.tombstones, size) {
 		d := *c
 		d.tombstones, d.tasks = slices.Clone(part), slices.Clone(c.tasks)
+		d.begun = false // Nothing has been run for these alone.
 		left.next = append(left.next, &d)
 	}
 	return left

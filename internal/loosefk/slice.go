@@ -32,7 +32,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		}
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
 		// its last batch.
-		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && t.form(c.how) != piecewise
+		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && r.form(t, c.how) != piecewise
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
@@ -89,7 +89,7 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 		c.alone = true
 		return retry, nil
 	}
-	if m, wanted := r.adapt(c, t, t.form(c.how), f); wanted {
+	if m, wanted := r.adapt(c, t, r.form(t, c.how), f); wanted {
 		return m, nil
 	}
 	r.stats.fail(f)
@@ -103,7 +103,7 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 // step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
-	form := t.form(c.how)
+	form := r.form(*t, c.how)
 	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
 	if form == piecewise && len(t.window) == 0 {
 		if err := r.look(ctx, c, t); err != nil || len(t.window) == 0 {

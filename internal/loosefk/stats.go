@@ -110,6 +110,14 @@ func (*budget) left(limit int, count int64) int64 {
 	return int64(limit) - count
 }
 
+// limited tells whether the run may only do so many rows of the reference's kind.
+func (b *budget) limited(r *Reference) bool {
+	if r.Updates() {
+		return b.limits.Updates > 0
+	}
+	return b.limits.Deletes > 0
+}
+
 // rows bounds one statement: by its own limit and by what is left.
 func (b *budget) rows(r *Reference, limit int) int {
 	left := b.left(b.limits.Deletes, b.stats.DeleteCount)

@@ -81,7 +81,7 @@ func (r *run) pause(ctx context.Context, length time.Duration) {
 func (r *run) backOff(t task, how pass, err error) backOff {
 	f := judge(err, t.reference.Child.Label())
 	beaten := f.verdict == lockTimeout || f.verdict == conflict
-	if !r.engine.Adaptive.on() || !beaten || t.form(how) == waiting {
+	if !r.engine.Adaptive.on() || !beaten || r.form(t, how) == waiting {
 		return backOff{}
 	}
 	length := max(backOffFirst, min(2*r.backOffs[t.place()], backOffLongest))

@@ -1,0 +1,271 @@
+package loosefk_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// Locked children keep nobody else's waiting, and are waited for as long as the settings say.
+func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		children int
+		locked   string
+		parents  int64
+	}{
+		"of small parents":  {0, "id IN (15, 25)", 2},
+		"of a heavy parent": {20_000, "id IN (15, 6000)", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+overload+heavy(test.children), deleteChildren, "parents")
+			b.Exec(innocent)
+			b.Exec("DELETE FROM parents WHERE id <= 3")
+			tx, pid := b.lockRows(t, test.locked)
+			ended := b.runWhile(t.Context(), t)
+			pgtest.WaitFor(t, "all but the locked children to go", func(ctx context.Context) (bool, error) {
+				var left int64
+				err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM children WHERE parent_id <= 3").Scan(&left)
+				return left == 2, err
+			})
+			pgtest.Outlast(t, b.Database, pid, 6*target)
+			require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
+			require.NoError(t, tx.Rollback(t.Context()))
+			stats := ended()
+			require.EqualValues(t, 30+test.children, stats.DeleteCount)
+			require.Empty(t, stats.Errors)
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// A piece that meets a locked row gives way as well: its parent goes on by skipping.
+func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000), deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	tx, pid := b.lockRows(t, "false")
+	locked := make(chan error, 1)
+	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() {
+		_, err := tx.Exec(t.Context(), "SELECT FROM children WHERE id = 12000 FOR UPDATE")
+		locked <- err
+	})
+	ended := b.runWhile(t.Context(), t)
+	require.NoError(t, <-locked)
+	pgtest.WaitFor(t, "all but the locked child to go", func(ctx context.Context) (bool, error) {
+		var left int64
+		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM children WHERE parent_id = 1").Scan(&left)
+		return left == 1, err
+	})
+	pgtest.Outlast(t, b.Database, pid, 6*target)
+	require.NoError(t, tx.Rollback(t.Context()))
+	stats := ended()
+	require.EqualValues(t, 12_010, stats.DeleteCount)
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+}
+
+func TestAdaptiveLongLockBlamesItsTombstoneAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.engine.Session.Limits.LockTimeout = 200 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	b.lockRows(t, "id = 55")
+	stats := b.run(t)
+	require.EqualValues(t, 9, stats.Processed)
+	require.EqualValues(t, 99, stats.DeleteCount)
+	require.Equal(t, [][]string{{"5", "1", "f", "children: SQLSTATE 55P03: canceling statement due to lock timeout"}}, b.tombstones())
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+}
+
+// A row that is updated without pause is locked at most looks and has a new version at each.
+func TestAdaptiveBusyChildGoes(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	busy := make(chan error, 1)
+	go func() {
+		for {
+			tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+			if err != nil || tag.RowsAffected() == 0 {
+				busy <- err
+				return
+			}
+		}
+	}()
+	stats := b.run(t)
+	require.NoError(t, <-busy, "the updates end when their row is gone")
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+}
+
+// A statement of many parents that is over its leash is split until the heavy one stands alone. That is no
+// error and nobody's fault.
+func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload, deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec(`DELETE FROM children;
+		INSERT INTO parents SELECT generate_series(11, 1000);
+		INSERT INTO children SELECT n, n FROM generate_series(1, 1000) AS n;
+		DELETE FROM parents WHERE id > 500`)
+	require.EqualValues(t, 500, b.run(t).Processed) // It teaches that parents have one child.
+	b.Exec("TRUNCATE statements")
+	b.Exec(heavy(20_000))
+	b.Exec("DELETE FROM parents WHERE id <= 100")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.EqualValues(t, 20_100, stats.DeleteCount)
+	require.EqualValues(t, 100, stats.Processed)
+	require.Zero(t, b.Pending(t))
+	require.Zero(t, b.count(t, "statements WHERE heavy AND parents > 1"), "the heavy one stood alone")
+	small := b.count(t, "statements WHERE NOT heavy")
+	require.Greater(t, small, int64(1), "the first statement was too big")
+	require.LessOrEqual(t, small, int64(60), "the small ones kept together")
+}
+
+// A table of which even ten rows take longer than the leash gets the time that the settings allow.
+func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+`
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN old; END';
+		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id <= 4")
+	stats := b.run(t)
+	require.EqualValues(t, 4, stats.Processed)
+	require.EqualValues(t, 40, stats.DeleteCount)
+	require.Zero(t, b.Pending(t))
+	for _, e := range stats.Errors {
+		require.Equal(t, "57014", e.SQLState)
+	}
+}
+
+func TestAdaptiveHopelesslySlowTableIsGivenUp(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
+		CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+	b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Len(t, stats.Errors, 1)
+	require.Equal(t, "57014", stats.Errors[0].SQLState)
+	require.LessOrEqual(t, stats.Errors[0].Count, int64(4), "it is given up")
+	require.Zero(t, b.count(t, "others"))
+	for _, tombstone := range b.tombstones() {
+		require.Equal(t, "1", tombstone[1])
+		require.Equal(t, "children: SQLSTATE 57014: canceling statement due to statement timeout", tombstone[3])
+	}
+}
+
+// One slow moment of a table does not take the leash off the statements whose size nobody knows.
+func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(6000)+`
+		INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 6000) AS n;
+		CREATE SEQUENCE tries;
+		CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('public.tries') <= 3 THEN PERFORM pg_sleep(600); END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER stumble BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION stumble();`, deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec("DELETE FROM parents WHERE id = 2") })
+	b.engine.Session.Limits.StatementTimeout = 3 * time.Second
+	began := time.Now()
+	stats := b.run(t)
+	require.Less(t, time.Since(began), b.engine.Session.Limits.StatementTimeout, "no statement ran into the timeout of the settings")
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 1}}, stats.Errors)
+	require.Zero(t, b.count(t, "children WHERE parent_id <= 2"))
+	require.Zero(t, b.Pending(t))
+}
+
+func TestAdaptivePoisonedRowStandsAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id IN (15, 75);", deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 8, stats.Processed)
+	require.Equal(t, [][]string{
+		{"1", "1", "f", "children: SQLSTATE P0001: child 15 is poisoned"},
+		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
+	}, b.tombstones())
+	b.Exec("UPDATE children SET note = NULL")
+	require.EqualValues(t, 2, b.run(t).Processed, "once the cause is gone the rest follows")
+	require.Zero(t, b.Pending(t))
+}
+
+// The same in a parent that goes piecewise: it alone is blamed, and ends.
+func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 9, stats.Processed)
+	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
+}
+
+// Rows that a trigger keeps end in a reason and never in an endless loop.
+func TestAdaptiveKeptRowsAreReported(t *testing.T) {
+	t.Parallel()
+
+	keep := func(condition string) string {
+		return `
+		CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER keep BEFORE DELETE ON children FOR EACH ROW WHEN (` + condition + `) EXECUTE FUNCTION keep();`
+	}
+	slow := `
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN old; END';
+		CREATE TRIGGER a_slow BEFORE DELETE ON children FOR EACH ROW WHEN (old.id % 10 = 0) EXECUTE FUNCTION slow();`
+	for name, test := range map[string]struct {
+		tables string
+		stay   int64
+	}{
+		"one of few":         {keep("old.id = 15"), 1},
+		"all of few":         {keep("old.parent_id = 1"), 10},
+		"one, piecewise":     {overload + heavy(12_000) + keep("old.id = 12500"), 1},
+		"some, piecewise":    {overload + heavy(12_000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 4003},
+		"all of a heavy one": {heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+test.tables, deleteChildren, "parents")
+			b.Exec("DELETE FROM parents")
+			stats := b.run(t)
+			require.False(t, stats.Interrupted, "it ends before its time is over")
+			require.EqualValues(t, 9, stats.Processed)
+			require.Equal(t, test.stay, b.count(t, "children"))
+			left := b.tombstones()
+			require.Len(t, left, 1)
+			require.Equal(t, []string{"1", "1", "f"}, left[0][:3])
+			require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
+		})
+	}
+}

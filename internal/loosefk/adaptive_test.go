@@ -1,0 +1,349 @@
+package loosefk_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// target is the time of one statement in these tests, the default one.
+const target = 20 * time.Millisecond
+
+// setupAdaptive is setup for the pace that steers itself, without pauses.
+func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
+	t.Helper()
+	b := setup(t, tables, definitionsYAML, tracked...)
+	b.engine.Pace = "adaptive"
+	b.engine.Limits = loosefk.Limits{Runtime: time.Minute}
+	b.engine.Adaptive = loosefk.Adaptive{Target: target, Duty: 1}
+	return b
+}
+
+// overload makes every statement that deletes more than 5,000 children run into its timeout, however fast the
+// machine is, and keeps of all others how many children of how many parents they deleted.
+const overload = `
+CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, parents bigint, heavy boolean, affected bigint);
+CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	affected bigint := (SELECT count(*) FROM gone);
+BEGIN
+	IF affected > 5000 THEN
+		PERFORM pg_sleep(600);
+	END IF;
+	IF affected > 0 THEN
+		INSERT INTO public.statements (parents, heavy, affected)
+		SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), affected FROM gone;
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER overload AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION overload();`
+
+// heavy gives the first parent so many more children. Their rows come last in the table and in the index.
+func heavy(children int) string {
+	return fmt.Sprintf("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;", children)
+}
+
+// innocent makes the run fail that counts an attempt for any tombstone.
+const innocent = `
+CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'blamed: %', new.last_error; END $$;
+CREATE TRIGGER innocent BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION innocent();`
+
+// onProgress calls f after the first batch that meets the condition, while the engine waits.
+func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
+	called := false
+	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
+		if !called && condition(stats) {
+			called = true
+			f()
+		}
+	}
+}
+
+func (b bundle) count(t *testing.T, sql string) int64 {
+	t.Helper()
+	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
+}
+
+// lockRows locks children in a transaction that it returns with its session's process number.
+func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
+	t.Helper()
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE "+condition+" FOR UPDATE")
+	require.NoError(t, err)
+	return tx, tx.Conn().PgConn().PID()
+}
+
+func TestAdaptiveActions(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int, second_id bigint);
+		CREATE TABLE grandchildren (id bigint PRIMARY KEY, deleted_id bigint);
+		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text);
+		CREATE TABLE conditional (id bigint PRIMARY KEY, parent_id bigint, kind text);
+		CREATE TABLE few (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE TABLE artifacts (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part));
+		CREATE TABLE parted (id bigint, parent_id bigint) PARTITION BY RANGE (id);
+		CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (50);
+		CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (50) TO (100) PARTITION BY RANGE (id);
+		CREATE TABLE parted_2a PARTITION OF parted_2 FOR VALUES FROM (50) TO (100);
+		CREATE INDEX ON parents (parent_id);
+		CREATE INDEX ON deleted (parent_id); CREATE INDEX ON deleted (second_id); CREATE INDEX ON grandchildren (deleted_id);
+		CREATE INDEX ON nullified (parent_id); CREATE INDEX ON updated (parent_id); CREATE INDEX ON conditional (parent_id);
+		CREATE INDEX ON few (parent_id); CREATE INDEX ON artifacts (parent_id); CREATE INDEX ON parted (parent_id);
+		INSERT INTO parents VALUES (1, NULL), (2, NULL), (3, 1), (4, 3), (5, 2);
+		INSERT INTO deleted VALUES (1, 1, 2), (2, 2, 2), (3, NULL, NULL), (4, 2, 1), (5, 4, 2);
+		INSERT INTO grandchildren VALUES (1, 1), (2, 2), (3, 5), (4, 5);
+		INSERT INTO nullified VALUES (1, 1), (2, 2), (3, NULL), (4, 1);
+		INSERT INTO updated VALUES (1, 1, 'new'), (2, 2, 'new'), (3, 1, 'gone'), (4, 1, NULL);
+		INSERT INTO conditional VALUES (1, 1, 'A'), (2, 1, 'B'), (3, 2, 'A');
+		INSERT INTO few SELECT n, 1 + n % 2 FROM generate_series(1, 20) AS n;
+		INSERT INTO artifacts SELECT n, 7, n % 2 + 1 FROM generate_series(1, 6) AS n;
+		INSERT INTO parted SELECT n, n % 2 + 1 FROM generate_series(0, 99) AS n;
+		CREATE TABLE statements (affected bigint);
+		CREATE FUNCTION measure() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.statements SELECT count(*) FROM gone; RETURN NULL; END';
+		CREATE TRIGGER measure AFTER DELETE ON few REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION measure();`, `
+parents: [{table: parents, column: parent_id, on_delete: async_delete}]
+deleted:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+  - {table: parents, column: second_id, on_delete: async_delete}
+grandchildren: [{table: deleted, column: deleted_id, on_delete: async_delete}]
+nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
+updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
+conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
+few: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}]
+artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
+parted: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents", "deleted")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+
+	stats := b.run(t)
+	require.Equal(t, &loosefk.Stats{
+		Connection: "main", Pace: "adaptive", DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
+		Processed: 3 + 3, Errors: []loosefk.ErrorCounts{},
+		DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
+		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
+	}, stats)
+	require.Zero(t, b.Pending(t))
+	for sql, want := range map[string][]string{
+		"SELECT id FROM parents ORDER BY id":          {"2", "5"},
+		"SELECT id FROM deleted ORDER BY id":          {"2", "3"},
+		"SELECT id FROM grandchildren ORDER BY id":    {"2"},
+		"SELECT parent_id FROM nullified ORDER BY id": {"NULL", "2", "NULL", "NULL"},
+		"SELECT state FROM updated ORDER BY id":       {"gone", "new", "gone", "gone"},
+		"SELECT id FROM conditional ORDER BY id":      {"2", "3"},
+		"SELECT DISTINCT parent_id FROM few":          {"2"},
+		"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
+		"SELECT DISTINCT parent_id FROM parted":       {"2"},
+		"SELECT max(affected) FROM statements":        {"3"},
+		`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
+		 FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 1`: {
+			"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",
+		},
+	} {
+		require.Equal(t, want, b.ids(sql), sql)
+	}
+	require.EqualValues(t, 50, b.count(t, "parted"))
+
+	require.False(t, b.run(t).Changed(), "the second run changes nothing")
+}
+
+// Everything that a definition can say, each on a parent that needs many statements.
+func TestAdaptiveHeavyParentByAction(t *testing.T) {
+	t.Parallel()
+
+	const children = 12_010
+	big := fmt.Sprintf(`
+		ALTER TABLE children ADD state text;
+		INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;
+		CREATE FUNCTION too_many() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF (SELECT count(*) FROM gone) > 5000 THEN PERFORM pg_sleep(600); END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER too_many_gone AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
+		CREATE TRIGGER too_many_changed AFTER UPDATE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`, children-10)
+	for name, test := range map[string]struct{ action, left string }{
+		"delete":       {"on_delete: async_delete", "parent_id = 1"},
+		"nullify":      {"on_delete: async_nullify", "parent_id = 1"},
+		"update":       {"on_delete: update_column_to, target_column: state, target_value: gone", "parent_id = 1 AND state IS DISTINCT FROM 'gone'"},
+		"conditions":   {"on_delete: async_delete, conditions: [{column: note, value: A}]", "parent_id = 1"},
+		"cleaner":      {`on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"`, "parent_id = 1"},
+		"delete_limit": {"on_delete: async_delete, delete_limit: 1500", "parent_id = 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+"}]", "parents")
+			if name == "conditions" {
+				b.Exec("UPDATE children SET note = 'A' WHERE id <= 1000; ALTER TABLE children DISABLE TRIGGER USER")
+				b.Exec("UPDATE children SET note = 'A'")
+				b.Exec("ALTER TABLE children ENABLE TRIGGER USER; INSERT INTO children VALUES (1000000, 1, 'B')")
+				test.left += " AND note = 'A'"
+			}
+			b.Exec(innocent)
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
+			require.Zero(t, b.count(t, "children WHERE "+test.left))
+			require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
+			require.Zero(t, b.Pending(t))
+			switch name {
+			case "conditions":
+				require.Equal(t, []string{"1000000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+			case "cleaner":
+				require.EqualValues(t, children, b.count(t, "(SELECT DISTINCT key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key) AS keys"))
+			}
+			require.False(t, b.run(t).Changed(), "the second run changes nothing")
+		})
+	}
+}
+
+func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (0) TO (10000);
+		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (10000) TO (20000);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO parents VALUES (1), (2);
+		INSERT INTO children SELECT n, 1 + (n % 10000 = 0)::int FROM generate_series(0, 19999) AS n;
+		CREATE FUNCTION too_many() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF (SELECT count(*) FROM gone) > 3000 THEN PERFORM pg_sleep(600); END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER too_many AFTER DELETE ON children_1 REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
+		CREATE TRIGGER too_many AFTER DELETE ON children_2 REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`,
+		deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.Equal(t, map[string]int64{"children": 19_998}, stats.DeleteCountByTable)
+	require.Equal(t, []string{"0", "10000"}, b.ids("SELECT id FROM children ORDER BY id"))
+	require.Zero(t, b.Pending(t))
+}
+
+// A heavy parent at the head of the queue does not hold up the small ones behind it, and its tombstone stays
+// until its last child is gone.
+func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(30_000), deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec("DELETE FROM parents WHERE id > 1")
+	var order []string
+	left := int64(-1) // heavy children when the last small parent was done
+	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
+		for _, row := range b.Rows(`SELECT (SELECT count(*) FROM children WHERE parent_id = 1),
+			(SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1)`) {
+			if row[0] != "0" && row[1] != "1" {
+				order = append(order, "tombstone gone before "+row[0]+" children")
+			}
+			if stats.Processed == 9 && left < 0 {
+				left, _ = strconv.ParseInt(row[0], 10, 64)
+			}
+		}
+	}
+	stats := b.run(t)
+	require.Empty(t, order)
+	require.Greater(t, left, int64(15_000), "the small ones are through before half of the heavy one is")
+	require.Empty(t, stats.Errors)
+	require.EqualValues(t, 30_100, stats.DeleteCount)
+	require.EqualValues(t, 10, stats.Processed)
+	require.Zero(t, b.Pending(t))
+	require.Zero(t, b.count(t, "statements WHERE affected > 5000"))
+	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
+}
+
+// Each look for children reads over all dead entries before them, so one window serves many statements.
+func TestAdaptiveWindowServesManyStatements(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+strings.Replace(overload, "> 5000", "> 500", 1)+heavy(10_000), deleteChildren, "parents")
+	b.Exec(innocent)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	_, err := b.engine.Session.Conn.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
+	require.NoError(t, err)
+	statements := b.count(t, "statements")
+	require.Greater(t, statements, int64(20))
+	looks := pgtest.Scalar[int64](t, b.Database, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'children_parent_id_idx'")
+	require.Positive(t, looks)
+	require.Less(t, looks, statements/2, "look-ups of children by parent, against statements")
+}
+
+// What other sessions do to rows between the reading of a window and the statement for them.
+func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
+	t.Parallel()
+
+	const children = 20_010
+	last := "(SELECT id FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 7)"
+	for name, test := range map[string]struct {
+		statement string
+		deleted   int64
+		stay      int64
+	}{
+		"changed":           {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
+		"moved away":        {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
+		"made nobody's":     {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
+		"deleted":           {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last + "; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
+		"moved in":          {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
+		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last + "; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
+			b.Exec(innocent)
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec(test.statement) })
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.Equal(t, test.deleted, stats.DeleteCount)
+			require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
+			require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// A pointer may lead to a row that came into the place of a child. It is not the parent's, so it stays.
+func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
+	b.Exec("ALTER TABLE children SET (autovacuum_enabled = off)")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() {
+		b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
+		b.Exec("CREATE TABLE places AS SELECT ctid AS place FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 1000")
+		b.Exec("DELETE FROM children WHERE ctid IN (SELECT place FROM places)")
+		b.Exec("ALTER TABLE children ENABLE TRIGGER USER")
+		b.Exec("VACUUM (TRUNCATE false) children")
+		b.Exec("INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 3000) AS n")
+	})
+	stats := b.run(t)
+	require.Greater(t, b.count(t, "children JOIN places ON places.place = children.ctid"), int64(100), "the places were taken")
+	require.EqualValues(t, 3000, b.count(t, "children WHERE id > 100000"))
+	require.EqualValues(t, 19_010, stats.DeleteCount)
+	require.Zero(t, b.Pending(t))
+}

@@ -1,0 +1,208 @@
+package loosefk
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+)
+
+// ranNode is what these tests read of EXPLAIN (ANALYZE, FORMAT JSON).
+type ranNode struct {
+	Node      string    `json:"Node Type"`
+	Relation  string    `json:"Relation Name"`
+	IndexCond string    `json:"Index Cond"`
+	Parent    string    `json:"Parent Relationship"`
+	Rows      float64   `json:"Actual Rows"`
+	Loops     float64   `json:"Actual Loops"`
+	Filtered  float64   `json:"Rows Removed by Filter"`
+	Rechecked float64   `json:"Rows Removed by Index Recheck"`
+	Plans     []ranNode `json:"Plans"`
+}
+
+// walk calls visit for the node and all below it.
+func (n ranNode) walk(visit func(ranNode)) {
+	visit(n)
+	for _, below := range n.Plans {
+		below.walk(visit)
+	}
+}
+
+const queue = "loose_foreign_keys_deleted_records"
+
+// read is the number of rows that the plan's scans took from tombstones and children.
+func (n ranNode) read() (rows float64) {
+	n.walk(func(n ranNode) {
+		if n.Relation != "" && n.Node != "ModifyTable" {
+			rows += n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+		}
+	})
+	return rows
+}
+
+// change is the node that deletes or updates tombstones.
+func (n ranNode) change(t *testing.T) ranNode {
+	t.Helper()
+	var found []ranNode
+	n.walk(func(n ranNode) {
+		if n.Node == "ModifyTable" {
+			found = append(found, n)
+		}
+	})
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// backlog is a database with so many pending tombstones and one child for each other parent, and the first
+// ten of the tombstones. Statistics are never or wrongly taken.
+func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone) {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);
+		CREATE INDEX ON children (parent_id);
+		ALTER TABLE ` + queue + ` SET (autovacuum_enabled = off)`)
+	if analysed {
+		db.Exec("ANALYZE " + queue + ", children")
+	}
+	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_value, consume_after)
+		SELECT 'public.parents', n, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, pending)
+	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
+	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10")
+	require.NoError(t, err)
+	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
+		var found tombstone
+		err := row.Scan(&found.id, &found.consumeAfter, &found.integer)
+		return found, err
+	})
+	require.NoError(t, err)
+	require.Len(t, tombstones, 10)
+	return db, tombstones
+}
+
+// backlogParent is the parent of a backlog's tombstones.
+func backlogParent() *Parent {
+	reference := &Reference{
+		Definition: definitions.Definition{Column: "parent_id", OnDelete: definitions.Delete},
+		Child:      Table{Schema: "public", Name: "children"},
+	}
+	reference.Leaves = []Table{reference.Child}
+	return &Parent{Recorded: "public.parents", Integer: true, References: []*Reference{reference}}
+}
+
+// explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.
+func explain(t *testing.T, db *dbtest.DB, sql string, args []any) ranNode {
+	t.Helper()
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	for _, statement := range []string{
+		"INSERT INTO sexton.fences VALUES ('plan', 1)",
+		fmt.Sprintf("SELECT sexton.begin_batch('plan', 1, %d, %d, true)", time.Minute.Milliseconds(), time.Minute.Milliseconds()),
+		"PREPARE statement AS " + sql,
+	} {
+		_, err := tx.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	numbers := make([]string, len(args))
+	for i := range args {
+		numbers[i] = fmt.Sprintf("$%d", i+1)
+	}
+	execute := "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE statement(" + strings.Join(numbers, ", ") + ")"
+	var raw []byte
+	require.NoError(t, tx.QueryRow(t.Context(), execute, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&raw))
+	var plans []struct{ Plan ranNode }
+	require.NoError(t, json.Unmarshal(raw, &plans))
+	_, err = tx.Exec(t.Context(), "DEALLOCATE statement")
+	require.NoError(t, err)
+	return plans[0].Plan
+}
+
+// requireLookups checks that the plan finds each tombstone by the whole key of the index, and then goes to the
+// rows by their pointers.
+func requireLookups(t *testing.T, plan ranNode, found int) {
+	t.Helper()
+	change := plan.change(t)
+	require.Equal(t, queue, change.Relation)
+	top := change.Plans[len(change.Plans)-1]
+	for _, below := range change.Plans {
+		if below.Parent == "Outer" {
+			top = below
+		}
+	}
+	require.Equal(t, "Tid Scan", top.Node)
+	require.InDelta(t, found, top.Rows, 0)
+	var lookups int
+	plan.walk(func(n ranNode) {
+		if n.Relation != queue || n.Node == "ModifyTable" || n.Node == "Tid Scan" {
+			return
+		}
+		lookups++
+		require.Contains(t, []string{"Index Scan", "Index Only Scan"}, n.Node)
+		for _, column := range []string{"fully_qualified_table_name", "consume_after", ".id"} {
+			require.Contains(t, n.IndexCond, column)
+		}
+		require.InDelta(t, 10, n.Loops, 0, "one look-up per tombstone")
+	})
+	require.Equal(t, 1, lookups)
+}
+
+// Statistics of a queue are never right. A plan that follows them reads the whole backlog in each batch.
+func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
+	t.Parallel()
+
+	parent := backlogParent()
+	for name, statement := range map[string]struct {
+		// of the ten tombstones
+		changed int
+		build   func([]tombstone) (string, []any)
+	}{
+		"removal": {5, func(tombstones []tombstone) (string, []any) {
+			return parent.removeStatement(dbtest.Names(), tombstones, []bool{true})
+		}},
+		"removal without a look at children": {10, func(tombstones []tombstone) (string, []any) {
+			return parent.removeStatement(dbtest.Names(), tombstones, []bool{false})
+		}},
+		"blame": {10, func(tombstones []tombstone) (string, []any) {
+			ids, times := places(tombstones)
+			return dbtest.Names().Render(blameSQL), []any{parent.Recorded, ids, times, "reason", false}
+		}},
+	} {
+		for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {
+			t.Run(name+", "+statistics, func(t *testing.T) {
+				t.Parallel()
+				var read []float64
+				for _, pending := range []int{100, 5000} {
+					db, tombstones := backlog(t, pending, analysed)
+					sql, args := statement.build(tombstones)
+					plan := explain(t, db, sql, args)
+					requireLookups(t, plan, statement.changed)
+					read = append(read, plan.read())
+				}
+				require.InDelta(t, read[0], read[1], 0, "rows read with 100 and with 5000 pending")
+				require.LessOrEqual(t, read[1], 40.0)
+			})
+		}
+	}
+}
+
+// A tombstone that has been put off since it was loaded has another place, and is somebody else's to remove.
+func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
+	t.Parallel()
+
+	db, tombstones := backlog(t, 100, false)
+	tombstones = tombstones[:3]
+	tombstones[1].consumeAfter = pgtype.Timestamptz{Time: tombstones[1].consumeAfter.Time.Add(time.Hour), Valid: true}
+	sql, args := backlogParent().removeStatement(dbtest.Names(), tombstones, []bool{false})
+	db.Exec(sql, args...)
+	require.Equal(t, [][]string{{"2"}, {"4"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value < 5 ORDER BY 1"))
+}
