@@ -38,6 +38,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run killed in a batch", func(t *testing.T) { t.Parallel(); testRunKilled(t, p) })
 	t.Run("run through crashes of the server", func(t *testing.T) { t.Parallel(); testRunServerCrash(t, p) })
 	t.Run("run before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
+	t.Run("run with a late child", func(t *testing.T) { t.Parallel(); testRunLateChild(t, p) })
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
 	t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
 	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })

@@ -31,6 +31,7 @@ type suite struct {
 func mutations() []mutation {
 	engine := suite{"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$", "-rapid.seed=1 -rapid.checks=20 -rapid.shrinktime=0s -rapid.nofailfile"}
 	wakeUps := suite{folder: "./internal/listen", run: "^TestBarrierWaitsForWriters$/^READ_COMMITTED$/^open$|^TestStress$"}
+	confirming := suite{folder: "./internal/loosefk", run: "^TestLateChildOfAnOlderTransaction$"}
 	return []mutation{
 		{
 			name: "without the waiting pass",
@@ -50,6 +51,12 @@ func mutations() []mutation {
 			old:  "IF found_token IS DISTINCT FROM fence_token THEN", new: "IF false THEN",
 			message: "a worker whose lease has passed on must fail",
 			suite:   engine,
+		},
+		{
+			name: "without the second look",
+			file: "internal/loosefk/confirm.go", old: "r.confirm(ctx); err", new: "ctx.Err(); err",
+			message: "parents that still wait for their second look",
+			suite:   confirming,
 		},
 		{
 			name: "a plain sleep instead of the barrier",

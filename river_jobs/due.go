@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/listen"
@@ -32,12 +33,14 @@ func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (
 }
 
 // looseForeignKeysDueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
-// in how many seconds the next falls due. $1 is the kind, $2 the database, $3 are the parents that definitions
-// name, with the places in their queues, $4 and $5, above which to look. Paused, or cut short by this tick's
-// limits: not now.
-const looseForeignKeysDueSQL = `
+// in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
+// tells whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
+// the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. Paused, or
+// cut short by this tick's limits: not now.
+func looseForeignKeysDueSQL() string {
+	return `
 SELECT
-    EXISTS (
+    (EXISTS (
         SELECT FROM unnest($3::text[], $4::timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
         WHERE EXISTS (
             SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
@@ -47,7 +50,7 @@ SELECT
               AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
             OFFSET 0
         )
-    )
+    ) OR ` + loosefk.ConfirmableSQL(2, 6, 7) + `)
     AND NOT EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)
     AND NOT ` + tickSpentSQL + `,
     coalesce((
@@ -62,23 +65,34 @@ SELECT
             ORDER BY tombstone.consume_after
             LIMIT 1
         ) AS next
-    ), 0)::float8`
+    ), 0)::float8,
+    EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $2)`
+}
+
+// confirmEvery is how often a worker without other work looks whether older transactions have ended, which nobody
+// notifies it of.
+const confirmEvery = 5 * time.Second
 
 // looseForeignKeysDue asks the predicate on any connection or transaction of the database: from the marks on or,
 // with fresh, from the beginning. What is found there is not to be overlooked by the next run.
 func looseForeignKeysDue(
-	ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string, marks *loosefk.Marks, fresh bool,
+	ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string, marks *loosefk.Marks, fresh bool, settings config.LooseForeignKeys,
 ) (listen.Due, error) {
 	times, ids := marks.Places(parents, fresh)
 	var due listen.Due
 	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL), LooseForeignKeys, db.Name, parents, times, ids).Scan(&due.Now, &seconds)
+	var confirming bool
+	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL()), LooseForeignKeys, db.Name, parents, times, ids,
+		settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()).Scan(&due.Now, &seconds, &confirming)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
 	}
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
 	if fresh && due.Now {
 		marks.Forget()
+	}
+	if confirming && (due.In == 0 || due.In > confirmEvery) {
+		due.In = confirmEvery
 	}
 	return due, nil
 }

@@ -93,7 +93,7 @@ func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
 			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
 			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
 			Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
-				return looseForeignKeysDue(ctx, conn, db, names, deps.Bindings.marksOf(db.Name), fresh)
+				return looseForeignKeysDue(ctx, conn, db, names, deps.Bindings.marksOf(db.Name), fresh, deps.Config.LooseForeignKeys)
 			},
 			Work: func(ctx context.Context) (time.Duration, error) {
 				return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})

@@ -80,7 +80,8 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 			return false, nil // Whoever holds the lease does the work, and looks again at its end.
 		}
 		db, _ := w.deps.database(job.Args.Database)
-		due, err := looseForeignKeysDue(ctx, tx, db, w.deps.Bindings.recorded(db.Name), w.deps.Bindings.marksOf(db.Name), false)
+		due, err := looseForeignKeysDue(ctx, tx, db,
+			w.deps.Bindings.recorded(db.Name), w.deps.Bindings.marksOf(db.Name), false, w.deps.Config.LooseForeignKeys)
 		return due.Now, err
 	})
 }
@@ -165,16 +166,33 @@ func passLooseForeignKeys(
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
 		Marks:    deps.Bindings.marksOf(db.Name),
 		Adaptive: adaptive(settings.Pace, deps.Config.LooseForeignKeys),
+		Confirming: loosefk.Confirming{
+			Within: deps.Config.LooseForeignKeys.ConfirmWithin, Grace: deps.Config.LooseForeignKeys.ConfirmGrace,
+		},
 		Throttle: newThrottle(deps, settings.Pace, db, session).hooks(),
 		Progress: reporter(progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session:  session,
 	}
 	stats, err := engine.Run(ctx)
+	warnOfConfirming(ctx, deps, db, stats)
 	if err == nil && len(stats.Errors) == 0 {
 		deps.Bindings.keep(db.Name, bound)
 	}
 	return stats, err
+}
+
+// warnOfConfirming says where children that come late may be missed, or are waited for blindly.
+func warnOfConfirming(ctx context.Context, deps Deps, db database.Database, stats *loosefk.Stats) {
+	log := deps.Logger.With("kind", LooseForeignKeys, "database", db.Name)
+	if stats.ConfirmedEarly > 0 {
+		log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
+			"parents", stats.ConfirmedEarly, "confirm_within_s", deps.Config.LooseForeignKeys.ConfirmWithin.Seconds())
+	}
+	if stats.ConfirmBlind {
+		log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",
+			"confirm_grace_s", deps.Config.LooseForeignKeys.ConfirmGrace.Seconds())
+	}
 }
 
 // adaptive are the settings of the pace that steers itself, and none for the others.

@@ -15,7 +15,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 
 	r := s.run("migrate", "status")
 	require.Equal(t, 3, r.code)
-	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1$`, r.stdout)
+	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +2 +2$`, r.stdout)
 	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.stderr)
 	require.Equal(t, untouched, s.snapshot())
 
@@ -70,15 +70,15 @@ func TestMigrateJSON(t *testing.T) {
 		require.Failf(t, "missing component", "%s in %v", name, document)
 		return nil
 	}
-	first := map[string]any{"version": 1.0, "name": "00001_deleted_records"}
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 1.0, "pending": []any{first}},
+	first, second := map[string]any{"version": 1.0, "name": "00001_deleted_records"}, map[string]any{"version": 2.0, "name": "00002_swept"}
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 2.0, "pending": []any{first, second}},
 		component(s.json(3, "migrate", "status"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 1.0, "applied": []any{first}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 2.0, "applied": []any{first, second}},
 		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 1.0, "applied": []any{}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 2.0, "to": 2.0, "applied": []any{}},
 		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
 	require.Equal(t, []any{}, component(s.json(0, "migrate", "status"), "loose_foreign_keys")["pending"])
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 0.0, "applied": []any{first}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 2.0, "to": 0.0, "applied": []any{second, first}},
 		component(s.json(0, "migrate", "down"), "loose_foreign_keys"))
 }
 

@@ -39,7 +39,8 @@ type deletionTable struct {
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
 	Undefined []string `json:"undefined,omitempty"`
-	// Confirming counts rows that wait for their second look; there is none in this version.
+	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
+	// was open then has ended. They are no backlog.
 	Confirming int64 `json:"confirming"`
 }
 
@@ -133,6 +134,10 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 			if err != nil {
 				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 			}
+			confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: pendingCap})
+			if err != nil {
+				return document, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
+			}
 			var undefined []string
 			if len(parents) > 0 {
 				names, err := defined(ctx, db)
@@ -153,6 +158,7 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 				Table:         "loose_foreign_keys_deleted_records", Database: db.Name, Undefined: undefined,
 				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
 				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
+				Confirming: min(confirming, pendingCap),
 			})
 		}
 	}
@@ -253,7 +259,7 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 
 func (a *app) printStatus(document statusDocument) error {
 	return a.table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF")
+		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING")
 		for _, t := range document.DeletionTables {
 			pending, oldest := fmt.Sprint(t.Pending), "-"
 			if t.Capped {
@@ -262,7 +268,7 @@ func (a *app) printStatus(document statusDocument) error {
 			if t.Pending > 0 {
 				oldest = time.Duration(t.OldestAgeSeconds * float64(time.Second)).Round(time.Second).String()
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred)
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
 		}
 		if len(document.Leases) > 0 {
 			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")

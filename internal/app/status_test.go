@@ -21,8 +21,8 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil,
 		}},
 	}, s.json(0, "status"))
-	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF
-loose_foreign_keys_deleted_records +main +0 +- +0
+	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF +CONFIRMING
+loose_foreign_keys_deleted_records +main +0 +- +0 +0
 
 JOB +DATABASE +SCHEDULE +LAST RUN +OUTCOME +WAITS FOR +ERROR
 loose_foreign_keys_cleanup +main +\* \* \* \* \* +never +- +- +-
@@ -66,7 +66,7 @@ func TestStatusShowsBacklogAndLease(t *testing.T) {
 	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
 
 	shown := s.ok("status")
-	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0\n`, shown)
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0 +0\n`, shown)
 	require.Regexp(t, `LEASE +HOLDER +EXPIRES\n`+leaseKey+` +host:1:abc +2099-01-02T03:04:05Z\n`, shown)
 }
 
@@ -102,7 +102,7 @@ func TestStatusStopsCountingAtTheCap(t *testing.T) {
 	table, _, _ = s.statusOf()
 	require.EqualValues(t, 10_000, table["pending"])
 	require.Equal(t, true, table["capped"])
-	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10000\+ +\d+s +0\n`, s.ok("status"))
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10000\+ +\d+s +0 +0\n`, s.ok("status"))
 }
 
 func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
@@ -186,4 +186,17 @@ func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
 	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")
 	_, job, _ = s.statusOf()
 	require.Nil(t, job["waiting_for"], "a new tick has come")
+}
+
+func TestStatusCountsWhatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
+		('main', 'public.projects', '{1,2}', NULL), ('main', 'public.tags', NULL, '{a}'), ('other', 'public.projects', '{4}', NULL)`)
+	table, job, _ := s.statusOf()
+	require.EqualValues(t, 3, table["confirming"])
+	require.EqualValues(t, 0, table["pending"], "it is no backlog")
+	require.Nil(t, job["waiting_for"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.ok("status"))
+	require.NotContains(t, s.ok("migrate", "down"), "pending")
 }

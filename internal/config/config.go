@@ -119,6 +119,10 @@ type LooseForeignKeys struct {
 	// no limit.
 	ReplicaLag      time.Duration `yaml:"replica_lag"`
 	ReplicaLagBytes int           `yaml:"replica_lag_bytes"`
+	// ConfirmWithin bounds the wait for transactions older than a clean-up, which may still insert children;
+	// ConfirmGrace is that wait where the role may not see them.
+	ConfirmWithin time.Duration `yaml:"confirm_within"`
+	ConfirmGrace  time.Duration `yaml:"confirm_grace"`
 }
 
 // TruncatePolicy says what TRUNCATE of a tracked parent does.

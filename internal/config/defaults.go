@@ -20,6 +20,8 @@ func defaults() Config {
 			Duty:             50,
 			ReplicaLag:       10 * time.Second,
 			ReplicaLagBytes:  256 << 20,
+			ConfirmWithin:    time.Hour,
+			ConfirmGrace:     10 * time.Minute,
 		},
 		GhostUsers: GhostUsers{
 			Schedule:   "*/2 * * * *",

@@ -69,6 +69,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
 				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second, Target: 20 * time.Millisecond, Duty: 50,
 				ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
+				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute,
 			}, c.LooseForeignKeys)
 			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686"}, c.HTTP)
 			require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
@@ -148,6 +149,7 @@ func TestLoadErrors(t *testing.T) {
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
 		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be a percentage from 1 to 100"},
 		"negative lag":        {with("loose_foreign_keys: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:35: loose_foreign_keys.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:59: loose_foreign_keys.replica_lag_bytes: must not be negative; 0 is no limit"},
+		"no confirming":       {with("loose_foreign_keys: {confirm_within: 0s, confirm_grace: -1s}\n"), "sexton.yaml:2:38: loose_foreign_keys.confirm_within: must be longer than 0s\nsexton.yaml:2:57: loose_foreign_keys.confirm_grace: must be longer than 0s"},
 		"zero timeouts":       {with("loose_foreign_keys: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:36: loose_foreign_keys.lock_timeout: must be longer than 0s\nsexton.yaml:2:59: loose_foreign_keys.statement_timeout: must be longer than 0s"},
 		"long statement":      {with("loose_foreign_keys: {statement_timeout: 6s}\n"), "sexton.yaml:2:41: loose_foreign_keys.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
 		"short statement":     {with("loose_foreign_keys: {statement_timeout: 500ms}\n"), "sexton.yaml:2:21: loose_foreign_keys.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},

@@ -180,6 +180,8 @@ func (v *validator) looseForeignKeys() {
 	if keys.ReplicaLagBytes < 0 {
 		v.fail("loose_foreign_keys.replica_lag_bytes", "must not be negative; 0 is no limit", "")
 	}
+	v.longerThanZero("loose_foreign_keys.confirm_within", keys.ConfirmWithin)
+	v.longerThanZero("loose_foreign_keys.confirm_grace", keys.ConfirmGrace)
 	if keys.StatementTimeout > 0 && keys.LockTimeout > keys.StatementTimeout {
 		v.fail("loose_foreign_keys.lock_timeout",
 			fmt.Sprintf("is %s, longer than statement_timeout, which is %s", keys.LockTimeout, keys.StatementTimeout), "")

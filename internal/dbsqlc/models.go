@@ -98,3 +98,15 @@ type SextonSchedule struct {
 	Database string
 	LastTick time.Time
 }
+
+// Sexton: deleted rows that are cleaned up after and wait for a second look
+type SextonSwept struct {
+	ID          int64
+	Database    string
+	Parent      string
+	IntegerKeys []int64
+	TextKeys    []string
+	SweptAt     time.Time
+	Prepared    []pgtype.Uint32
+	NotBefore   *time.Time
+}

@@ -9,6 +9,29 @@ import (
 	"context"
 )
 
+const sweptKeys = `-- name: SweptKeys :one
+SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys
+FROM (
+    SELECT swept.integer_keys, swept.text_keys
+    FROM "sexton".swept AS swept
+    WHERE swept.database = $1
+    LIMIT $2::int
+) AS counted
+`
+
+type SweptKeysParams struct {
+	Database string
+	Cap      int32
+}
+
+// Parents of a database that wait for their second look. The count stops at so many rows.
+func (q *Queries) SweptKeys(ctx context.Context, arg SweptKeysParams) (int64, error) {
+	row := q.db.QueryRow(ctx, sweptKeys, arg.Database, arg.Cap)
+	var keys int64
+	err := row.Scan(&keys)
+	return keys, err
+}
+
 const tombstoneBacklog = `-- name: TombstoneBacklog :one
 SELECT
     (SELECT count(*) FROM (

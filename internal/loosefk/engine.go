@@ -28,10 +28,11 @@ type Engine struct {
 	Pace     string
 	Limits   Limits
 	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
-	Adaptive Adaptive
-	Throttle Throttle
-	Parents  []*Parent
-	Session  *batch.Session
+	Adaptive   Adaptive
+	Throttle   Throttle
+	Parents    []*Parent
+	Session    *batch.Session
+	Confirming Confirming
 	// Marks, if set, are where earlier runs have come to; this one moves them.
 	Marks *Marks
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
@@ -55,7 +56,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	for i, parent := range e.Parents {
 		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i]})
 	}
-	err := r.drain(hard)
+	err := r.work(hard)
 	if err == nil {
 		e.Marks.keep(r.lanes)
 	} else if e.Marks != nil {

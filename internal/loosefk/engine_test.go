@@ -39,7 +39,7 @@ conditional: [{table: parents, column: parent_id, on_delete: async_delete, condi
 
 	stats := b.run(t)
 	require.Equal(t, &loosefk.Stats{
-		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Errors: []loosefk.ErrorCounts{},
+		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []loosefk.ErrorCounts{},
 		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 	}, stats)

@@ -199,7 +199,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task) error {
 
 // removal is the statement that removes the chunk's finished tombstones.
 func (r *run) removal(c *chunk, gone *[]int64) batch.Statement {
-	sql, args := c.parent.removeStatement(r.engine.Session.Names, c.tombstones, c.verify)
+	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, c.tombstones, c.verify)
 	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err

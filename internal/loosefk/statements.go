@@ -189,15 +189,16 @@ func (p *Parent) probeStatement(keys any) (string, []any) {
 // verify, and returns their ids. It decides by rows that are not there and never by a count of rows that
 // were cleaned: locked rows are skipped, and rows that move during a statement are missed. Row pointers and
 // OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and
-// with wrong ones it read all pending tombstones of the parent in each batch.
-func (p *Parent) removeStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
+// with wrong ones it read all pending tombstones of the parent in each batch. The keys are left to be confirmed.
+func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, verify []bool) (string, []any) {
 	args := &arguments{}
 	nameAt := args.add(p.Recorded)
 	ids, times := places(tombstones)
 	idsAt, timesAt, verifyAt := args.add(ids), args.add(times), args.add(verify)
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
-	fmt.Fprintf(&sql, `DELETE FROM %s AS gone
+	fmt.Fprintf(&sql, `WITH removed AS (
+DELETE FROM %s AS gone
 WHERE gone.ctid = ANY (ARRAY(
 SELECT tombstone.ctid
 FROM unnest($%d::bigint[], $%d::timestamptz[]) AS finished (id, consume_after)
@@ -214,7 +215,17 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 	for i, reference := range p.References {
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
 	}
-	sql.WriteString("\n))\nRETURNING gone.id")
+	fmt.Fprintf(&sql, `
+))
+RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
+), remembered AS (
+INSERT INTO %s (database, parent, integer_keys, text_keys)
+SELECT $%d::text, $%d::text, array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+	array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
+FROM removed
+HAVING count(*) > 0
+)
+SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.add(database), nameAt)
 	return sql.String(), args.values
 }
 

@@ -29,9 +29,17 @@ type Stats struct {
 	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
 	UpdateCountByTable map[string]int64 `json:"update_count_by_table"`
 	// Processed counts tombstones removed, Rescheduled those put off to a later time.
-	Processed   int64         `json:"processed"`
-	Rescheduled int64         `json:"rescheduled"`
-	Errors      []ErrorCounts `json:"errors"`
+	Processed   int64 `json:"processed"`
+	Rescheduled int64 `json:"rescheduled"`
+	// Confirmed counts removed tombstones that a second look found without children, LateChildren those that it
+	// brought back, as a child had come late.
+	Confirmed    int64 `json:"confirmed"`
+	LateChildren int64 `json:"late_children"`
+	// ConfirmedEarly are those of both kinds that were not waited for any longer.
+	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
+	// ConfirmBlind tells that sessions whose transactions cannot be seen were waited for by the grace time.
+	ConfirmBlind bool          `json:"confirm_blind,omitempty"`
+	Errors       []ErrorCounts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
@@ -46,7 +54,7 @@ type ErrorCounts struct {
 
 // Changed tells whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
-	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled > 0 || len(s.Errors) > 0 || s.OverLimit || s.Interrupted
+	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.LateChildren+s.ConfirmedEarly > 0 || len(s.Errors) > 0 || s.OverLimit || s.Interrupted
 }
 
 func newStats(database, pace string) *Stats {

@@ -82,6 +82,8 @@ func (c sqlComponent) creates() []string {
 		return []string{versionTable(Base), "fences", "events"}
 	case Jobs:
 		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds"}
+	case LooseForeignKeys:
+		return []string{versionTable(LooseForeignKeys), "swept"}
 	default:
 		return []string{versionTable(string(c))}
 	}

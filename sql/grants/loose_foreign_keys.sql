@@ -1,13 +1,19 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_loose_foreign_keys TO :"worker";
-GRANT SELECT, UPDATE, DELETE ON TABLE "public".loose_foreign_keys_deleted_records TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON TABLE "public".loose_foreign_keys_deleted_records, "sexton".swept
+    TO :"worker";
 
 -- The worker also needs, on each child table of the definitions:
 --     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
+-- and on each parent, to tell a child that came late from one whose parent was made anew:
+--     GRANT SELECT ON TABLE parent TO :"worker";
+-- A superuser may let it see how old other roles' transactions are. Without, it waits a fixed time for them:
+--     GRANT pg_read_all_stats TO :"worker";
 -- To put triggers on new partitions by itself it must be a member of the role that owns them, and:
 --     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "sexton" TO :"worker";
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records
+    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records, "sexton".swept
     TO :"viewer";

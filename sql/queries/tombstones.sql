@@ -67,3 +67,13 @@ SELECT
             LIMIT 1
         ) AS head
     ), 0)::float8 AS oldest_age_seconds;
+
+-- name: SweptKeys :one
+-- Parents of a database that wait for their second look. The count stops at so many rows.
+SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys
+FROM (
+    SELECT swept.integer_keys, swept.text_keys
+    FROM "sexton".swept AS swept
+    WHERE swept.database = @database
+    LIMIT @cap::int
+) AS counted;

@@ -1,0 +1,307 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgschema"
+)
+
+const (
+	// sweptPage is the rows that are read at once, confirmKeys the keys from which on a look takes no more rows.
+	sweptPage   = 100
+	confirmKeys = 1000
+	// leastConfirming is the time that confirming has however long the run took: with a backlog that never ends,
+	// nothing would be confirmed otherwise.
+	leastConfirming = time.Second
+)
+
+// swept is a batch of parents whose tombstones were removed.
+type swept struct {
+	id       int64
+	parent   string
+	integers []int64
+	texts    []string
+	// early tells that it is not waited for any longer; open that all older transactions have ended, unnoted that
+	// they have but for prepared ones, which are not noted yet.
+	early, open, unnoted bool
+}
+
+func (s swept) keys() int { return len(s.integers) + len(s.texts) }
+
+// work drains the lanes and confirms what was removed before. Children that came late are work for the lanes.
+func (r *run) work(ctx context.Context) error {
+	for {
+		if err := r.drain(ctx); err != nil {
+			return err
+		}
+		last := r.ended()
+		late := r.stats.LateChildren
+		if err := r.confirm(ctx); err != nil {
+			return fmt.Errorf("confirm removed tombstones: %w", err)
+		}
+		if last || r.stats.LateChildren == late {
+			return nil
+		}
+	}
+}
+
+// confirm takes the second look at parents whose gates are open, oldest first.
+func (r *run) confirm(ctx context.Context) error {
+	until := r.budget.until
+	if least := time.Now().Add(leastConfirming); least.After(until) {
+		until = least
+	}
+	over := func() bool { return r.stop.Err() != nil || !time.Now().Before(until) }
+	horizon, blind, waits, err := r.horizon(ctx)
+	if err != nil || !waits {
+		return err
+	}
+	for after := int64(0); !over(); {
+		page, err := r.page(ctx, after, horizon)
+		if err != nil {
+			return err
+		}
+		var ready []swept
+		var unnoted []int64
+		for _, s := range page {
+			after = s.id
+			switch {
+			case s.early || s.open:
+				ready = append(ready, s)
+			case s.unnoted:
+				unnoted = append(unnoted, s.id)
+			}
+		}
+		found := len(ready)+len(unnoted) > 0
+		if len(unnoted) > 0 {
+			if err := r.change(ctx, noteSQL, unnoted); err != nil {
+				return err
+			}
+		}
+		for len(ready) > 0 && !over() {
+			size := together(ready)
+			if err := r.confirmTogether(ctx, ready[:size]); err != nil {
+				return err
+			}
+			ready = ready[size:]
+		}
+		// Both gates open for older rows first, so there is nothing to find behind a page that has none ready.
+		if len(page) < sweptPage || !found {
+			break
+		}
+	}
+	r.stats.ConfirmBlind = r.stats.ConfirmBlind || blind
+	return nil
+}
+
+// together is how many of the first rows one look takes: those of one parent.
+func together(ready []swept) int {
+	keys := 0
+	for i, s := range ready {
+		if i > 0 && (s.parent != ready[0].parent || keys >= confirmKeys) {
+			return i
+		}
+		keys += s.keys()
+	}
+	return len(ready)
+}
+
+// horizon returns the time before which no transaction is open, as far as can be seen. waits is false where nothing
+// waits to be confirmed.
+func (r *run) horizon(ctx context.Context) (horizon pgtype.Timestamptz, blind, waits bool, err error) {
+	session := r.engine.Session
+	_, err = session.Run(ctx, batch.Statement{
+		SQL: session.Names.Render(horizonSQL()), Args: []any{r.engine.Database, r.engine.Confirming.grace()},
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&horizon, &blind}, func() error { waits = true; return nil })
+			return err
+		},
+	})
+	return horizon, blind, waits, err
+}
+
+// page reads the next rows behind an id. It must come in a later statement than the horizon.
+func (r *run) page(ctx context.Context, after int64, horizon pgtype.Timestamptz) ([]swept, error) {
+	session := r.engine.Session
+	var page []swept
+	_, err := session.Run(ctx, batch.Statement{
+		SQL:  session.Names.Render(sweptSQL),
+		Args: []any{r.engine.Database, after, sweptPage, horizon, r.engine.Confirming.within()},
+		Scan: func(rows pgx.Rows) (err error) {
+			page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
+				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.open, &s.unnoted)
+				return s, err
+			})
+			return err
+		},
+	})
+	return page, err
+}
+
+// change runs a statement about rows of this database.
+func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) error {
+	session := r.engine.Session
+	_, err := session.Run(ctx, batch.Statement{SQL: session.Names.Render(sql), Args: append([]any{r.engine.Database, ids}, more...)})
+	return err
+}
+
+// confirmTogether looks for children of rows that have one parent. Where that fails the rows are looked at one by
+// one, and those that are to blame are put off.
+func (r *run) confirmTogether(ctx context.Context, rows []swept) error {
+	var keys, early int64
+	for _, s := range rows {
+		keys += int64(s.keys())
+		if s.early {
+			early += int64(s.keys())
+		}
+	}
+	parent := r.parent(rows[0])
+	if parent == nil {
+		// No definition names it any more, or its key is another one now.
+		return r.change(ctx, forgetSQL, idsOf(rows))
+	}
+	began := time.Now()
+	late, err := r.secondLook(ctx, parent, rows)
+	if err == nil {
+		r.stats.Confirmed += keys - late
+		r.stats.LateChildren += late
+		r.stats.ConfirmedEarly += early
+		if r.engine.Progress != nil {
+			r.engine.Progress(ctx, r.stats)
+		}
+		if r.engine.Adaptive.on() {
+			r.breathe(ctx, time.Since(began))
+		}
+		return nil
+	}
+	f := judge(err, parent.Label())
+	switch {
+	case f.verdict == fatal:
+		return err
+	case f.verdict != hopeless && len(rows) > 1:
+		for i := range rows {
+			if err := r.confirmTogether(ctx, rows[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	r.stats.fail(f)
+	return r.putOff(ctx, rows, f)
+}
+
+// parent is the one that rows are about, or nil where there is none.
+func (r *run) parent(s swept) *Parent {
+	for _, parent := range r.engine.Parents {
+		if parent.Recorded == s.parent && parent.Integer == (s.integers != nil) {
+			return parent
+		}
+	}
+	return nil
+}
+
+// putOff leaves rows whose look failed for later. What concerns the table fails alike for all its rows, and it will
+// for those that have waited for so long already: they are given up.
+func (r *run) putOff(ctx context.Context, rows []swept, f failure) error {
+	var later, over []swept
+	for _, s := range rows {
+		if s.early && f.verdict == hopeless {
+			over = append(over, s)
+			r.stats.ConfirmedEarly += int64(s.keys())
+		} else {
+			later = append(later, s)
+		}
+	}
+	if len(over) > 0 {
+		if err := r.change(ctx, forgetSQL, idsOf(over)); err != nil {
+			return err
+		}
+	}
+	var all *string
+	if f.verdict == hopeless {
+		all = &rows[0].parent
+	}
+	return r.change(ctx, putOffSQL, idsOf(later), all)
+}
+
+// secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
+// have children and no parent, whose number it returns.
+func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (late int64, err error) {
+	var keys any
+	if parent.Integer {
+		var integers []int64
+		for _, s := range rows {
+			integers = append(integers, s.integers...)
+		}
+		keys = integers
+	} else {
+		var texts []string
+		for _, s := range rows {
+			texts = append(texts, s.texts...)
+		}
+		keys = texts
+	}
+	session := r.engine.Session
+	// In nearly all cases there is no child at all, which one look per definition tells.
+	sql, args := parent.probeStatement(keys)
+	var live []bool
+	if _, err := session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
+		return err
+	}}); err != nil {
+		return 0, err
+	}
+	if !slices.Contains(live, true) {
+		return 0, r.change(ctx, forgetSQL, idsOf(rows))
+	}
+	sql, args = parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, live)
+	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		late, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+		return err
+	}})
+	return late, err
+}
+
+// lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
+// that have a child in a live reference. A parent that was made anew owns its children.
+func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys any, live []bool) (string, []any) {
+	args := &arguments{}
+	databaseAt, idsAt, nameAt, keysAt := args.add(database), args.add(ids), args.add(p.Recorded), args.add(keys)
+	column, form, key := "primary_key_text", "text", "candidate.key::"+p.KeyType
+	if p.Integer {
+		column, form, key = "primary_key_value", "bigint", "candidate.key"
+	}
+	liveAt := args.add(live)
+	terms := make([]string, len(p.References))
+	for i, reference := range p.References {
+		terms[i] = fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args))
+	}
+	return fmt.Sprintf(`WITH confirmed AS (
+DELETE FROM %s AS swept WHERE swept.database = $%d AND swept.id = ANY ($%d::bigint[])
+), late AS (
+INSERT INTO %s (fully_qualified_table_name, %s)
+SELECT DISTINCT $%d::text, candidate.key
+FROM unnest($%d::%s[]) AS candidate (key)
+WHERE %s
+AND (%s)
+RETURNING 1
+)
+SELECT count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
+		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.gone(key), strings.Join(terms, "\nOR ")), args.values
+}
+
+func idsOf(rows []swept) []int64 {
+	ids := make([]int64, len(rows))
+	for i, s := range rows {
+		ids[i] = s.id
+	}
+	return ids
+}

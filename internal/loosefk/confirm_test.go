@@ -1,0 +1,372 @@
+package loosefk_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+)
+
+// session is another client of the database, as an application's.
+type session struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func (b bundle) session(t *testing.T, url string) session {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return session{t, conn}
+}
+
+// begun has a transaction open that may have seen all parents.
+func (b bundle) begun(t *testing.T) session {
+	t.Helper()
+	s := b.session(t, b.URL)
+	s.exec("BEGIN")
+	s.exec("SELECT count(*) FROM pg_class")
+	return s
+}
+
+func (s session) exec(sql string) {
+	s.t.Helper()
+	_, err := s.conn.Exec(s.t.Context(), sql)
+	require.NoError(s.t, err)
+}
+
+// swept returns the keys of parents that wait for their second look.
+func (b bundle) swept() []string {
+	return b.ids("SELECT unnest(coalesce(integer_keys::text[], text_keys)) AS key FROM sexton.swept ORDER BY key")
+}
+
+// openedGate runs the engine until nothing waits any more. Sessions that the test itself has used a moment ago
+// may still be about to end.
+func (b bundle) openedGate(t *testing.T) *loosefk.Stats {
+	t.Helper()
+	stats := b.run(t)
+	require.Empty(t, b.swept(), "parents that still wait for their second look")
+	require.Zero(t, b.Pending(t))
+	return stats
+}
+
+func TestLateChildOfAnOlderTransaction(t *testing.T) {
+	t.Parallel()
+
+	for name, insert := range map[string]string{
+		"plain":     "INSERT INTO children VALUES (1000, 1)",
+		"savepoint": "SAVEPOINT a; INSERT INTO children VALUES (999, 2); ROLLBACK TO a; SAVEPOINT b; INSERT INTO children VALUES (1000, 1); RELEASE b",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren, deleteChildren, "parents")
+			older := b.begun(t)
+			b.Exec("DELETE FROM parents WHERE id <= 2")
+			stats := b.run(t)
+			require.EqualValues(t, 2, stats.Processed)
+			require.Zero(t, stats.Confirmed)
+			require.Zero(t, b.Pending(t), "it is no backlog")
+			require.Equal(t, []string{"1", "2"}, b.swept())
+			older.exec(insert)
+			require.False(t, b.run(t).Changed(), "the older transaction is open")
+			require.Equal(t, []string{"1", "2"}, b.swept())
+			older.exec("COMMIT")
+
+			stats = b.openedGate(t)
+			require.EqualValues(t, 1, stats.LateChildren)
+			require.EqualValues(t, 2, stats.Confirmed, "one that stayed without children, and the other after its second clean-up")
+			require.EqualValues(t, 1, stats.DeleteCount)
+			require.True(t, stats.Changed())
+			require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
+			require.False(t, b.run(t).Changed())
+		})
+	}
+}
+
+// It has no transaction id when the parent goes, which a horizon of ids would take for harmless.
+func TestYoungerTransactionHoldsNothing(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	require.Equal(t, []string{"1"}, b.swept())
+	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
+	older.exec("ROLLBACK")
+	require.EqualValues(t, 1, b.openedGate(t).Confirmed)
+}
+
+func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	gid := "late_" + older.conn.Config().Database
+	older.exec("INSERT INTO children VALUES (1000, 1)")
+	older.exec("PREPARE TRANSACTION '" + gid + "'")
+	t.Cleanup(func() { _, _ = b.Pool().Exec(context.WithoutCancel(t.Context()), "ROLLBACK PREPARED '"+gid+"'") })
+
+	b.run(t)
+	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT prepared = ARRAY(SELECT transaction FROM pg_prepared_xacts WHERE database = current_database()) FROM sexton.swept`))
+	younger := b.begun(t)
+	younger.exec("INSERT INTO children VALUES (1001, 5)")
+	younger.exec("PREPARE TRANSACTION '" + gid + "_younger'")
+	defer b.session(t, b.URL).exec("ROLLBACK PREPARED '" + gid + "_younger'")
+	b.run(t)
+	require.Equal(t, []string{"1"}, b.swept(), "the prepared transaction is there")
+	older.exec("COMMIT PREPARED '" + gid + "'")
+	require.EqualValues(t, 1, b.run(t).LateChildren)
+	require.Equal(t, []string{"1"}, b.swept(), "the clean-up of the late child waits for a prepared transaction in its turn")
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+	b.Exec("COMMIT PREPARED '" + gid + "_younger'")
+	b.begun(t).exec("PREPARE TRANSACTION '" + gid + "_younger'")
+	require.EqualValues(t, 1, b.openedGate(t).Confirmed, "prepared transactions that came later hold nothing")
+}
+
+// A role that may not see other roles' transactions waits for a fixed time.
+func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	role := b.CreateRole()
+	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.True(t, stats.ConfirmBlind)
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	b.run(t)
+	require.Equal(t, []string{"1"}, b.swept(), "the other role has idle sessions, which look no different")
+	b.engine.Confirming.Grace = time.Nanosecond
+	stats = b.run(t)
+	require.EqualValues(t, 1, stats.LateChildren)
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+
+	b.Exec("GRANT pg_read_all_stats TO " + role)
+	b.engine.Confirming.Grace = time.Hour
+	b.Exec("DELETE FROM parents WHERE id = 2")
+	stats = b.openedGate(t)
+	require.False(t, stats.ConfirmBlind)
+	require.EqualValues(t, 1, stats.Confirmed)
+}
+
+func TestConfirmedAfterTheCap(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id <= 2")
+	b.run(t)
+	b.Exec("INSERT INTO children VALUES (1000, 1)")
+	b.run(t)
+	require.Equal(t, []string{"1", "2"}, b.swept(), "younger than an hour")
+	b.engine.Confirming.Within = time.Nanosecond
+	stats := b.run(t)
+	require.EqualValues(t, 3, stats.ConfirmedEarly, "two, and one once more after its second clean-up")
+	require.EqualValues(t, 1, stats.LateChildren, "it is looked at all the same")
+	require.True(t, stats.Changed())
+	require.Empty(t, b.swept())
+	older.exec("ROLLBACK")
+	b.Exec("DELETE FROM parents WHERE id = 3")
+	b.engine.Confirming.Within = 0
+	require.Zero(t, b.openedGate(t).ConfirmedEarly)
+}
+
+func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id <= 2")
+	b.run(t)
+	older.exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
+	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
+}
+
+func TestLateChildrenOfAllKinds(t *testing.T) {
+	t.Parallel()
+
+	for name, key := range map[string]struct{ of, first, second string }{
+		"smallint":    {"smallint", "7", "8"},
+		"bigint":      {"bigint", "7", "8"},
+		"uuid":        {"uuid", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-000000000008"},
+		"text":        {"text", `a "b", {c}\ NULL`, "8"},
+		"timestamptz": {"timestamptz", "2026-01-02 03:04:05.000007+00", "2026-01-02 03:04:05.000008+00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+				CREATE TABLE parents (id `+key.of+` PRIMARY KEY);
+				CREATE TABLE plain (id int PRIMARY KEY, parent_id `+key.of+`);
+				CREATE TABLE changed (id int PRIMARY KEY, parent_id `+key.of+`, state text);
+				CREATE TABLE parted (id int, parent_id `+key.of+`, kind text) PARTITION BY LIST (kind);
+				CREATE TABLE parted_a PARTITION OF parted FOR VALUES IN ('A');
+				CREATE TABLE parted_b PARTITION OF parted FOR VALUES IN ('B');
+				CREATE INDEX ON plain (parent_id); CREATE INDEX ON changed (parent_id); CREATE INDEX ON parted (parent_id);
+				INSERT INTO parents VALUES ('`+key.first+`'), ('`+key.second+`');`, `
+plain: [{table: parents, column: parent_id, on_delete: async_nullify}]
+changed: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
+parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: B}]}]
+`, "parents")
+			late := map[string]string{
+				"plain":   "INSERT INTO plain VALUES (1, '" + key.first + "')",
+				"changed": "INSERT INTO changed VALUES (1, '" + key.first + "', 'new')",
+				"parted":  "INSERT INTO parted VALUES (1, '" + key.first + "', 'A'), (2, '" + key.first + "', 'B')",
+			}
+			for table, insert := range late {
+				older := b.begun(t)
+				b.Exec("DELETE FROM parents")
+				b.run(t)
+				require.Contains(t, b.swept(), key.second)
+				older.exec(insert)
+				older.exec("COMMIT")
+				require.EqualValues(t, 1, b.openedGate(t).LateChildren, table)
+				b.Exec("INSERT INTO parents VALUES ('" + key.first + "'), ('" + key.second + "')")
+			}
+			require.Equal(t, [][]string{{"changed", "1 gone"}, {"parted", "1 A"}, {"plain", "1 -"}}, b.Rows(`
+				SELECT 'plain' AS name, id || ' ' || coalesce(parent_id::text, '-') FROM plain
+				UNION ALL SELECT 'changed', id || ' ' || state FROM changed
+				UNION ALL SELECT 'parted', id || ' ' || kind FROM parted ORDER BY 1`))
+		})
+	}
+}
+
+// What a dead worker has swept is confirmed by the next one; a worker whose lease has passed confirms nothing.
+func TestConfirmingPassesOnWithTheLease(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	former := *b.engine
+	b.Exec("UPDATE sexton.leases SET expires_at = now() - interval '1 second'")
+	manager := lease.Manager{Jobs: b.Connected, Holder: "next"}
+	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected)
+	require.NoError(t, err)
+	_, err = former.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.Equal(t, []string{"1"}, b.swept())
+	require.Zero(t, b.Pending(t))
+
+	next := *b.engine.Session
+	next.Fence, next.Conn = granted, b.session(t, b.URL).conn
+	b.engine.Session = &next
+	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+}
+
+// A crash takes removal and memory of a tombstone along, or neither.
+func TestRemovalRemembersInItsTransaction(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("ALTER TABLE sexton.swept ADD CHECK (NOT 2 = ANY (integer_keys))")
+	b.Exec("DELETE FROM parents WHERE id <= 2")
+	b.run(t)
+	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
+}
+
+func TestUndefinedParentsAreForgotten(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")
+	older.exec("ROLLBACK")
+	b.engine.Parents = nil
+	require.Zero(t, b.run(t).Confirmed)
+	require.Equal(t, [][]string{{"other"}}, b.Rows("SELECT database FROM sexton.swept"), "those of another configured database are its own")
+}
+
+// Without the right to read parents nobody can tell whether a child has one.
+func TestUnreadableParentIsPutOffAndGivenUpAfterTheCap(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	role := b.CreateRole()
+	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role + "; GRANT pg_read_all_stats TO " + role + "; REVOKE ALL ON parents FROM " + role)
+	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	stats := b.run(t)
+	require.Len(t, stats.Errors, 1)
+	require.Equal(t, "parents", stats.Errors[0].Table)
+	require.Equal(t, "42501", stats.Errors[0].SQLState)
+	require.Zero(t, stats.Confirmed)
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT not_before > now() FROM sexton.swept"))
+	require.Empty(t, b.run(t).Errors, "it is put off")
+	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '2 hours'")
+	stats = b.run(t)
+	require.Len(t, stats.Errors, 1)
+	require.EqualValues(t, 1, stats.ConfirmedEarly)
+	require.Empty(t, b.swept())
+}
+
+// Hundreds of batches wait behind one transaction, and go in a few statements afterwards.
+func TestManyBatchesAreConfirmed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`INSERT INTO parents SELECT generate_series(11, 3000);`, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) SELECT 'main', 'public.parents', ARRAY[id] FROM parents WHERE id > 10 AND id % 2 = 0")
+	b.Exec("DELETE FROM parents WHERE id > 10")
+	b.Exec("TRUNCATE loose_foreign_keys_deleted_records")
+	b.run(t)
+	require.Len(t, b.swept(), 1495)
+	older.exec("INSERT INTO children SELECT id, id FROM generate_series(2001, 2010) AS id; COMMIT")
+	stats := b.openedGate(t)
+	require.EqualValues(t, 5, stats.LateChildren)
+	require.EqualValues(t, 1495, stats.Confirmed)
+	require.Len(t, b.ids("SELECT id FROM children WHERE parent_id > 10"), 5)
+}
+
+// Runs that are always cut short confirm as well.
+func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
+	b.engine.Limits.Deletes = 5
+	stats := b.run(t)
+	require.True(t, stats.OverLimit)
+	require.EqualValues(t, 1, stats.LateChildren)
+}
+
+func TestStopEndsConfirming(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	older.exec("ROLLBACK")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	stats, err := b.engine.Run(stopped)
+	require.NoError(t, err)
+	require.Zero(t, stats.Confirmed)
+	require.Equal(t, []string{"1"}, b.swept())
+}

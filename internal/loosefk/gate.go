@@ -1,0 +1,121 @@
+package loosefk
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Confirming says for how long removed tombstones are remembered. The zero value of a field is its default.
+type Confirming struct {
+	// Within bounds the wait for older transactions (1 h).
+	Within time.Duration
+	// Grace is how long sessions are waited for whose transactions the role may not see (10 min).
+	Grace time.Duration
+}
+
+func (c Confirming) within() float64 { return cmp.Or(c.Within, time.Hour).Seconds() }
+func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Seconds() }
+
+// A parent is gone for every transaction that begins after its deletion. One that is older may have seen it, and
+// insert a child at any time: not only while it has no transaction id yet, so no horizon of ids tells. Hence the
+// first gate, before which all sessions must have ended their transactions that began before a tombstone was removed.
+//
+// Such a transaction may become a prepared one. It is listed as prepared before its session counts as idle, so
+// whoever looks at sessions first and at prepared transactions in a later statement misses none: the second gate is
+// that those which there were after the first have ended. Both commits are visible before a transaction disappears
+// from its list. The look at children must be a later statement again.
+//
+// Both gates open for older rows first.
+
+// horizonQuery returns in one row the time before which no session has a transaction open (infinity where none is
+// open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
+// that do not report. Autovacuum inserts nothing, parallel workers have a leader.
+func horizonQuery(grace int) string {
+	return fmt.Sprintf(`SELECT
+    coalesce(min(CASE WHEN session.seen THEN session.xact_start ELSE clock_timestamp() - make_interval(secs => $%d::float8) END), 'infinity') AS horizon,
+    coalesce(bool_or(NOT session.seen), false) AS blind
+FROM (
+    SELECT activity.xact_start,
+           activity.state IS DISTINCT FROM 'disabled'
+               AND (pg_has_role('pg_read_all_stats', 'USAGE') OR coalesce(pg_has_role(activity.usesysid, 'USAGE'), false)) AS seen
+    FROM pg_catalog.pg_stat_activity AS activity
+    WHERE activity.datname = current_database()
+      AND activity.pid <> pg_backend_pid()
+      AND activity.usesysid IS NOT NULL
+      AND coalesce(activity.backend_type, '') NOT IN ('autovacuum worker', 'parallel worker')
+) AS session`, grace)
+}
+
+// preparedQuery lists the prepared transactions of the database.
+const preparedQuery = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared WHERE prepared.database = current_database()`
+
+// ripe is how old a removed tombstone is before a run begins for its sake alone. Runs that have something to do
+// confirm younger ones on the way.
+const ripe = "interval '1 second'"
+
+// ConfirmableSQL is an expression: whether a run would find something to confirm. The arguments number its parameters:
+// the configured name of the database, and the two settings in seconds.
+func ConfirmableSQL(database, within, grace int) string {
+	return fmt.Sprintf(`coalesce((
+    SELECT oldest.swept_at <= clock_timestamp() - %s AND CASE
+        WHEN oldest.swept_at <= clock_timestamp() - make_interval(secs => $%d::float8) THEN true
+        WHEN oldest.prepared IS NOT NULL THEN NOT oldest.prepared && ARRAY(%s)
+        ELSE oldest.swept_at < (SELECT gate.horizon FROM (%s) AS gate)
+    END
+    FROM (
+        SELECT swept.swept_at, swept.prepared
+        FROM "sexton".swept AS swept
+        WHERE swept.database = $%d
+          AND (swept.not_before IS NULL OR swept.not_before <= clock_timestamp())
+        ORDER BY swept.id
+        LIMIT 1
+    ) AS oldest
+), false)`, ripe, within, preparedQuery, horizonQuery(grace), database)
+}
+
+// horizonSQL is horizonQuery where database $1 has anything to confirm, and no row elsewhere.
+func horizonSQL() string {
+	return fmt.Sprintf(`SELECT gate.horizon, gate.blind
+FROM (%s) AS gate
+WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $1)`, horizonQuery(2))
+}
+
+// sweptSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
+// for long enough ($5), whether the second gate is open, and whether the first one is (horizon $4) while prepared
+// transactions are there, which are to be noted then.
+const sweptSQL = `
+SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early,
+       CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND present.transactions = '{}'
+            ELSE NOT oldest.prepared && present.transactions END AS open,
+       oldest.prepared IS NULL AND oldest.swept_at < $4 AND present.transactions <> '{}' AS unnoted
+FROM (
+    SELECT swept.*, swept.swept_at <= clock_timestamp() - make_interval(secs => $5::float8) AS early
+    FROM "sexton".swept AS swept
+    WHERE swept.database = $1
+      AND swept.id > $2
+      AND (swept.not_before IS NULL OR swept.not_before <= clock_timestamp())
+    ORDER BY swept.id
+    LIMIT $3
+) AS oldest
+CROSS JOIN (SELECT ARRAY(` + preparedQuery + `) AS transactions) AS present
+ORDER BY oldest.id`
+
+// noteSQL notes the prepared transactions for rows whose first gate is open. Those that have ended since it was
+// found open need not be waited for.
+const noteSQL = `
+UPDATE "sexton".swept AS swept
+SET prepared = ARRAY(` + preparedQuery + `)
+WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[]) AND swept.prepared IS NULL`
+
+// forgetSQL removes confirmed rows.
+const forgetSQL = `
+DELETE FROM "sexton".swept AS swept
+WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
+
+// putOffSQL keeps a failed look from being repeated at once: for rows $2, or for all rows of parent $3.
+const putOffSQL = `
+UPDATE "sexton".swept AS swept
+SET not_before = clock_timestamp() + interval '5 minutes'
+WHERE swept.database = $1
+  AND (swept.id = ANY ($2::bigint[]) OR swept.parent = $3 AND (swept.not_before IS NULL OR swept.not_before <= clock_timestamp()))`
