@@ -29,9 +29,9 @@ type swept struct {
 	parent   string
 	integers []int64
 	texts    []string
-	// early tells that it is not waited for any longer; open that all older transactions have ended, unnoted that
-	// they have but for prepared ones, which are not noted yet.
-	early, open, unnoted bool
+	// early tells that it is not waited for any longer, and expired that this was so for long; open that all older
+	// transactions have ended, unnoted that they have but for prepared ones, which are not noted yet.
+	early, expired, open, unnoted bool
 }
 
 func (s swept) keys() int { return len(s.integers) + len(s.texts) }
@@ -53,18 +53,29 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
+// confirmer takes the second looks of one run.
+type confirmer struct {
+	*run
+
+	until time.Time
+	// off are parents whose rows are put off.
+	off map[string]bool
+}
+
+// over tells whether no further look may begin.
+func (c *confirmer) over() bool { return c.stop.Err() != nil || !time.Now().Before(c.until) }
+
 // confirm takes the second look at parents whose gates are open, oldest first.
 func (r *run) confirm(ctx context.Context) error {
-	until := r.budget.until
-	if least := time.Now().Add(leastConfirming); least.After(until) {
-		until = least
+	c := &confirmer{run: r, until: r.budget.until, off: map[string]bool{}}
+	if least := time.Now().Add(leastConfirming); least.After(c.until) {
+		c.until = least
 	}
-	over := func() bool { return r.stop.Err() != nil || !time.Now().Before(until) }
 	horizon, blind, waits, err := r.horizon(ctx)
 	if err != nil || !waits {
 		return err
 	}
-	for after := int64(0); !over(); {
+	for after := int64(0); !c.over(); {
 		page, err := r.page(ctx, after, horizon)
 		if err != nil {
 			return err
@@ -86,9 +97,9 @@ func (r *run) confirm(ctx context.Context) error {
 				return err
 			}
 		}
-		for len(ready) > 0 && !over() {
+		for len(ready) > 0 && !c.over() {
 			size := together(ready)
-			if err := r.confirmTogether(ctx, ready[:size]); err != nil {
+			if err := c.look(ctx, ready[:size]); err != nil {
 				return err
 			}
 			ready = ready[size:]
@@ -137,7 +148,7 @@ func (r *run) page(ctx context.Context, after int64, horizon pgtype.Timestamptz)
 		Args: []any{r.engine.Database, after, sweptPage, horizon, r.engine.Confirming.within()},
 		Scan: func(rows pgx.Rows) (err error) {
 			page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
-				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.open, &s.unnoted)
+				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted)
 				return s, err
 			})
 			return err
@@ -153,32 +164,26 @@ func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) 
 	return err
 }
 
-// confirmTogether looks for children of rows that have one parent. Where that fails the rows are looked at one by
-// one, and those that are to blame are put off.
-func (r *run) confirmTogether(ctx context.Context, rows []swept) error {
-	var keys, early int64
-	for _, s := range rows {
-		keys += int64(s.keys())
-		if s.early {
-			early += int64(s.keys())
-		}
+// look looks for children of rows that have one parent. Where that fails the rows are looked at one by one, and
+// those that fail alone are put off.
+func (c *confirmer) look(ctx context.Context, rows []swept) error {
+	if c.off[rows[0].parent] {
+		return nil
 	}
-	parent := r.parent(rows[0])
+	parent := c.parent(rows[0])
 	if parent == nil {
 		// No definition names it any more, or its key is another one now.
-		return r.change(ctx, forgetSQL, idsOf(rows))
+		return c.change(ctx, forgetSQL, idsOf(rows))
 	}
 	began := time.Now()
-	late, err := r.secondLook(ctx, parent, rows)
+	late, err := c.secondLook(ctx, parent, rows)
 	if err == nil {
-		r.stats.Confirmed += keys - late
-		r.stats.LateChildren += late
-		r.stats.ConfirmedEarly += early
-		if r.engine.Progress != nil {
-			r.engine.Progress(ctx, r.stats)
+		c.count(rows, late)
+		if c.engine.Progress != nil {
+			c.engine.Progress(ctx, c.stats)
 		}
-		if r.engine.Adaptive.on() {
-			r.breathe(ctx, time.Since(began))
+		if c.engine.Adaptive.on() {
+			c.breathe(ctx, time.Since(began))
 		}
 		return nil
 	}
@@ -186,16 +191,32 @@ func (r *run) confirmTogether(ctx context.Context, rows []swept) error {
 	switch {
 	case f.verdict == fatal:
 		return err
-	case f.verdict != hopeless && len(rows) > 1:
-		for i := range rows {
-			if err := r.confirmTogether(ctx, rows[i:i+1]); err != nil {
-				return err
-			}
-		}
-		return nil
+	case f.verdict == hopeless, len(rows) == 1:
+		c.stats.fail(f)
+		return c.putOff(ctx, rows, f)
 	}
-	r.stats.fail(f)
-	return r.putOff(ctx, rows, f)
+	for i := range rows {
+		if c.over() {
+			return nil
+		}
+		if err := c.look(ctx, rows[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count adds rows of which so many keys came back.
+func (r *run) count(rows []swept, late int64) {
+	for _, s := range rows {
+		keys := int64(s.keys())
+		r.stats.Confirmed += keys
+		if s.early {
+			r.stats.ConfirmedEarly += keys
+		}
+	}
+	r.stats.Confirmed -= late
+	r.stats.LateChildren += late
 }
 
 // parent is the one that rows are about, or nil where there is none.
@@ -208,28 +229,29 @@ func (r *run) parent(s swept) *Parent {
 	return nil
 }
 
-// putOff leaves rows whose look failed for later. What concerns the table fails alike for all its rows, and it will
-// for those that have waited for so long already: they are given up.
-func (r *run) putOff(ctx context.Context, rows []swept, f failure) error {
-	var later, over []swept
+// putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
+// about a single key. Rows that have waited for too long already are given up.
+func (c *confirmer) putOff(ctx context.Context, rows []swept, f failure) error {
+	var later, given []swept
 	for _, s := range rows {
-		if s.early && f.verdict == hopeless {
-			over = append(over, s)
-			r.stats.ConfirmedEarly += int64(s.keys())
+		if s.expired || s.early && f.verdict == hopeless {
+			given = append(given, s)
+			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
 			later = append(later, s)
 		}
 	}
-	if len(over) > 0 {
-		if err := r.change(ctx, forgetSQL, idsOf(over)); err != nil {
+	if len(given) > 0 {
+		if err := c.change(ctx, forgetSQL, idsOf(given)); err != nil {
 			return err
 		}
 	}
 	var all *string
-	if f.verdict == hopeless {
+	if f.verdict != rowError {
 		all = &rows[0].parent
+		c.off[rows[0].parent] = true
 	}
-	return r.change(ctx, putOffSQL, idsOf(later), all)
+	return c.change(ctx, putOffSQL, idsOf(later), all)
 }
 
 // secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that

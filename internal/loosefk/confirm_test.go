@@ -370,3 +370,58 @@ func TestStopEndsConfirming(t *testing.T) {
 	require.Zero(t, stats.Confirmed)
 	require.Equal(t, []string{"1"}, b.swept())
 }
+
+// A key that cannot be read back is put off alone, and given up in the end.
+func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id uuid PRIMARY KEY);
+		CREATE TABLE children (id int PRIMARY KEY, parent_id uuid);
+		CREATE INDEX ON children (parent_id);`, deleteChildren, "parents")
+	b.Exec(`INSERT INTO sexton.swept (database, parent, text_keys) VALUES
+		('main', 'public.parents', '{00000000-0000-0000-0000-000000000001}'),
+		('main', 'public.parents', '{none}'),
+		('main', 'public.parents', '{00000000-0000-0000-0000-000000000002}')`)
+	b.Exec("INSERT INTO children VALUES (1, '00000000-0000-0000-0000-000000000002')")
+	stats := b.run(t)
+	require.Len(t, stats.Errors, 1)
+	require.Equal(t, "22P02", stats.Errors[0].SQLState)
+	require.EqualValues(t, 1, stats.LateChildren)
+	require.EqualValues(t, 2, stats.Confirmed)
+	require.Equal(t, []string{"none"}, b.swept())
+	require.Empty(t, b.run(t).Errors, "it is put off")
+	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '1 hour'")
+	b.run(t)
+	require.Equal(t, []string{"none"}, b.swept())
+	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '2 hours'")
+	require.EqualValues(t, 1, b.run(t).ConfirmedEarly)
+	require.Empty(t, b.swept())
+}
+
+// A locked child table costs one lock timeout per run, and the other parents are confirmed.
+func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY);
+		CREATE TABLE theirs (id bigint PRIMARY KEY, other_id bigint);
+		CREATE INDEX ON theirs (other_id);
+		INSERT INTO others VALUES (1)`, deleteChildren+`theirs: [{table: others, column: other_id, on_delete: async_delete}]
+`, "parents", "others")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	b.Exec("DELETE FROM parents WHERE id = 2")
+	b.run(t)
+	b.Exec("DELETE FROM others")
+	b.run(t)
+	older.exec("ROLLBACK")
+	b.begun(t).exec("LOCK TABLE children")
+	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
+	stats := b.run(t)
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
+	require.EqualValues(t, 1, stats.Confirmed)
+	require.Equal(t, []string{"1", "2"}, b.swept())
+	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT count(*) FROM sexton.swept WHERE not_before > now()"))
+}

@@ -82,15 +82,17 @@ WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $1)`, h
 }
 
 // sweptSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
-// for long enough ($5), whether the second gate is open, and whether the first one is (horizon $4) while prepared
+// for long enough ($5) and twice as long, whether the second gate is open, and whether the first one is (horizon $4) while prepared
 // transactions are there, which are to be noted then.
 const sweptSQL = `
-SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early,
+SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
        CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND present.transactions = '{}'
             ELSE NOT oldest.prepared && present.transactions END AS open,
        oldest.prepared IS NULL AND oldest.swept_at < $4 AND present.transactions <> '{}' AS unnoted
 FROM (
-    SELECT swept.*, swept.swept_at <= clock_timestamp() - make_interval(secs => $5::float8) AS early
+    SELECT swept.*,
+           swept.swept_at <= clock_timestamp() - make_interval(secs => $5::float8) AS early,
+           swept.swept_at <= clock_timestamp() - make_interval(secs => 2 * $5::float8) AS expired
     FROM "sexton".swept AS swept
     WHERE swept.database = $1
       AND swept.id > $2
