@@ -41,6 +41,8 @@ func testRunCopies(t *testing.T, p program) {
 	// Deleting a child twice would violate the primary key of deletions, and fail the pass.
 	require.Equal(t, int64(4000), s.count(t, "SELECT count(*) FROM deletions"))
 	require.Zero(t, s.count(t, "SELECT count(*) FROM children"))
+	// A worker that is asked to stop while its pass begins counts that as failed.
+	s.wait(t, time.Minute, "everything to be confirmed", "NOT EXISTS (SELECT FROM sexton.swept)")
 	first.stop(t)
 	second.stop(t)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE outcome = 'failed'"), "failed runs")
