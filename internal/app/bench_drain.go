@@ -180,10 +180,12 @@ func (g ground) config(url, definitions string, duty int) (*config.Config, error
 	environ := []string{
 		"SEXTON_DATABASES__MAIN__URL=" + url, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s",
 		"SEXTON_LOOSE_FOREIGN_KEYS__DUTY=" + strconv.Itoa(duty),
-		"SEXTON_DATABASES__MAIN__LIMITS__DELETES=" + unlimited, "SEXTON_DATABASES__MAIN__LIMITS__UPDATES=" + unlimited,
 	}
 	if g.pace != "" {
 		environ = append(environ, "SEXTON_DATABASES__MAIN__PACE="+g.pace)
+	}
+	if g.pace != "" && g.pace != string(config.Adaptive) { // Which has none, and works otherwise where it is given one.
+		environ = append(environ, "SEXTON_DATABASES__MAIN__LIMITS__DELETES="+unlimited, "SEXTON_DATABASES__MAIN__LIMITS__UPDATES="+unlimited)
 	}
 	return config.Load(config.Options{Path: path, Environ: environ})
 }

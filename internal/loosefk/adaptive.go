@@ -95,6 +95,15 @@ func (r *run) usual(t task, how pass) int {
 	return t.reference.limit()
 }
 
+// statementRows is usual for the first statement of a chunk.
+func (r *run) statementRows(reference *Reference) int {
+	first := task{reference: reference}
+	if !r.engine.Adaptive.on() {
+		return r.usual(first, skipping)
+	}
+	return r.usual(first, r.form(first, direct))
+}
+
 // limits are the timeouts of the task's next statement. One that waits for locks, or that cannot be made any
 // smaller, gets all the time that the settings allow: its table may just be slow.
 func (r *run) limits(t task, how pass) batch.Limits {

@@ -129,8 +129,8 @@ func (r *Reference) limit() int {
 }
 
 // chunkSize is the number of parents whose children are expected to fit into one statement of every live
-// reference.
-func (p *Parent) chunkSize(live []bool, adaptive bool) int {
+// reference, given the rows of one.
+func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
 	// Without knowledge, start small. A tenth is left free, as a statement that is full to the last row
 	// cannot tell that it was enough.
 	const unknown, fill = 100, 0.9
@@ -143,11 +143,7 @@ func (p *Parent) chunkSize(live []bool, adaptive bool) int {
 		if rows == 0 {
 			rows = unknown
 		}
-		limit := reference.limit()
-		if adaptive {
-			limit = reference.size(direct).of(reference)
-		}
-		size = min(size, int(fill*float64(limit)/rows))
+		size = min(size, int(fill*float64(limit(reference))/rows))
 	}
 	return max(size, 1)
 }

@@ -238,7 +238,7 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 	for len(queue) > 0 || len(fresh) > 0 && !r.ended() {
 		if len(queue) == 0 {
 			// One chunk at a time: its size follows what the ones before it have taught.
-			size := min(l.parent.chunkSize(live, r.engine.Adaptive.on()), len(fresh))
+			size := min(l.parent.chunkSize(live, r.statementRows), len(fresh))
 			queue = []*chunk{r.newChunk(l.parent, fresh[:size], live)}
 			fresh = fresh[size:]
 		}

@@ -164,13 +164,13 @@ func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
 	parent, light := example(definitions.Definition{OnDelete: definitions.Delete})
 	heavy := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete, DeleteLimit: 100}}
 	parent.References = append(parent.References, heavy)
-	require.Equal(t, 9, parent.chunkSize([]bool{true, false}, false), "100 rows per parent are assumed at first")
+	require.Equal(t, 9, parent.chunkSize([]bool{true, false}, (*Reference).limit), "100 rows per parent are assumed at first")
 	light.learn(10, 20, false)
-	require.Equal(t, 450, parent.chunkSize([]bool{true, false}, false))
+	require.Equal(t, 450, parent.chunkSize([]bool{true, false}, (*Reference).limit))
 	heavy.learn(1, 1000, true)
-	require.Equal(t, 1, parent.chunkSize([]bool{true, true}, false), "at least one")
-	require.Equal(t, 450, parent.chunkSize([]bool{true, false}, false), "references without children do not count")
-	require.Equal(t, loadSize, parent.chunkSize([]bool{false, false}, false))
+	require.Equal(t, 1, parent.chunkSize([]bool{true, true}, (*Reference).limit), "at least one")
+	require.Equal(t, 450, parent.chunkSize([]bool{true, false}, (*Reference).limit), "references without children do not count")
+	require.Equal(t, loadSize, parent.chunkSize([]bool{false, false}, (*Reference).limit))
 }
 
 func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {
