@@ -101,3 +101,17 @@ func TestReadmeShellIsRun(t *testing.T) {
 	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
 	require.Equal(t, []string{"go run ./cmd/worker demo", "go test ./..."}, readmeShell(t, readmeCommands))
 }
+
+func TestReadmeLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	require.NoError(t, err)
+	links := regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		if !strings.Contains(link[1], "://") {
+			_, err := os.Stat(filepath.Join("..", link[1]))
+			require.NoError(t, err, "link to %s", link[1])
+		}
+	}
+}
