@@ -53,7 +53,7 @@ func (n ranNode) change(t *testing.T) ranNode {
 	t.Helper()
 	var found []ranNode
 	n.walk(func(n ranNode) {
-		if n.Node == "ModifyTable" {
+		if n.Node == "ModifyTable" && n.Relation == queue {
 			found = append(found, n)
 		}
 	})
