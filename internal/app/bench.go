@@ -24,7 +24,7 @@ import (
 const benchWhere = `
 
 Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
-the end, also after an interruption. Reads neither --config nor the environment.`
+the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
 
 func (a *app) benchCommand() *cobra.Command {
 	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
@@ -95,7 +95,7 @@ func (a *app) benchmark(example, short, long string, measure func(context.Contex
 				return err
 			}
 			var report bench.Report
-			err := a.onServer(cmd.Context(), func(url string) error {
+			err := a.onServer(cmd.Context(), siteSettings(), func(url string) error {
 				return a.onSite(cmd.Context(), url, func(site *bench.Site) (err error) {
 					report, err = measure(cmd.Context(), site)
 					return err
@@ -122,22 +122,26 @@ func positiveFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// onServer hands over the URL of the given server, or of a private one with the settings that a server has
-// whose data matter.
-func (a *app) onServer(ctx context.Context, do func(url string) error) (err error) {
+// onServer hands over the URL of the given server, or of a private one with the settings.
+func (a *app) onServer(ctx context.Context, settings map[string]string, do func(url string) error) (err error) {
 	if a.databaseURL != "" {
 		return do(a.databaseURL)
 	}
-	server, err := devpg.Start(ctx, devpg.Options{Settings: map[string]string{
-		"fsync": "on", "shared_buffers": "256MB",
-		// No checkpoint in the middle of a measurement.
-		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
-	}})
+	server, err := devpg.Start(ctx, devpg.Options{BinDir: a.getenv("SEXTON_PG_BIN"), Settings: settings})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	return do(server.URL("postgres"))
+}
+
+// siteSettings are those of a server whose data matter.
+func siteSettings() map[string]string {
+	return map[string]string{
+		"fsync": "on", "shared_buffers": "256MB",
+		// No checkpoint in the middle of a measurement.
+		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
+	}
 }
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.

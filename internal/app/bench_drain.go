@@ -17,7 +17,6 @@ import (
 
 	"sexton/internal/bench"
 	"sexton/internal/config"
-	"sexton/internal/devpg"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
@@ -124,16 +123,12 @@ func (a *app) groundBenchmark(
 }
 
 // onGround hands over the given server, or a private one that holds the data in its memory.
-func (a *app) onGround(ctx context.Context, pace string, do func(*bench.Ground) error) (err error) {
-	url := a.databaseURL
-	if url == "" {
-		server, err := devpg.Start(ctx, devpg.Options{Settings: bench.ServerSettings()})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, server.Stop()) }()
-		url = server.URL("postgres")
-	}
+func (a *app) onGround(ctx context.Context, pace string, do func(*bench.Ground) error) error {
+	return a.onServer(ctx, bench.ServerSettings(), func(url string) error { return a.onGroundOf(ctx, url, pace, do) })
+}
+
+// onGroundOf is onGround for a server that is there.
+func (a *app) onGroundOf(ctx context.Context, url, pace string, do func(*bench.Ground) error) (err error) {
 	dir, err := os.MkdirTemp("", "sexton-bench-")
 	if err != nil {
 		return fmt.Errorf("create folder for the benchmark: %w", err)

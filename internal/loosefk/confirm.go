@@ -271,20 +271,16 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		}
 		keys = texts
 	}
-	session := r.engine.Session
 	// In nearly all cases there is no child at all, which one look per definition tells.
-	sql, args := parent.probeStatement(keys)
-	var live []bool
-	if _, err := session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
-		return err
-	}}); err != nil {
+	live, err := r.live(ctx, parent, keys)
+	if err != nil {
 		return 0, err
 	}
 	if !slices.Contains(live, true) {
 		return 0, r.change(ctx, forgetSQL, idsOf(rows))
 	}
-	sql, args = parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, live)
+	session := r.engine.Session
+	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, live)
 	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		late, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err

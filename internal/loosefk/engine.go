@@ -296,16 +296,21 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 // probe tells which references have children of these keys. Where it cannot be told at once, all of them
 // count as live, so that the error comes up where it can be blamed on one of them.
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
+	live, err := r.live(ctx, parent, keys)
+	if err != nil {
+		return slices.Repeat([]bool{true}, len(parent.References))
+	}
+	return live
+}
+
+// live tells which references have children of these keys.
+func (r *run) live(ctx context.Context, parent *Parent, keys any) (live []bool, err error) {
 	sql, args := parent.probeStatement(keys)
-	var live []bool
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
 		return err
 	}})
-	if err == nil {
-		return live
-	}
-	return slices.Repeat([]bool{true}, len(parent.References))
+	return live, err
 }
 
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.
