@@ -58,10 +58,10 @@ func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitio
 	conn, err := w.db.Pool.Acquire(ctx)
 	require.NoError(t, err)
 	defer conn.Release()
-	parents, problems, err := loosefk.Resolve(ctx, conn, w.db.Names.Tracked, defs)
+	parents, problems, err := loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents)
+	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents[w.db.Name])
 	_, err = triggers.Install(ctx, conn.Conn(), cfg, tracked)
 	require.NoError(t, err)
 }

@@ -1,9 +1,9 @@
 package riverjobs
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/loosefk"
+	"sexton/internal/problem"
 )
 
 // bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the
@@ -19,9 +20,12 @@ const bindingAge = time.Minute
 
 // binding is what a pass works with: definitions bound to tables, with what passes have learned about them.
 type binding struct {
-	parents     []*loosefk.Parent
-	fingerprint string
-	checked     time.Time
+	parents []*loosefk.Parent
+	// fingerprints are those of the tables, by database.
+	fingerprints map[string]string
+	checked      time.Time
+	// partial tells that some definitions could not be bound, or not be checked: the next pass tries again.
+	partial bool
 }
 
 // Bindings keeps each database's binding between the passes of one process. The zero value is ready to use.
@@ -31,6 +35,8 @@ type Bindings struct {
 	names map[string][]string
 	marks map[string]*loosefk.Marks
 	told  map[string]bool
+
+	outages outages
 }
 
 // marksOf are those of a database's queues.
@@ -55,8 +61,11 @@ func (b *Bindings) take(name string) *binding {
 	return kept
 }
 
-// keep is for the next pass.
+// keep is for the next pass, unless that had better look for itself.
 func (b *Bindings) keep(name string, kept *binding) {
+	if kept.partial {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.kept == nil {
@@ -65,8 +74,8 @@ func (b *Bindings) keep(name string, kept *binding) {
 	b.kept[name] = kept
 }
 
-// note remembers which parents a database has.
-func (b *Bindings) note(name string, parents []*loosefk.Parent) {
+// Note remembers which parents a database has.
+func (b *Bindings) Note(name string, parents []*loosefk.Parent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.names == nil {
@@ -95,33 +104,131 @@ func (b *Bindings) first(what string) bool {
 }
 
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
-// definitions, privileges and the triggers of new partitions are seen to.
-func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn) (*binding, error) {
+// definitions, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
+// tombstones that they are about.
+func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) (*binding, error) {
 	if kept := deps.Bindings.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
-		now, err := loosefk.Fingerprint(ctx, conn, kept.parents)
+		unchanged, err := kept.holds(ctx, deps, db, conn, elsewhere)
 		if err != nil {
 			return nil, err
 		}
-		if now == kept.fingerprint {
+		if unchanged {
 			return kept, nil
 		}
 	}
-	parents, problems, err := loosefk.Resolve(ctx, conn, db.Names.Tracked, deps.Definitions)
-	if err != nil {
-		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
-	}
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	missing, err := loosefk.MissingPrivileges(ctx, conn, parents)
-	if err := cmp.Or(err, missing.Err()); err != nil {
-		return nil, err
-	}
-	deps.Bindings.note(db.Name, parents)
-	trackNewPartitions(ctx, deps, db, conn, parents)
-	fingerprint, err := loosefk.Fingerprint(ctx, conn, parents)
+	resolved, problems, partial, err := resolve(ctx, deps, db, conn, elsewhere)
 	if err != nil {
 		return nil, err
 	}
-	return &binding{parents: parents, fingerprint: fingerprint, checked: time.Now()}, nil
+	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
+	for _, wrong := range problems.Only(problem.Error) {
+		deps.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
+			"kind", LooseForeignKeys, "database", db.Name, "error", wrong.String())
+	}
+	if err := bound.checkPrivileges(ctx, deps, db, conn, elsewhere); err != nil {
+		return nil, err
+	}
+	deps.Bindings.Note(db.Name, bound.parents)
+	trackNewPartitions(ctx, deps, db, conn, bound.parents)
+	if err := bound.look(ctx, deps, db, conn, elsewhere); err != nil {
+		return nil, err
+	}
+	return bound, nil
+}
+
+// resolve binds the definitions anew. partial tells that a database could not be asked.
+func resolve(
+	ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others,
+) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
+	for {
+		sites := make([]loosefk.Site, len(deps.Databases))
+		partial = false
+		for i, other := range deps.Databases {
+			settings, _ := deps.Config.Database(other.Name)
+			sites[i] = loosefk.Site{Name: other.Name, Schema: other.Names.Tracked, Tables: settings.Tables}
+			if other.Name == db.Name {
+				sites[i].DB = conn
+				continue
+			}
+			reached, err := elsewhere.reach(ctx, other)
+			if err != nil {
+				partial = true
+				continue
+			}
+			sites[i].DB = reached
+		}
+		resolved, problems, err := loosefk.Resolve(ctx, sites, deps.Definitions)
+		failed, ok := errors.AsType[*loosefk.SiteError](err)
+		if !ok || failed.Database == db.Name || ctx.Err() != nil {
+			return resolved[db.Name], problems, partial, err
+		}
+		// It was there a moment ago: once more without it.
+		other, _ := deps.database(failed.Database)
+		_ = elsewhere.lose(ctx, other, other.Unreachable(failed.Err))
+	}
+}
+
+// checkPrivileges breaks the references whose tables the role may not work on.
+func (b *binding) checkPrivileges(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+	missing, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
+	if err != nil {
+		return err
+	}
+	for _, other := range needed(deps, b.parents) {
+		reached, err := elsewhere.reach(ctx, other)
+		if err != nil {
+			continue
+		}
+		there, err := loosefk.MissingPrivileges(ctx, reached, other.Name, b.parents)
+		if err != nil {
+			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
+			continue
+		}
+		missing = append(missing, there...)
+	}
+	for _, lacking := range missing {
+		b.partial = true
+		deps.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
+			"kind", LooseForeignKeys, "database", db.Name, "error", lacking.String())
+		for _, parent := range b.parents {
+			for _, reference := range parent.References {
+				if reference.Definition.Key == lacking.Key && reference.Broken == "" {
+					reference.Broken = lacking.Message + ": " + lacking.Fix
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// holds tells whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
+// nothing will be done there either.
+func (b *binding) holds(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
+	before := b.fingerprints
+	b.fingerprints = maps.Clone(before)
+	if err := b.look(ctx, deps, db, conn, elsewhere); err != nil {
+		return false, err
+	}
+	return maps.Equal(before, b.fingerprints), nil
+}
+
+// look takes the fingerprints.
+func (b *binding) look(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+	var err error
+	if b.fingerprints[db.Name], err = loosefk.Fingerprint(ctx, conn, db.Name, b.parents); err != nil {
+		return err
+	}
+	for _, other := range needed(deps, b.parents) {
+		reached, err := elsewhere.reach(ctx, other)
+		if err != nil {
+			continue
+		}
+		taken, err := loosefk.Fingerprint(ctx, reached, other.Name, b.parents)
+		if err != nil {
+			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
+			continue
+		}
+		b.fingerprints[other.Name] = taken
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/listen"
@@ -32,12 +31,15 @@ func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (
 	return spent, nil
 }
 
+// pausedSQL tells whether the queue of kind $1 is paused.
+const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)`
+
 // looseForeignKeysDueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
 // in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
 // tells whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
-// the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. Paused, or
-// cut short by this tick's limits: not now.
-func looseForeignKeysDueSQL() string {
+// the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. barred is the
+// part that is asked of the jobs database: paused, or cut short by this tick's limits: not now.
+func looseForeignKeysDueSQL(barred string) string {
 	return `
 SELECT
     (EXISTS (
@@ -51,8 +53,7 @@ SELECT
             OFFSET 0
         )
     ) OR ` + loosefk.ConfirmableSQL(2, 6, 7) + `)
-    AND NOT EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)
-    AND NOT ` + tickSpentSQL + `,
+    AND NOT (` + barred + `),
     coalesce((
         SELECT extract(epoch FROM min(next.consume_after) - clock_timestamp())
         FROM unnest($3::text[]) AS parent (name)
@@ -73,17 +74,28 @@ SELECT
 // notifies it of.
 const confirmEvery = 5 * time.Second
 
+// barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever there is to do.
+const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
+
 // looseForeignKeysDue asks the predicate on any connection or transaction of the database: from the marks on or,
 // with fresh, from the beginning. What is found there is not to be overlooked by the next run.
-func looseForeignKeysDue(
-	ctx context.Context, on dbsqlc.DBTX, db database.Database, parents []string, marks *loosefk.Marks, fresh bool, settings config.LooseForeignKeys,
-) (listen.Due, error) {
+func looseForeignKeysDue(ctx context.Context, deps Deps, on dbsqlc.DBTX, db database.Database, fresh bool) (listen.Due, error) {
+	marks, settings := deps.Bindings.marksOf(db.Name), deps.Config.LooseForeignKeys
+	parents := deps.Bindings.recorded(db.Name)
 	times, ids := marks.Places(parents, fresh)
+	args := []any{LooseForeignKeys, db.Name, parents, times, ids, settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()}
+	condition := barredSQL
+	if jobs := deps.jobsDB(); jobs.Name != db.Name {
+		var barred bool
+		if err := jobs.Pool.QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), LooseForeignKeys, db.Name).Scan(&barred); err != nil {
+			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", LooseForeignKeys, err)
+		}
+		condition, args[0] = "$1::boolean", barred
+	}
 	var due listen.Due
 	var seconds float64
 	var confirming bool
-	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL()), LooseForeignKeys, db.Name, parents, times, ids,
-		settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()).Scan(&due.Now, &seconds, &confirming)
+	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL(condition)), args...).Scan(&due.Now, &seconds, &confirming)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
 	}

@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/listen"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
 
 // due asks the predicate as a worker's lane does.
 func (b bundle) due(t *testing.T) listen.Due {
 	t.Helper()
-	due, err := looseForeignKeysDue(t.Context(), b.db.Pool(), b.db.Connected, []string{"public.parents"}, b.deps.Bindings.marksOf("main"), false, b.deps.Config.LooseForeignKeys)
+	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
+	due, err := looseForeignKeysDue(t.Context(), b.deps, b.db.Pool(), b.db.Connected, false)
 	require.NoError(t, err)
 	return due
 }

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
-	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/schedule"
 	"sexton/triggers"
@@ -72,28 +71,28 @@ func Ticks(deps Deps) ([]schedule.Tick, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
 		}
-		for _, db := range deps.Databases {
-			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: db.Name, Schedule: cron})
+		for i, db := range deps.Databases {
+			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: db.Name, Schedule: schedule.Rotate(cron, i, len(deps.Databases))})
 		}
 	}
 	return ticks, nil
 }
 
-// Lanes are what wakes up for the enabled kinds. The parents are those of each database, in the same order.
-func Lanes(deps Deps, parents [][]*loosefk.Parent) []*listen.Lane {
+// Lanes are what wakes up for the enabled kinds, by database. What is due there is known once its parents are noted in the
+// bindings.
+func Lanes(deps Deps) []*listen.Lane {
 	var lanes []*listen.Lane
 	if !deps.Config.LooseForeignKeys.Enabled {
 		return lanes
 	}
-	for i, db := range deps.Databases {
-		names := Recorded(parents[i])
+	for _, db := range deps.Databases {
 		key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
 		lanes = append(lanes, &listen.Lane{
 			Kind: LooseForeignKeys, Database: db.Name,
 			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
 			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
 			Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
-				return looseForeignKeysDue(ctx, conn, db, names, deps.Bindings.marksOf(db.Name), fresh, deps.Config.LooseForeignKeys)
+				return looseForeignKeysDue(ctx, deps, conn, db, fresh)
 			},
 			Work: func(ctx context.Context) (time.Duration, error) {
 				return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})

@@ -80,8 +80,12 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 			return false, nil // Whoever holds the lease does the work, and looks again at its end.
 		}
 		db, _ := w.deps.database(job.Args.Database)
-		due, err := looseForeignKeysDue(ctx, tx, db,
-			w.deps.Bindings.recorded(db.Name), w.deps.Bindings.marksOf(db.Name), false, w.deps.Config.LooseForeignKeys)
+		if db.Name == w.deps.jobsDB().Name {
+			due, err := looseForeignKeysDue(ctx, w.deps, tx, db, false)
+			return due.Now, err
+		}
+		// The look at the other database comes after the lock on this job, as it has to.
+		due, err := looseForeignKeysDue(ctx, w.deps, db.Pool, db, false)
 		return due.Now, err
 	})
 }
@@ -150,18 +154,22 @@ func passLooseForeignKeys(
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
-	bound, err := bind(ctx, deps, db, conn)
+	others := newOthers(deps, db.Name)
+	defer others.release()
+	bound, err := bind(ctx, deps, db, conn, others)
 	if err != nil {
 		return nil, err
 	}
 	limits := settings.EffectiveLimits()
-	session := &batch.Session{
-		Conn: conn.Conn(), Names: db.Names, Fence: granted,
-		Limits: batch.Limits{
-			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
-			LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
-		},
+	timeouts := batch.Limits{
+		StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
+		LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
 	}
+	elsewhere, err := others.elsewhere(ctx, granted, bound.parents, timeouts)
+	if err != nil {
+		return nil, err
+	}
+	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
 		Marks:    deps.Bindings.marksOf(db.Name),
@@ -169,10 +177,14 @@ func passLooseForeignKeys(
 		Confirming: loosefk.Confirming{
 			Within: deps.Config.LooseForeignKeys.ConfirmWithin, Grace: deps.Config.LooseForeignKeys.ConfirmGrace,
 		},
-		Throttle: newThrottle(deps, settings.Pace, db, session).hooks(),
+		Throttle: newThrottle(deps, settings.Pace, db, session, elsewhere).hooks(),
 		Progress: reporter(progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
-		Session:  session,
+		Session:  session, Elsewhere: elsewhere,
+		Lost: func(name string, err error) {
+			other, _ := deps.database(name)
+			_ = others.lose(ctx, other, other.Unreachable(err))
+		},
 	}
 	stats, err := engine.Run(ctx)
 	warnOfConfirming(ctx, deps, db, stats)

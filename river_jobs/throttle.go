@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"sexton/internal/batch"
@@ -19,24 +20,36 @@ const askTimeout = time.Second
 
 // throttle makes one pass wait for others and says so in the log, once for each whom it waits for.
 type throttle struct {
-	db      database.Database
-	session *batch.Session
-	limits  replica.Limits
-	log     *slog.Logger
-	// hidden tells whether it is the first time in this process that the replicas' state is hidden.
-	hidden func() bool
-
-	// blind is set when the replicas could not be asked: the rest of the pass goes on without.
-	blind   bool
-	replica string
+	// places are the databases that the pass writes to, its own first.
+	places []*throttled
+	limits replica.Limits
+	log    *slog.Logger
+	// hidden tells whether it is the first time in this process that a database's replicas hide their state.
+	hidden  func(database string) bool
 	blocker string
 }
 
+// throttled is one database that a pass writes to.
+type throttled struct {
+	db      database.Database
+	session *batch.Session
+	// blind is set when the replicas could not be asked: the rest of the pass goes on without.
+	blind   bool
+	replica string
+}
+
 // newThrottle returns the throttle of a pass. Replicas count for the pace adaptive alone.
-func newThrottle(deps Deps, pace config.Pace, db database.Database, session *batch.Session) *throttle {
+func newThrottle(
+	deps Deps, pace config.Pace, db database.Database, session *batch.Session, elsewhere map[string]loosefk.Elsewhere,
+) *throttle {
 	t := &throttle{
-		db: db, session: session, log: deps.Logger.With("kind", LooseForeignKeys, "database", db.Name),
-		hidden: func() bool { return deps.Bindings.first("hidden replicas of " + db.Name) },
+		places: []*throttled{{db: db, session: session}}, log: deps.Logger.With("kind", LooseForeignKeys, "database", db.Name),
+		hidden: func(database string) bool { return deps.Bindings.first("hidden replicas of " + database) },
+	}
+	for _, other := range deps.Databases {
+		if there := elsewhere[other.Name]; there.Session != nil {
+			t.places = append(t.places, &throttled{db: other, session: there.Session})
+		}
 	}
 	if pace == config.Adaptive {
 		settings := deps.Config.LooseForeignKeys
@@ -56,43 +69,57 @@ func (t *throttle) hooks() loosefk.Throttle {
 
 // hold says which replica is too far behind. Where that cannot be told, nobody waits.
 func (t *throttle) hold(ctx context.Context) string {
-	if t.blind {
+	for _, place := range t.places {
+		if reason := t.holdFor(ctx, place); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+func (t *throttle) holdFor(ctx context.Context, place *throttled) string {
+	if place.blind {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	replicas, err := replica.Read(ctx, t.db.Pool)
+	replicas, err := replica.Read(ctx, place.db.Pool)
 	if err != nil {
-		t.blind = true
-		if !errors.Is(err, replica.ErrHidden) || t.hidden() {
-			t.log.WarnContext(ctx, "pass does not wait for replicas", "error", err)
+		place.blind = true
+		if !errors.Is(err, replica.ErrHidden) || t.hidden(place.db.Name) {
+			t.log.WarnContext(ctx, "pass does not wait for replicas", "of", place.db.Name, "error", err)
 		}
 		return ""
 	}
 	worst, behind := t.limits.Worst(replicas)
 	if !behind {
-		t.replica = ""
+		place.replica = ""
 		return ""
 	}
 	reason := t.limits.Describe(worst)
-	if worst.Name != t.replica {
-		t.replica = worst.Name
+	if worst.Name != place.replica {
+		place.replica = worst.Name
 		t.log.InfoContext(ctx, "pass waits", "reason", reason)
 	}
 	return reason
 }
 
-// blockedBy says whom a batch waits for. A question that is on its way when the batch ends is not broken off, which would cost its
-// connection.
-func (t *throttle) blockedBy(ctx context.Context) string {
-	conn, err := t.db.Pool.Acquire(ctx)
+// blockedBy says whom a batch in a database waits for. A question that is on its way when the batch ends is not broken off,
+// which would cost its connection.
+func (t *throttle) blockedBy(ctx context.Context, name string) string {
+	at := slices.IndexFunc(t.places, func(place *throttled) bool { return place.db.Name == name })
+	if at < 0 {
+		return ""
+	}
+	place := t.places[at]
+	conn, err := place.db.Pool.Acquire(ctx)
 	if err != nil {
 		return "" // The batch has ended, or will say itself what is wrong with the server.
 	}
 	defer conn.Release()
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	reason, err := t.session.Blocker(asking, conn)
+	reason, err := place.session.Blocker(asking, conn)
 	if err != nil {
 		t.log.DebugContext(ctx, "blocker is unknown", "error", err)
 		return ""

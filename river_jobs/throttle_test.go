@@ -124,7 +124,7 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	require.Contains(t, string(report.Stats), `"over_limit":false`)
 	require.NotContains(t, string(report.Stats), "waiting_for")
 	require.Equal(t, [][]string{{"0", "NULL"}, {"0", "NULL"}, {"0", "NULL"}}, r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
-	due, err := looseForeignKeysDue(t.Context(), r.db.Pool(), r.db.Connected, []string{"public.parents"}, r.deps.Bindings.marksOf("main"), false, r.deps.Config.LooseForeignKeys)
+	due, err := looseForeignKeysDue(t.Context(), r.deps, r.db.Pool(), r.db.Connected, false)
 	require.NoError(t, err)
 	require.True(t, due.Now)
 	times, _ := r.deps.Bindings.marksOf("main").Places([]string{"public.parents"}, false)

@@ -172,16 +172,8 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 	return code
 }
 
-// loadConfig is config.Load, with what this version does not do.
 func (a *app) loadConfig() (*config.Config, error) {
-	c, err := config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
-	if err != nil {
-		return c, err
-	}
-	if len(c.Databases) > 1 {
-		return nil, problem.List{c.Problem("databases."+c.Databases[1].Name, "several databases are not available in this version of sexton", "configure one")}
-	}
-	return c, nil
+	return config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
 }
 
 func (a *app) logger(c *config.Config) *slog.Logger { return newLogger(a.stderr, c.Log) }

@@ -125,16 +125,11 @@ type pair struct {
 // audited are the definitions of a database's parents, of one child table or of all.
 func (b *bound) audited(db database.Database, child definitions.Name) []pair {
 	var pairs []pair
-	for i := range b.databases {
-		if b.databases[i].Name != db.Name {
-			continue
-		}
-		for _, parent := range b.parents[i] {
-			for _, reference := range parent.References {
-				table := reference.Child
-				if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, db.Names.Tracked) == table.Schema {
-					pairs = append(pairs, pair{database: db.Name, parent: parent, reference: reference})
-				}
+	for _, parent := range b.parents[db.Name] {
+		for _, reference := range parent.References {
+			table := reference.Child
+			if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, db.Names.Tracked) == table.Schema {
+				pairs = append(pairs, pair{database: db.Name, parent: parent, reference: reference})
 			}
 		}
 	}
@@ -160,9 +155,9 @@ func (b *bound) checkChild(child definitions.Name) error {
 
 // audit skips what one statement cannot compare.
 func (p pair) audit(ctx context.Context, auditor loosefk.Auditor) (loosefk.AuditReport, error) {
-	if home := p.reference.Definition.Database; home != "" && home != p.database {
+	if p.reference.Remote {
 		report := loosefk.NewAuditReport(p.parent, p.reference)
-		report.Skipped = fmt.Sprintf("the child is in database %s, its parent in %s", home, p.database)
+		report.Skipped = fmt.Sprintf("the child is in database %s, its parent in %s", p.reference.Database, p.database)
 		return report, nil
 	}
 	return auditor.Audit(ctx, p.parent, p.reference)

@@ -68,10 +68,6 @@ func TestBadConfiguration(t *testing.T) {
 			"loose_foreign_keys: {truncate: rejct}\n",
 			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
 		},
-		"two databases": {
-			"  ci: {url: \"postgres://localhost/ci\"}\n",
-			[]string{"DIR/sexton.yaml:3:3: databases.ci: several databases are not available in this version of sexton (configure one)"},
-		},
 		"not yet available": {
 			"ghost_users: {enabled: true}\n",
 			[]string{"DIR/sexton.yaml:3:24: ghost_users.enabled: ghost_users is not available in this version of sexton (set enabled: false)"},
@@ -141,7 +137,7 @@ func TestBadDefinitions(t *testing.T) {
 		},
 		"unknown database": {
 			"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n",
-			[]string{`DIR/loose_foreign_keys.yml:2:5: issues[0].database: no database "ci" is configured (there is main)`},
+			[]string{`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`},
 		},
 		"everything at once": {
 			"issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n  - {table: projects, column: author_id, on_delete: remove}\n",

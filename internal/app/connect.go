@@ -17,14 +17,29 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// connections are the configured databases, connected.
+// connections are the configured databases, open.
 type connections struct {
 	config    *config.Config
 	databases []database.Database
+	// down are those that could not be reached, by name, and why. The jobs database is not among them.
+	down map[string]error
 }
 
 // connect loads the configuration and opens every database in it.
 func (a *app) connect(ctx context.Context) (*connections, error) {
+	all, err := a.connectReachable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := all.complete(); err != nil {
+		all.close()
+		return nil, err
+	}
+	return all, nil
+}
+
+// connectReachable does without databases that cannot be reached, but for the one with the jobs.
+func (a *app) connectReachable(ctx context.Context) (*connections, error) {
 	c, err := a.loadConfig()
 	if err != nil {
 		return nil, err
@@ -32,20 +47,39 @@ func (a *app) connect(ctx context.Context) (*connections, error) {
 	return open(ctx, c)
 }
 
+// open opens the databases. All but the one with the jobs may be down.
 func open(ctx context.Context, c *config.Config) (*connections, error) {
-	all := &connections{config: c}
-	// A worker has one connection in a pass; the others are for leases, history and what looks at them.
-	size := int32(c.Jobs.MaxWorkers) + 4
+	all := &connections{config: c, down: map[string]error{}}
+	// A worker has one connection in a pass, and one for each other lane whose children live here; the others are for leases,
+	// history and what looks at them.
+	size := int32(c.Jobs.MaxWorkers + len(c.Databases) + 3)
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
-		if err != nil {
+		if db.Pool != nil {
+			all.databases = append(all.databases, db)
+		}
+		var unreachable *database.UnreachableError
+		switch {
+		case err == nil:
+		case errors.As(err, &unreachable) && settings.Name != c.Jobs.Database:
+			all.down[settings.Name] = located(c, err)
+		default:
 			all.close()
 			return nil, located(c, err)
 		}
-		all.databases = append(all.databases, db)
 	}
 	return all, nil
+}
+
+// complete returns why the first of those databases that are down cannot be reached, in their order.
+func (c *connections) complete() error {
+	for _, db := range c.databases {
+		if err := c.down[db.Name]; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // located adds where the connection string was written to an error about it.
@@ -96,6 +130,9 @@ func (c *connections) schemas() []migrate.Database {
 // checkSchemas returns a *migrate.SchemaError where the schema does not fit this binary.
 func (c *connections) checkSchemas(ctx context.Context) error {
 	for _, schema := range c.schemas() {
+		if c.down[schema.Name] != nil {
+			continue
+		}
 		if err := migrate.Check(ctx, schema); err != nil {
 			return err
 		}
@@ -115,15 +152,31 @@ func loadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	for i, db := range c.Databases {
 		names[i] = db.Name
 	}
+	sound := make([]definitions.Definition, 0, len(defs))
 	for _, d := range defs {
 		if d.Database != "" && !slices.Contains(names, d.Database) {
 			problems.Add(problem.Problem{
-				Position: d.Position, Key: d.Key + ".database",
+				Position: d.At("database"), Key: d.Key + ".database",
 				Message: fmt.Sprintf("no database %q is configured", d.Database), Fix: "there is " + listed(names),
 			})
+			continue
+		}
+		sound = append(sound, d)
+	}
+	return sound, problems.Err()
+}
+
+// sites are the databases as definitions are held against them.
+func (c *connections) sites() []loosefk.Site {
+	sites := make([]loosefk.Site, len(c.databases))
+	for i, db := range c.databases {
+		settings, _ := c.config.Database(db.Name)
+		sites[i] = loosefk.Site{Name: db.Name, Schema: db.Names.Tracked, Tables: settings.Tables}
+		if c.down[db.Name] == nil {
+			sites[i].DB = db.Pool
 		}
 	}
-	return defs, problems.Err()
+	return sites
 }
 
 // bound are definitions, bound to the databases they speak of.
@@ -131,14 +184,27 @@ type bound struct {
 	*connections
 
 	definitions []definitions.Definition
-	// parents are in the order of the databases.
-	parents  [][]*loosefk.Parent
+	// parents are by the name of their database.
+	parents  map[string][]*loosefk.Parent
 	warnings problem.List
 }
 
 // bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
 // and what only the databases can tell is reported together.
-func bind(ctx context.Context, c *config.Config) (_ *bound, err error) {
+func bind(ctx context.Context, c *config.Config) (*bound, error) {
+	b, err := bindReachable(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.complete(); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// bindReachable is bind without the databases that cannot be reached, but for the one with the jobs.
+func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) {
 	defs, wrong := loadDefinitions(c)
 	problems, _ := errors.AsType[problem.List](wrong)
 	all, err := open(ctx, c)
@@ -154,24 +220,16 @@ func bind(ctx context.Context, c *config.Config) (_ *bound, err error) {
 		return nil, cmp.Or(wrong, err)
 	}
 	b := &bound{connections: all, definitions: defs}
-	for _, db := range all.databases {
-		parents, found, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
-		if err != nil {
-			return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
-		}
-		problems.Add(found...)
-		b.parents = append(b.parents, parents)
+	var found problem.List
+	if b.parents, found, err = loosefk.Resolve(ctx, all.sites(), defs); err != nil {
+		return nil, err
 	}
+	problems.Add(found...)
 	b.warnings = problems.Only(problem.Warning)
 	return b, problems.Err()
 }
 
 // recordedParents are the parents of a database as its tombstones name them.
 func (b *bound) recordedParents(_ context.Context, db database.Database) ([]string, error) {
-	for i := range b.databases {
-		if b.databases[i].Name == db.Name {
-			return riverjobs.Recorded(b.parents[i]), nil
-		}
-	}
-	return nil, nil
+	return riverjobs.Recorded(b.parents[db.Name]), nil
 }

@@ -66,6 +66,9 @@ type examination struct {
 	definitions []definitions.Definition
 	// whole tells that the definitions could all be read.
 	whole bool
+	// parents are bound by database; complete only where bound says so.
+	parents map[string][]*loosefk.Parent
+	bound   bool
 	// undirected are the databases that their listen_url does not lead to.
 	undirected map[string]bool
 }
@@ -82,6 +85,9 @@ func (x *examination) examine(ctx context.Context) error {
 	for _, settings := range x.config.Databases {
 		failed = cmp.Or(failed, x.connect(ctx, settings))
 	}
+	if x.config.LooseForeignKeys.Enabled {
+		x.bind(ctx)
+	}
 	schemas := x.schemas()
 	for i, db := range x.databases {
 		x.examineDatabase(ctx, db, schemas[i])
@@ -97,8 +103,11 @@ func (x *examination) connect(ctx context.Context, settings config.Database) (fa
 	names := pgschema.Names{Jobs: x.config.Jobs.Schema, Tracked: settings.Schema}
 	open := func(direct string) error {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
-		if err == nil {
+		switch {
+		case err == nil:
 			x.databases = append(x.databases, db)
+		case db.Pool != nil:
+			db.Pool.Close()
 		}
 		return err
 	}
@@ -151,22 +160,31 @@ func (x *examination) reached(name string) bool {
 
 func (x *examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	installed := x.report.Run(ctx, "schema", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
-	var parents []*loosefk.Parent
-	bound := false
+	parents := x.parents[db.Name]
 	if x.config.LooseForeignKeys.Enabled {
-		parents, bound = x.bind(ctx, db)
 		x.report.Run(ctx, "child_privileges", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-			missing, err := loosefk.MissingPrivileges(ctx, db.Pool, parents)
-			return asFindings(missing), err
+			var missing problem.List
+			for _, bound := range x.parents {
+				found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, bound)
+				if err != nil {
+					return nil, err
+				}
+				missing.Add(found...)
+			}
+			return asFindings(missing), nil
+		})
+		x.report.Run(ctx, "parent_privileges", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+			unreadable, err := loosefk.UnreadableParents(ctx, db.Pool, parents)
+			return asFindings(unreadable), err
 		})
 		// Against half of the definitions, the triggers of the others would seem to be surplus.
-		if installed && bound {
+		if installed && x.bound {
 			x.report.Run(ctx, "triggers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.triggers(ctx, db, parents) })
 		} else {
 			x.report.Skip(db.Name, "triggers")
 		}
 	}
-	target := x.target(db, schema, parents, bound)
+	target := x.target(db, schema)
 	target.Installed = installed
 	doctor.Examine(ctx, x.report, target)
 	if !schema.Jobs {
@@ -188,11 +206,28 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 	})
 }
 
-// bind holds the definitions against the database. The result is complete only where it says so.
-func (x *examination) bind(ctx context.Context, db database.Database) (parents []*loosefk.Parent, complete bool) {
-	x.report.Run(ctx, "tables", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-		found, problems, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, x.definitions)
-		parents, complete = found, err == nil && x.whole && problems.Err() == nil
+// bind holds the definitions against the databases that can be reached.
+func (x *examination) bind(ctx context.Context) {
+	name := ""
+	if len(x.config.Databases) == 1 {
+		name = x.config.Databases[0].Name
+	}
+	if len(x.databases) == 0 {
+		return
+	}
+	x.report.Run(ctx, "tables", name, func(ctx context.Context) ([]doctor.Finding, error) {
+		var sites []loosefk.Site
+		for _, settings := range x.config.Databases {
+			site := loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
+			for _, db := range x.databases {
+				if db.Name == settings.Name {
+					site.DB = db.Pool
+				}
+			}
+			sites = append(sites, site)
+		}
+		found, problems, err := loosefk.Resolve(ctx, sites, x.definitions)
+		x.parents, x.bound = found, err == nil && x.whole && problems.Err() == nil && len(x.databases) == len(x.config.Databases)
 		var told problem.List
 		for _, p := range problems {
 			// Indexes have a check of their own, which knows partitions.
@@ -202,29 +237,32 @@ func (x *examination) bind(ctx context.Context, db database.Database) (parents [
 		}
 		return asFindings(told), err
 	})
-	return parents, complete
 }
 
 // target collects what the checks of a database have to know of the rest of the program.
-func (x *examination) target(db database.Database, schema migrate.Database, parents []*loosefk.Parent, complete bool) doctor.Target {
+func (x *examination) target(db database.Database, schema migrate.Database) doctor.Target {
 	// The grants are wanted with the names that they are written with.
 	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
 	t := doctor.Target{
 		Database: db, Undirected: x.undirected[db.Name], Grants: migrate.Grants(schema),
 		// The worker's pool, as in open, and one connection per job and database that listens.
-		Connections: x.config.Jobs.MaxWorkers + 4 + len(riverjobs.Jobs(x.config)),
+		Connections: x.config.Jobs.MaxWorkers + len(x.config.Databases) + 3 + len(riverjobs.Jobs(x.config)),
 	}
-	if complete {
+	if x.bound {
 		t.Parents = []doctor.Parent{}
-	}
-	for _, parent := range parents {
-		if complete {
+		for _, parent := range x.parents[db.Name] {
 			t.Parents = append(t.Parents, doctor.Parent{Schema: parent.Schema, Table: parent.Name, Recorded: parent.Recorded})
 		}
-		for _, reference := range parent.References {
-			t.Columns = append(t.Columns, doctor.Column{
-				Schema: reference.Child.Schema, Table: reference.Child.Name, Column: reference.Definition.Column,
-			})
+	}
+	for _, parents := range x.parents {
+		for _, parent := range parents {
+			for _, reference := range parent.References {
+				if reference.Database == db.Name && reference.Broken == "" && !reference.Unreachable {
+					t.Columns = append(t.Columns, doctor.Column{
+						Schema: reference.Child.Schema, Table: reference.Child.Name, Column: reference.Definition.Column,
+					})
+				}
+			}
 		}
 	}
 	return t

@@ -29,8 +29,8 @@ func install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *bound,
 	if err != nil {
 		return nil, err
 	}
-	for i, db := range b.databases {
-		cfg, tracked := riverjobs.Tracking(b.config, db, b.parents[i])
+	for _, db := range b.databases {
+		cfg, tracked := riverjobs.Tracking(b.config, db, b.parents[db.Name])
 		err := onConnection(ctx, db, func(conn *pgx.Conn) error {
 			_, err := triggers.Install(ctx, conn, cfg, tracked)
 			return err

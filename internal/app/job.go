@@ -31,7 +31,7 @@ func (a *app) jobListCommand() *cobra.Command {
 		Example: "  sexton job list",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			all, err := a.connect(cmd.Context())
+			all, err := a.connectReachable(cmd.Context())
 			if err != nil {
 				return err
 			}

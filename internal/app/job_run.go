@@ -99,20 +99,23 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	if err != nil {
 		return err
 	}
-	all, err := bind(ctx, c)
+	all, err := bindReachable(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer all.close()
+	if err := all.down[name]; err != nil {
+		return err
+	}
 	served := slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })
-	warnings, err := warningsOf(ctx, all, served)
+	warnings, err := warningsOf(ctx, all, all.databases[served])
 	if err != nil {
 		return err
 	}
 	for _, warning := range warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", warning)
 	}
-	missing, err := loosefk.MissingPrivileges(ctx, all.databases[served].Pool, all.parents[served])
+	missing, err := missingPrivileges(ctx, all, name)
 	if err != nil {
 		return err
 	}
@@ -142,14 +145,37 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	return err
 }
 
+// missingPrivileges are what the role lacks for the children of a database's parents, wherever those live.
+func missingPrivileges(ctx context.Context, all *bound, name string) (problem.List, error) {
+	var missing problem.List
+	for _, db := range all.databases {
+		if all.down[db.Name] != nil {
+			continue
+		}
+		found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, all.parents[name])
+		if err != nil {
+			return nil, err
+		}
+		missing.Add(found...)
+	}
+	return missing, nil
+}
+
 // warningsOf are what makes a pass slow or leaves it without work, and no reason not to run.
-func warningsOf(ctx context.Context, all *bound, served int) ([]string, error) {
+func warningsOf(ctx context.Context, all *bound, db database.Database) ([]string, error) {
 	var warnings []string
 	for _, p := range all.warnings {
 		warnings = append(warnings, p.String())
 	}
-	db := all.databases[served]
-	cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[served])
+	for _, other := range all.databases {
+		if err := all.down[other.Name]; err != nil {
+			warnings = append(warnings, err.Error()+"; what depends on it waits")
+		}
+	}
+	if _, down := all.down[db.Name]; down {
+		return warnings, nil
+	}
+	cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[db.Name])
 	err := onConnection(ctx, db, func(conn *pgx.Conn) error {
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {

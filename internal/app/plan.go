@@ -69,8 +69,8 @@ func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".co
 
 func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
 	plans := []plannedDatabase{}
-	for i, db := range all.databases {
-		run, err := loosefk.Plan(ctx, db.Pool, db.Names, all.parents[i], planLimits())
+	for _, db := range all.databases {
+		run, err := loosefk.Plan(ctx, db.Pool, db.Names, all.parents[db.Name], planLimits())
 		if err != nil {
 			return nil, fmt.Errorf("plan for database %s: %w", db.Name, err)
 		}

@@ -181,7 +181,7 @@ func (a *app) connectForJob(ctx context.Context, kind string) (*connections, riv
 	if err != nil {
 		return nil, riverjobs.Job{}, err
 	}
-	all, err := open(ctx, c)
+	all, err := open(ctx, c) // The queues are in the jobs database.
 	if err != nil {
 		return nil, riverjobs.Job{}, err
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,8 +11,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -53,28 +50,10 @@ a second one ends the process at once.`,
 	return cmd
 }
 
-// bindRetrying waits for databases that cannot be reached, as when they start together with the worker.
-func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failFast bool) (*bound, error) {
-	const first, longest = time.Second, 10 * time.Second
-	for wait := first; ; wait = min(2*wait, longest) {
-		all, err := bind(ctx, c)
-		var unreachable *database.UnreachableError
-		if err == nil || failFast || !errors.As(err, &unreachable) {
-			return all, err
-		}
-		log.WarnContext(ctx, "database cannot be reached, trying again", "database", unreachable.Database, "error", err, "wait_ms", wait.Milliseconds())
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
 // work runs the worker until ctx ends.
 func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
-	for i, db := range all.databases {
-		warnings, err := warningsOf(ctx, all, i)
+	for _, db := range all.databases {
+		warnings, err := warningsOf(ctx, all, db)
 		if err != nil {
 			return err
 		}
@@ -93,7 +72,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		_, err := heart.Reclaim(ctx)
 		return err
 	}
-	lanes = riverjobs.Lanes(deps, all.parents)
+	lanes = riverjobs.Lanes(deps)
 	client, err := riverjobs.NewClient(deps, id)
 	if err != nil {
 		return err
@@ -115,8 +94,12 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
 	}
-	for _, lane := range lanes {
-		waking.Go(func() { lane.Run(ctx) })
+	for i, lane := range lanes {
+		waking.Go(func() {
+			if all.await(ctx, all.databases[i], deps.Bindings, log) {
+				lane.Run(ctx)
+			}
+		})
 	}
 	scheduler := &schedule.Scheduler{DB: all.jobs(), Ticks: ticks, Logger: log, Enqueue: func(ctx context.Context, tx pgx.Tx, t schedule.Tick) error {
 		_, err := riverjobs.Enqueue(ctx, tx, all.jobs(), t.Kind, map[string]string{"database": t.Database}, nil)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/heartbeat"
@@ -42,6 +41,8 @@ type deletionTable struct {
 	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
 	// was open then has ended. They are no backlog.
 	Confirming int64 `json:"confirming"`
+	// Unreachable is why nothing is known of the database.
+	Unreachable string `json:"unreachable,omitempty"`
 }
 
 type heldLease struct {
@@ -91,6 +92,9 @@ func (p *runningPass) waitingFor() string {
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
 const pendingCap = 10_000
 
+// tombstoneTable is the deletion table of the loose foreign keys.
+const tombstoneTable = "loose_foreign_keys_deleted_records"
+
 func (a *app) statusCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:     "status",
@@ -98,7 +102,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			all, err := a.connect(cmd.Context())
+			all, err := a.connectReachable(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -107,7 +111,7 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			}
 			document, err := readStatus(cmd.Context(), all, func(ctx context.Context, db database.Database) ([]string, error) {
-				return definedParents(ctx, all.config, db)
+				return definedParents(ctx, all, db)
 			})
 			if err != nil {
 				return err
@@ -126,6 +130,12 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	document := statusDocument{DeletionTables: []deletionTable{}, Leases: []heldLease{}, Jobs: []jobState{}}
 	if all.config.LooseForeignKeys.Enabled {
 		for _, db := range all.databases {
+			if err := all.down[db.Name]; err != nil {
+				document.DeletionTables = append(document.DeletionTables, deletionTable{
+					Table: tombstoneTable, Database: db.Name, Unreachable: err.Error(),
+				})
+				continue
+			}
 			parents, err := db.Queries().TombstoneParents(ctx)
 			if err != nil {
 				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
@@ -155,7 +165,7 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 			}
 			document.DeletionTables = append(document.DeletionTables, deletionTable{
 				DeferredUntil: until,
-				Table:         "loose_foreign_keys_deleted_records", Database: db.Name, Undefined: undefined,
+				Table:         tombstoneTable, Database: db.Name, Undefined: undefined,
 				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
 				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
 				Confirming: min(confirming, pendingCap),
@@ -180,16 +190,16 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 
 // definedParents are the parents that definitions name. Definitions that cannot be read give nil, which is for
 // other commands to say.
-func definedParents(ctx context.Context, c *config.Config, db database.Database) ([]string, error) {
-	defs, err := loadDefinitions(c)
+func definedParents(ctx context.Context, all *connections, db database.Database) ([]string, error) {
+	defs, err := loadDefinitions(all.config)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	parents, _, err := loosefk.Resolve(ctx, db.Pool, db.Names.Tracked, defs)
+	parents, _, err := loosefk.Resolve(ctx, all.sites(), defs)
 	if err != nil {
-		return nil, fmt.Errorf("check definitions against database %s: %w", db.Name, err)
+		return nil, err
 	}
-	return riverjobs.Recorded(parents), nil
+	return riverjobs.Recorded(parents[db.Name]), nil
 }
 
 // jobStates reads schedule, pause and last run of every job and database.
@@ -215,7 +225,9 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 		}
 		for _, db := range all.databases {
 			state := jobState{Kind: job.Kind, Queue: job.Queue, Database: db.Name, Schedule: job.Schedule, Paused: paused != "", job: job}
-			if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
+			if down := all.down[db.Name]; down != nil {
+				state.obstacles.down = down.Error()
+			} else if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
 				return nil, err
 			}
 			state.obstacles.paused = paused
@@ -261,6 +273,10 @@ func (a *app) printStatus(document statusDocument) error {
 	return a.table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING")
 		for _, t := range document.DeletionTables {
+			if t.Unreachable != "" {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\n", t.Table, t.Database, "unreachable")
+				continue
+			}
 			pending, oldest := fmt.Sprint(t.Pending), "-"
 			if t.Capped {
 				pending += "+"

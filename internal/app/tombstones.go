@@ -49,16 +49,22 @@ func (s *scope) name() (definitions.Name, error) {
 	return name, nil
 }
 
-// chosen are the databases that a command is about.
+// chosen are the databases that a command is about. All of them have to be there.
 func (s *scope) chosen(all *connections) ([]database.Database, error) {
-	if s.database == "" {
-		return all.databases, nil
+	chosen := all.databases
+	if s.database != "" {
+		name, err := chooseDatabase(all.config, s.database, "")
+		if err != nil {
+			return nil, err
+		}
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(db database.Database) bool { return db.Name != name })
 	}
-	name, err := chooseDatabase(all.config, s.database, "")
-	if err != nil {
-		return nil, err
+	for _, db := range chosen {
+		if err := all.down[db.Name]; err != nil {
+			return nil, err
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(all.databases), func(db database.Database) bool { return db.Name != name }), nil
+	return chosen, nil
 }
 
 // in is the name as tombstones of a database have it, or "" where --table was not given.

@@ -143,8 +143,8 @@ func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Co
 	for _, p := range all.warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
 	}
-	for i, db := range all.databases {
-		cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[i])
+	for _, db := range all.databases {
+		cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[db.Name])
 		if err := onConnection(cmd.Context(), db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
 			return err
 		}

@@ -21,6 +21,8 @@ import (
 // obstacles are what may keep a job from its work, beside its backlog and its lease. Each is empty where
 // there is nothing of the kind.
 type obstacles struct {
+	// down says why the database cannot be reached.
+	down string
 	// paused says who paused the job's queue.
 	paused string
 	// spent says that the limits of this tick are used up.
@@ -66,6 +68,8 @@ func (s *jobState) explain(document statusDocument) {
 	reason := s.obstacles.paused
 	switch {
 	case reason != "":
+	case s.obstacles.down != "":
+		reason = "its database: " + s.obstacles.down
 	case s.Running != nil:
 		reason = s.Running.waitingFor()
 	default:

@@ -31,7 +31,8 @@ const connectTimeout = 5 * time.Second
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
 // URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
-// *UnreachableError, or that of ctx.
+// *UnreachableError, or that of ctx. Beside an *UnreachableError the database is returned open all the same: its pool
+// connects as soon as the server answers.
 func Open(ctx context.Context, name, url, direct string, names pgschema.Names, maxConns int32) (Database, error) {
 	settings, err := parse(name, keyURL, url)
 	if err != nil {
@@ -47,21 +48,31 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 			return Database{}, err
 		}
 		db.Direct = directly.ConnConfig
-		if err := db.tryDirect(ctx); err != nil {
-			return Database{}, err
-		}
 	}
 	if db.Pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
 		return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
 	}
-	if err := db.Pool.Ping(ctx); err != nil {
-		db.Pool.Close()
-		if ctx.Err() != nil {
-			return Database{}, ctx.Err()
-		}
-		return Database{}, unreachable(name, keyURL, settings.ConnConfig.Config, err)
+	err = db.Ping(ctx)
+	if err == nil && direct != "" {
+		err = db.tryDirect(ctx)
 	}
-	return db, nil
+	if err != nil && ctx.Err() != nil {
+		db.Pool.Close()
+		return Database{}, ctx.Err()
+	}
+	return db, err
+}
+
+// Ping checks that the server answers. The error is an *UnreachableError, or that of ctx.
+func (d Database) Ping(ctx context.Context) error {
+	err := d.Pool.Ping(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return d.Unreachable(err)
 }
 
 // parse reads a connection string, the settings of a pool in it included.

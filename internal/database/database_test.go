@@ -64,7 +64,9 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 // refused opens a database that must not open and returns why.
 func refused(t *testing.T, url, direct string) *database.UnreachableError {
 	t.Helper()
-	_, err := open(t.Context(), url, direct)
+	db, err := open(t.Context(), url, direct)
+	require.NotNil(t, db.Pool, "it may be there later")
+	defer db.Pool.Close()
 	var unreachable *database.UnreachableError
 	require.ErrorAs(t, err, &unreachable)
 	require.Equal(t, "main", unreachable.Database)
@@ -156,7 +158,7 @@ func TestOpenWithWrongPassword(t *testing.T) {
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGTERM))
 	pgtest.WaitFor(t, "the server to shut down", func(ctx context.Context) (bool, error) {
 		db, err := open(ctx, guarded("right"), "")
-		if err == nil {
+		if db.Pool != nil {
 			db.Pool.Close()
 		}
 		return err != nil, nil

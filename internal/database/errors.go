@@ -1,8 +1,10 @@
 package database
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -48,6 +50,28 @@ func (e *UnreachableError) Error() string {
 
 // Unwrap returns what the driver said.
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Lost tells whether an error says that a database cannot be reached, or has gone away while it was asked.
+func Lost(err error) bool {
+	var unreachable *UnreachableError
+	var pgErr *pgconn.PgError
+	var network net.Error
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return true
+	case errors.As(err, &pgErr):
+		// Connection exceptions, and shutdown, crash or start of the server.
+		return strings.HasPrefix(pgErr.Code, "08") || strings.HasPrefix(pgErr.Code, "57P")
+	}
+	return errors.As(err, &network)
+}
+
+// Unreachable words an error that came up while connecting to a database that has been open before.
+func (d Database) Unreachable(err error) error {
+	return unreachable(d.Name, keyURL, d.Pool.Config().ConnConfig.Config, err)
+}
 
 func unreachable(name, key string, settings pgconn.Config, err error) error {
 	e := &UnreachableError{Database: name, Key: key, Err: err}

@@ -60,6 +60,8 @@ type Lease struct {
 	token    int64
 	ttl      time.Duration
 	deadline time.Time // monotonic; Margin before the lease ends at the earliest
+	// fenced are the databases whose fences stand at the token.
+	fenced []database.Database
 }
 
 // Key returns the lease's key.
@@ -95,7 +97,7 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 	}
 	l := &Lease{manager: m, key: key, token: row.Token, ttl: ttl, deadline: asked.Add(ttl - margin(ttl))}
 	for _, db := range fences {
-		if err := l.raise(ctx, db); err != nil {
+		if err := l.Raise(ctx, db); err != nil {
 			// The caller's context may be what ended; a lease left behind would block everybody for ttl.
 			return nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
 		}
@@ -169,7 +171,27 @@ func (m *Manager) releaseKept(ctx context.Context, key string) error {
 
 const lockNotAvailable = "55P03"
 
-// raise lifts the fence of one database to the lease's token.
+// Raise lifts the fence of a database to the lease's token, before the first batch there. The error wraps ErrLost where the
+// lease has passed on; after any other one the lease is still held, and nothing may be written to that database.
+func (l *Lease) Raise(ctx context.Context, db database.Database) error {
+	before := l.token
+	err := l.raise(ctx, db)
+	if err == nil {
+		l.fenced = append(l.fenced, db)
+	}
+	// Where the token had to grow for one fence the others follow, which may make it grow again.
+	for l.token != before {
+		before = l.token
+		for _, earlier := range l.fenced {
+			if failed := l.raise(ctx, earlier); failed != nil {
+				return errors.Join(err, failed)
+			}
+		}
+	}
+	return err
+}
+
+// raise lifts one fence.
 //
 // A former holder may still have a transaction open that holds the fence row FOR SHARE: a process that was
 // stopped between DELETE and COMMIT, say. Its lease is over, so after a short wait its session is ended.

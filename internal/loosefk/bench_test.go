@@ -70,7 +70,7 @@ func BenchmarkDrain(b *testing.B) {
 // unlimited is an engine that ends when it is done.
 func unlimited(b *testing.B, db *dbtest.DB, action string) *loosefk.Engine {
 	b.Helper()
-	parents, problems, err := loosefk.Resolve(b.Context(), db.Pool(), "public", parse(b, "children: [{table: parents, column: parent_id, "+action+"}]"))
+	parents, problems, err := resolve(b, db.Pool(), parse(b, "children: [{table: parents, column: parent_id, "+action+"}]"))
 	require.NoError(b, err)
 	require.NoError(b, problems.Err())
 	manager := lease.Manager{Jobs: db.Connected, Holder: "bench"}

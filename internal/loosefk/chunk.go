@@ -25,6 +25,8 @@ type chunk struct {
 	cleaned int64
 	idle    int
 	passes  int
+	// elsewhere tells that it has children in other databases.
+	elsewhere bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.
 	alone bool
 	// failed is the first reason why the chunk cannot be finished in this run.
@@ -91,20 +93,31 @@ func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
 		c.how = direct
 	}
 	c.plan(live)
+	if f := r.troubleOf(p); f != nil {
+		r.stats.fail(*f)
+		c.fail(*f)
+	}
 	return c
 }
 
-// plan lists the tasks of one pass over the live references.
+// plan lists the tasks of one pass over the live references: those in other databases first, so that the last one can
+// take the removal of the tombstones along.
 func (c *chunk) plan(live []bool) {
-	c.tasks, c.cleaned = nil, 0
+	var elsewhere, here []task
 	for i, reference := range c.parent.References {
 		if !live[i] {
 			continue
 		}
 		for _, leaf := range reference.Leaves {
-			c.tasks = append(c.tasks, task{reference: reference, leaf: leaf})
+			t := task{reference: reference, leaf: leaf}
+			if reference.Remote {
+				elsewhere = append(elsewhere, t)
+			} else {
+				here = append(here, t)
+			}
 		}
 	}
+	c.tasks, c.cleaned, c.elsewhere = slices.Concat(elsewhere, here), 0, len(elsewhere) > 0
 }
 
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/pgschema"
@@ -32,6 +31,8 @@ type swept struct {
 	// early tells that it is not waited for any longer, and expired that this was so for long; open that all older
 	// transactions have ended, unnoted that they have but for prepared ones, which are not noted yet.
 	early, expired, open, unnoted bool
+	// held tells that only transactions in other databases with children of the parent are waited for.
+	held bool
 }
 
 func (s swept) keys() int { return len(s.integers) + len(s.texts) }
@@ -71,17 +72,17 @@ func (r *run) confirm(ctx context.Context) error {
 	if least := time.Now().Add(leastConfirming); least.After(c.until) {
 		c.until = least
 	}
-	horizon, blind, waits, err := r.horizon(ctx)
+	gates, waits, err := r.gates(ctx)
 	if err != nil || !waits {
 		return err
 	}
 	for after := int64(0); !c.over(); {
-		page, err := r.page(ctx, after, horizon)
+		page, err := r.page(ctx, after, gates)
 		if err != nil {
 			return err
 		}
 		var ready []swept
-		var unnoted []int64
+		var unnoted, held []int64
 		for _, s := range page {
 			after = s.id
 			switch {
@@ -89,11 +90,19 @@ func (r *run) confirm(ctx context.Context) error {
 				ready = append(ready, s)
 			case s.unnoted:
 				unnoted = append(unnoted, s.id)
+			case s.held:
+				held = append(held, s.id)
 			}
 		}
-		found := len(ready)+len(unnoted) > 0
+		found := len(ready)+len(unnoted)+len(held) > 0
 		if len(unnoted) > 0 {
 			if err := r.change(ctx, noteSQL, unnoted); err != nil {
+				return err
+			}
+		}
+		if len(held) > 0 {
+			// Nobody who asks in this database alone can tell that these have to wait.
+			if err := r.change(ctx, holdSQL, held, gates.retry.Seconds()); err != nil {
 				return err
 			}
 		}
@@ -109,7 +118,7 @@ func (r *run) confirm(ctx context.Context) error {
 			break
 		}
 	}
-	r.stats.ConfirmBlind = r.stats.ConfirmBlind || blind
+	r.stats.ConfirmBlind = r.stats.ConfirmBlind || gates.blind
 	return nil
 }
 
@@ -125,30 +134,16 @@ func together(ready []swept) int {
 	return len(ready)
 }
 
-// horizon returns the time before which no transaction is open, as far as can be seen. waits is false where nothing
-// waits to be confirmed.
-func (r *run) horizon(ctx context.Context) (horizon pgtype.Timestamptz, blind, waits bool, err error) {
-	session := r.engine.Session
-	_, err = session.Run(ctx, batch.Statement{
-		SQL: session.Names.Render(horizonSQL()), Args: []any{r.engine.Database, r.engine.Confirming.grace()},
-		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&horizon, &blind}, func() error { waits = true; return nil })
-			return err
-		},
-	})
-	return horizon, blind, waits, err
-}
-
-// page reads the next rows behind an id. It must come in a later statement than the horizon.
-func (r *run) page(ctx context.Context, after int64, horizon pgtype.Timestamptz) ([]swept, error) {
+// page reads the next rows behind an id. It must come in a later statement than the gates.
+func (r *run) page(ctx context.Context, after int64, g gates) ([]swept, error) {
 	session := r.engine.Session
 	var page []swept
 	_, err := session.Run(ctx, batch.Statement{
 		SQL:  session.Names.Render(sweptSQL),
-		Args: []any{r.engine.Database, after, sweptPage, horizon, r.engine.Confirming.within()},
+		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
 		Scan: func(rows pgx.Rows) (err error) {
 			page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
-				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted)
+				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
 				return s, err
 			})
 			return err
@@ -271,6 +266,9 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		}
 		keys = texts
 	}
+	if f := r.troubleOf(parent); f != nil {
+		return 0, &troubleError{*f}
+	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
 	live, err := r.live(ctx, parent, keys)
 	if err != nil {
@@ -279,8 +277,16 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 	if !slices.Contains(live, true) {
 		return 0, r.change(ctx, forgetSQL, idsOf(rows))
 	}
+	integers, texts, err := r.withChildren(ctx, parent, keys, live)
+	if err != nil {
+		return 0, err
+	}
+	elsewhere := any(integers)
+	if !parent.Integer {
+		elsewhere = texts
+	}
 	session := r.engine.Session
-	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, live)
+	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live)
 	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		late, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
@@ -289,8 +295,9 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 }
 
 // lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
-// that have a child in a live reference. A parent that was made anew owns its children.
-func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys any, live []bool) (string, []any) {
+// that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
+// its children.
+func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
 	args := &arguments{}
 	databaseAt, idsAt, nameAt, keysAt := args.add(database), args.add(ids), args.add(p.Recorded), args.add(keys)
 	column, form, key := "primary_key_text", "text", "candidate.key::"+p.KeyType
@@ -298,9 +305,11 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 		column, form, key = "primary_key_value", "bigint", "candidate.key"
 	}
 	liveAt := args.add(live)
-	terms := make([]string, len(p.References))
+	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.add(elsewhere), form)}
 	for i, reference := range p.References {
-		terms[i] = fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args))
+		if !reference.Remote && reference.usable() {
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
+		}
 	}
 	return fmt.Sprintf(`WITH confirmed AS (
 DELETE FROM %s AS swept WHERE swept.database = $%d AND swept.id = ANY ($%d::bigint[])

@@ -28,10 +28,14 @@ type Engine struct {
 	Pace     string
 	Limits   Limits
 	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
-	Adaptive   Adaptive
-	Throttle   Throttle
-	Parents    []*Parent
-	Session    *batch.Session
+	Adaptive Adaptive
+	Throttle Throttle
+	Parents  []*Parent
+	Session  *batch.Session
+	// Elsewhere are the other databases in which parents have children, by name.
+	Elsewhere map[string]Elsewhere
+	// Lost, if set, is told of another database that the run has lost on the way.
+	Lost       func(database string, err error)
 	Confirming Confirming
 	// Marks, if set, are where earlier runs have come to; this one moves them.
 	Marks *Marks
@@ -50,8 +54,9 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{
 		engine: e, stop: ctx, stats: stats,
 		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
-		breaker: newBreaker(), backOffs: map[place]time.Duration{},
+		breaker: newBreaker(), backOffs: map[place]time.Duration{}, down: map[string]error{},
 	}
+	r.away()
 	places := e.Marks.start(e.Parents)
 	for i, parent := range e.Parents {
 		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i]})
@@ -76,6 +81,8 @@ type run struct {
 	budget  budget
 	breaker *breaker
 	lanes   []*lane
+	// down are the databases that the run does without, and why.
+	down map[string]error
 	// owed is the time that the duty cycle still has to leave to others.
 	owed time.Duration
 	// held is when the engine was last asked to hold, backOffs the latest pauses of places that others were in the way at.
@@ -298,19 +305,32 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 	live, err := r.live(ctx, parent, keys)
 	if err != nil {
-		return slices.Repeat([]bool{true}, len(parent.References))
+		live = make([]bool, len(parent.References))
+		for i, reference := range parent.References {
+			live[i] = r.trouble(reference) == nil
+		}
 	}
 	return live
 }
 
-// live tells which references have children of these keys.
-func (r *run) live(ctx context.Context, parent *Parent, keys any) (live []bool, err error) {
-	sql, args := parent.probeStatement(keys)
-	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
-		return err
-	}})
-	return live, err
+// live tells which references have children of these keys. Those with trouble count as without.
+func (r *run) live(ctx context.Context, parent *Parent, keys any) ([]bool, error) {
+	live := make([]bool, len(parent.References))
+	for _, database := range r.databases(parent) {
+		sql, args := parent.probeStatement(database, keys)
+		var found []bool
+		_, err := r.in(ctx, database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
+			return err
+		}})
+		if err != nil {
+			return nil, err
+		}
+		for i := range live {
+			live[i] = live[i] || found[i]
+		}
+	}
+	return live, nil
 }
 
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.

@@ -28,6 +28,8 @@ const (
 	rowError
 	// unfinished is no error: the run's limits came first.
 	unfinished
+	// unreachable is another database that cannot be reached. It comes back, and no tombstone is to blame.
+	unreachable
 )
 
 // failure is why a tombstone could not be finished.
@@ -43,6 +45,11 @@ type failure struct {
 func judge(err error, table string) failure {
 	var pgErr *pgconn.PgError
 	var failed *batch.StatementError
+	if trouble, ok := errors.AsType[*troubleError](err); ok {
+		f := trouble.failure
+		f.table = table
+		return f
+	}
 	switch {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
 		return failure{verdict: fatal}

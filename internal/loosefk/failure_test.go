@@ -314,7 +314,7 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
 	require.Contains(t, b.tombstones()[0][3], "row-level security")
-	missing, err := loosefk.MissingPrivileges(t.Context(), pool, b.engine.Parents)
+	missing, err := loosefk.MissingPrivileges(t.Context(), pool, "main", b.engine.Parents)
 	require.NoError(t, err)
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }

@@ -21,14 +21,18 @@ SELECT coalesce(md5(string_agg(class.oid::text || ' ' || class.xmin::text, ',' O
 FROM tree
 JOIN pg_catalog.pg_class AS class ON class.oid = tree.oid`
 
-// Fingerprint changes where the tables of the parents are changed, so that what Resolve found may hold no
-// longer. It is much cheaper than resolving again.
-func Fingerprint(ctx context.Context, db dbsqlc.DBTX, parents []*Parent) (string, error) {
+// Fingerprint changes where the tables of the parents that are in one database are changed, so that what Resolve found may
+// hold no longer. It is much cheaper than resolving again.
+func Fingerprint(ctx context.Context, db dbsqlc.DBTX, database string, parents []*Parent) (string, error) {
 	var oids []uint32
 	for _, parent := range parents {
-		oids = append(oids, parent.OID)
+		if parent.Database == database {
+			oids = append(oids, parent.OID)
+		}
 		for _, reference := range parent.References {
-			oids = append(oids, reference.Child.OID)
+			if reference.Database == database {
+				oids = append(oids, reference.Child.OID)
+			}
 		}
 	}
 	var fingerprint string

@@ -16,7 +16,7 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
 	take := func() string {
-		fingerprint, err := loosefk.Fingerprint(t.Context(), b.Pool(), b.engine.Parents)
+		fingerprint, err := loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
 		require.NoError(t, err)
 		return fingerprint
 	}

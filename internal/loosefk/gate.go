@@ -27,6 +27,10 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // from its list. The look at children must be a later statement again.
 //
 // Both gates open for older rows first.
+//
+// Where a parent has children in another database, the transactions there count as well. Two servers' clocks cannot be
+// compared, but lengths of time can: what is open there began at most so long before a moment here that was read first.
+// A prepared transaction there does not tell when it began, and keeps the gate shut.
 
 // horizonQuery returns in one row the time before which no session has a transaction open (infinity where none is
 // open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
@@ -74,21 +78,22 @@ func ConfirmableSQL(database, within, grace int) string {
 ), false)`, ripe, within, preparedQuery, horizonQuery(grace), database)
 }
 
-// horizonSQL is horizonQuery where database $1 has anything to confirm, and no row elsewhere.
+// horizonSQL is horizonQuery and the time where database $1 has anything to confirm, and no row elsewhere.
 func horizonSQL() string {
-	return fmt.Sprintf(`SELECT gate.horizon, gate.blind
+	return fmt.Sprintf(`SELECT gate.horizon, gate.blind, clock_timestamp()
 FROM (%s) AS gate
 WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $1)`, horizonQuery(2))
 }
 
 // sweptSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
-// for long enough ($5) and twice as long, whether the second gate is open, and whether the first one is (horizon $4) while prepared
-// transactions are there, which are to be noted then.
+// for long enough ($5) and twice as long, whether both gates are open, whether the first one is (horizon $4) while prepared
+// transactions are there, which are to be noted then, and whether transactions in other databases alone keep them shut
+// (parents $6, horizon $7).
 const sweptSQL = `
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
-       CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND present.transactions = '{}'
-            ELSE NOT oldest.prepared && present.transactions END AS open,
-       oldest.prepared IS NULL AND oldest.swept_at < $4 AND present.transactions <> '{}' AS unnoted
+       gate.here AND gate.elsewhere AS open,
+       oldest.prepared IS NULL AND oldest.swept_at < $4 AND present.transactions <> '{}' AS unnoted,
+       gate.here AND NOT gate.elsewhere AS held
 FROM (
     SELECT swept.*,
            swept.swept_at <= clock_timestamp() - make_interval(secs => $5::float8) AS early,
@@ -101,6 +106,11 @@ FROM (
     LIMIT $3
 ) AS oldest
 CROSS JOIN (SELECT ARRAY(` + preparedQuery + `) AS transactions) AS present
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND present.transactions = '{}'
+                ELSE NOT oldest.prepared && present.transactions END AS here,
+           NOT oldest.parent = ANY ($6::text[]) OR oldest.swept_at < $7::timestamptz AS elsewhere
+) AS gate
 ORDER BY oldest.id`
 
 // noteSQL notes the prepared transactions for rows whose first gate is open. Those that have ended since it was
@@ -113,6 +123,20 @@ WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[]) AND swept.prepared I
 // forgetSQL removes confirmed rows.
 const forgetSQL = `
 DELETE FROM "sexton".swept AS swept
+WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
+
+// ageSQL tells in another database for how many seconds its oldest transaction has been open, and whether there are any
+// that cannot be seen.
+func ageSQL() string {
+	return fmt.Sprintf(`SELECT CASE WHEN gate.horizon = 'infinity' THEN 0
+    ELSE greatest(extract(epoch FROM clock_timestamp() - gate.horizon), 0) END::float8, gate.blind
+FROM (%s) AS gate`, horizonQuery(1))
+}
+
+// holdSQL keeps rows from being looked at for $3 seconds.
+const holdSQL = `
+UPDATE "sexton".swept AS swept
+SET not_before = clock_timestamp() + make_interval(secs => $3::float8)
 WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
 
 // putOffSQL keeps a failed look from being repeated at once: for rows $2, or for all rows of parent $3.

@@ -7,6 +7,8 @@
 package loosefk
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
@@ -33,6 +35,8 @@ func (t Table) Label() string {
 // Parent is a tracked table together with everything that refers to it.
 type Parent struct {
 	Table
+	// Database is the configured name of the one that it lives in.
+	Database string
 	// Recorded is the name that the tracking trigger writes into tombstones.
 	Recorded string
 	// KeyColumn is the referenced column, KeyType its type as Postgres prints it.
@@ -43,10 +47,22 @@ type Parent struct {
 	References []*Reference
 }
 
+// HasChildrenIn tells whether the parent has children in the database of that name.
+func (p *Parent) HasChildrenIn(database string) bool {
+	return slices.ContainsFunc(p.References, func(r *Reference) bool { return r.Database == database })
+}
+
 // Reference is one definition bound to the database.
 type Reference struct {
 	Definition definitions.Definition
-	Child      Table
+	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
+	Database string
+	Remote   bool
+	// Broken is why the definition does not fit its database; Unreachable tells that the child's database could not be asked.
+	// Either way nothing but the definition is known, and none of the parent's tombstones can be finished.
+	Broken      string
+	Unreachable bool
+	Child       Table
 	// Leaves are the tables that statements address: the child itself, or the leaf partitions below it.
 	// Row pointers (ctid) mean nothing across partitions.
 	Leaves []Table
@@ -76,5 +92,8 @@ type typedColumn struct {
 
 // Updates tells whether the reference changes children instead of deleting them.
 func (r *Reference) Updates() bool { return r.Definition.OnDelete != definitions.Delete }
+
+// usable tells whether statements can be made for it.
+func (r *Reference) usable() bool { return r.Broken == "" && !r.Unreachable }
 
 func (r *Reference) partitioned() bool { return len(r.Leaves) != 1 || r.Leaves[0].OID != r.Child.OID }

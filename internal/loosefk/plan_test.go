@@ -22,7 +22,7 @@ func planLimits() loosefk.PlanLimits {
 // planOn binds the definitions and plans for them.
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits loosefk.PlanLimits) *loosefk.DryRun {
 	t.Helper()
-	parents, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, yaml))
+	parents, problems, err := resolve(t, db.Pool(), parse(t, yaml))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	run, err := loosefk.Plan(t.Context(), db.Pool(), dbtest.Names(), parents, limits)
@@ -210,7 +210,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", parse(t, deleteChildren+
+	parents, problems, err := resolve(t, pool, parse(t, deleteChildren+
 		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]"))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
@@ -237,7 +237,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	db.Exec(parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
-	parents, _, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, deleteChildren))
+	parents, _, err := resolve(t, db.Pool(), parse(t, deleteChildren))
 	require.NoError(t, err)
 	tx, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestPlanEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	db.Exec(parentsAndChildren)
-	parents, _, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, deleteChildren))
+	parents, _, err := resolve(t, db.Pool(), parse(t, deleteChildren))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -276,7 +276,7 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", parse(t,
+	parents, problems, err := resolve(t, pool, parse(t,
 		`children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())

@@ -30,14 +30,17 @@ JOIN pg_class AS class ON class.oid = wanted.oid
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 ORDER BY wanted.position`
 
-// MissingPrivileges lists what the connected role lacks to clean up the children of parents. Only passes need
-// it: triggers are installed and compared without.
-func MissingPrivileges(ctx context.Context, db Beginner, parents []*Parent) (problem.List, error) {
+// MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.
+// Only passes need it: triggers are installed and compared without.
+func MissingPrivileges(ctx context.Context, db Beginner, database string, parents []*Parent) (problem.List, error) {
 	var needs []*Reference
 	var oids []uint32
 	var updated []string
 	for _, parent := range parents {
 		for _, reference := range parent.References {
+			if reference.Database != database || !reference.usable() {
+				continue
+			}
 			tables := reference.Leaves
 			if reference.partitioned() {
 				tables = append([]Table{reference.Child}, tables...) // looked through for children that are left
@@ -70,6 +73,46 @@ func MissingPrivileges(ctx context.Context, db Beginner, parents []*Parent) (pro
 			}
 			if hidden {
 				report("row-level security hides rows of "+table+" from the database role", fmt.Sprintf("ALTER ROLE %s BYPASSRLS", role))
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	return problems, nil
+}
+
+// UnreadableParents lists parents that the connected role may not read. Passes can do without, until children come late: a
+// key that has children again is brought back only where its parent is seen to be gone.
+func UnreadableParents(ctx context.Context, db Beginner, parents []*Parent) (problem.List, error) {
+	const sql = `
+SELECT has_schema_privilege(class.relnamespace, 'USAGE') AND has_table_privilege(class.oid, 'SELECT'), format('%I.%I', namespace.nspname, class.relname),
+       format('%I', current_user)
+FROM unnest($1::oid[]) WITH ORDINALITY AS wanted (oid, position)
+JOIN pg_class AS class ON class.oid = wanted.oid
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+ORDER BY wanted.position`
+	oids := make([]uint32, len(parents))
+	for i, parent := range parents {
+		oids[i] = parent.OID
+	}
+	var problems problem.List
+	err := settled(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql, oids)
+		if err != nil {
+			return err
+		}
+		var readable bool
+		var table, role string
+		_, err = pgx.ForEachRow(rows, []any{&readable, &table, &role}, func() error {
+			if !readable {
+				problems.Add(problem.Problem{
+					Severity: problem.Warning, Key: table,
+					Message: "the database role may not read this parent, so children that come late stay behind",
+					Fix:     fmt.Sprintf("GRANT SELECT ON %s TO %s", table, role),
+				})
 			}
 			return nil
 		})

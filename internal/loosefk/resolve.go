@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,34 +16,47 @@ import (
 	"sexton/internal/problem"
 )
 
-// Resolve binds definitions to the tables of one database. Names without a schema belong to schema.
+// Resolve binds definitions to the tables of the databases they live in and returns each database's parents, sorted, by
+// its name. Names without a schema belong to the database's own.
 //
 // Its findings are all that only a database can tell: errors (a missing table or column, types that do not
-// compare, NOT NULL under async_nullify, a partition named as parent) and warnings
-// (a foreign-key column without an index). The parents are complete only where the findings hold no error.
-// The error is for the database itself.
-func Resolve(ctx context.Context, db Beginner, schema string, defs []definitions.Definition) ([]*Parent, problem.List, error) {
+// compare, NOT NULL under async_nullify, a partition named as parent) and warnings (a foreign-key column without an
+// index). A definition with an error leaves its parent a reference that is Broken, so that whoever goes on all the
+// same works off none of the parent's tombstones; so does one whose child cannot be reached. The error is a *SiteError.
+func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (map[string][]*Parent, problem.List, error) {
 	names := make([]definitions.Name, 0, 2*len(defs))
 	for _, d := range defs {
 		names = append(names, d.Child, d.Parent)
 	}
-	r := resolver{parents: map[string]*Parent{}}
-	err := settled(ctx, db, func(tx pgx.Tx) (err error) {
-		if r.catalog, err = readCatalog(ctx, tx, schema, names); err != nil {
-			return err
+	r := resolver{parents: map[string]map[string]*Parent{}}
+	for _, s := range sites {
+		found := &site{Site: s}
+		if s.DB != nil {
+			err := settled(ctx, s.DB, func(tx pgx.Tx) (err error) {
+				found.catalog, err = readCatalog(ctx, tx, s.Schema, names)
+				return err
+			})
+			if err != nil {
+				return nil, nil, &SiteError{Database: s.Name, Err: err}
+			}
 		}
-		for _, d := range defs {
-			r.bind(d)
-		}
-		return r.checkValues(ctx, tx)
-	})
-	if err != nil {
+		r.sites = append(r.sites, found)
+	}
+	for _, d := range defs {
+		r.bind(d)
+	}
+	if err := r.checkValues(ctx); err != nil {
 		return nil, nil, err
 	}
 	r.reportCycles()
-	parents := slices.Collect(maps.Values(r.parents))
-	slices.SortFunc(parents, func(a, b *Parent) int { return strings.Compare(a.Recorded, b.Recorded) })
-	return parents, r.problems, nil
+	r.attachBroken()
+	resolved := map[string][]*Parent{}
+	for name, found := range r.parents {
+		parents := slices.Collect(maps.Values(found))
+		slices.SortFunc(parents, func(a, b *Parent) int { return strings.Compare(a.Recorded, b.Recorded) })
+		resolved[name] = parents
+	}
+	return resolved, r.problems, nil
 }
 
 // Beginner is a pool or a connection.
@@ -62,8 +76,10 @@ func settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 }
 
 type resolver struct {
-	catalog  *catalog
-	parents  map[string]*Parent
+	sites []*site
+	// parents are by database and by the name that tombstones carry.
+	parents  map[string]map[string]*Parent
+	broken   []*Reference
 	problems problem.List
 }
 
@@ -74,13 +90,56 @@ func (r *resolver) report(d definitions.Definition, severity problem.Severity, k
 }
 
 func (r *resolver) bind(d definitions.Definition) {
-	parent, child := r.parent(d), r.child(d)
-	if parent == nil || child == nil {
-		return
+	before := len(r.problems)
+	parent := r.parent(d)
+	reference := r.reference(d, parent)
+	for _, p := range r.problems[before:] {
+		if p.Severity == problem.Error {
+			r.broken = append(r.broken, &Reference{Definition: d, Child: named(d.Child), Broken: p.Message})
+			return
+		}
 	}
-	reference := &Reference{
-		Definition: d, Child: child.Table, Leaves: child.Leaves, PrimaryKey: child.PrimaryKey, Index: child.Leading[d.Column],
+	if parent != nil {
+		parent.References = append(parent.References, reference)
 	}
+}
+
+// attachBroken gives the broken definitions to the parents that they are about, whichever other definition made those.
+func (r *resolver) attachBroken() {
+	for _, reference := range r.broken {
+		for _, s := range r.sites {
+			if !s.has(reference.Definition.Parent) {
+				continue
+			}
+			if parent := r.parents[s.Name][s.catalog.lookup(reference.Definition.Parent).recorded]; parent != nil {
+				parent.References = append(parent.References, reference)
+			}
+		}
+	}
+}
+
+// named is a table of which nothing but the name is known.
+func named(name definitions.Name) Table {
+	return Table{Schema: cmp.Or(name.Schema, "public"), Name: name.Table}
+}
+
+// reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
+// the child is checked all the same.
+func (r *resolver) reference(d definitions.Definition, parent *Parent) *Reference {
+	home := r.childSite(d)
+	if home == nil {
+		return nil
+	}
+	reference := &Reference{Definition: d, Database: home.Name, Remote: parent != nil && home.Name != parent.Database}
+	if home.catalog == nil {
+		reference.Child, reference.Unreachable = named(d.Child), true
+		return reference
+	}
+	child := r.child(d, home)
+	if child == nil || parent == nil {
+		return nil
+	}
+	reference.Child, reference.Leaves, reference.PrimaryKey, reference.Index = child.Table, child.Leaves, child.PrimaryKey, child.Leading[d.Column]
 	ok := r.checkColumn(d, parent, child)
 	ok = r.bindValues(d, child, reference) && ok
 	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
@@ -89,7 +148,7 @@ func (r *resolver) bind(d definitions.Definition) {
 		ok = false
 	}
 	if !ok {
-		return
+		return nil
 	}
 	if !reference.Index {
 		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column))
@@ -104,23 +163,50 @@ func (r *resolver) bind(d definitions.Definition) {
 		if other.same(reference) {
 			// Spelt differently, with the schema and without it, or the definitions' own check had found it.
 			r.report(d, problem.Error, "", fmt.Sprintf("the same definition stands at %s", other.Definition.Position), "remove one of them")
-			return
 		}
 	}
-	parent.References = append(parent.References, reference)
+	return reference
+}
+
+// childSite is the database that the definition names for its child, or the one in which the child is found.
+func (r *resolver) childSite(d definitions.Definition) *site {
+	if d.Database != "" {
+		for _, s := range r.sites {
+			if s.Name == d.Database {
+				return s
+			}
+		}
+		r.report(d, problem.Error, ".database", fmt.Sprintf("no database %q is configured", d.Database), "there is "+sitesOf(r.sites))
+		return nil
+	}
+	home, wrong := r.place(d.Child)
+	if wrong != nil {
+		r.report(d, problem.Error, "", wrong.Message, wrong.Fix+", or with database in the definition")
+		return nil
+	}
+	return home
 }
 
 // same tells whether two references of one parent are one.
 func (r *Reference) same(other *Reference) bool {
-	return r.Child.OID == other.Child.OID && r.Definition.Column == other.Definition.Column && slices.Equal(r.Conditions, other.Conditions)
+	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
+		r.Definition.Column == other.Definition.Column && slices.Equal(r.Conditions, other.Conditions)
 }
 
-// parent returns the parent's entry, or nil where it is unusable.
+// parent returns the parent's entry, or nil where it is unusable or out of reach.
 func (r *resolver) parent(d definitions.Definition) *Parent {
-	table := r.catalog.lookup(d.Parent)
+	home, wrong := r.place(d.Parent)
+	switch {
+	case wrong != nil:
+		r.report(d, problem.Error, ".table", wrong.Message, wrong.Fix)
+		return nil
+	case home.catalog == nil:
+		return nil
+	}
+	table := home.catalog.lookup(d.Parent)
 	switch {
 	case !table.exists():
-		r.missingTable(d, ".table", "parent", d.Parent)
+		r.missingTable(d, ".table", "parent", home, d.Parent)
 		return nil
 	case table.Partition:
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is a partition", d.Parent), "name the partitioned table it belongs to")
@@ -147,15 +233,20 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 			"name a column with a unique index: a key that two rows share would lose the children of both")
 		return nil
 	}
-	parent, known := r.parents[table.recorded]
+	parent, known := r.parents[home.Name][table.recorded]
 	if !known && !table.Unique[keyColumn] {
 		r.report(d, problem.Warning, ".table",
 			fmt.Sprintf("%s is only a part of the primary key of %s: where two partitions share a value, deleting one row deletes the children of both",
 				keyColumn, d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{Table: table.Table, Recorded: table.recorded, KeyColumn: keyColumn, KeyType: key.Type, Integer: integer(key.Type)}
-		r.parents[table.recorded] = parent
+		parent = &Parent{
+			Table: table.Table, Database: home.Name, Recorded: table.recorded, KeyColumn: keyColumn, KeyType: key.Type, Integer: integer(key.Type),
+		}
+		if r.parents[home.Name] == nil {
+			r.parents[home.Name] = map[string]*Parent{}
+		}
+		r.parents[home.Name][table.recorded] = parent
 	}
 	if parent.KeyColumn != keyColumn {
 		r.report(d, problem.Error, ".parent_column",
@@ -166,11 +257,11 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	return parent
 }
 
-func (r *resolver) child(d definitions.Definition) *relation {
-	table := r.catalog.lookup(d.Child)
+func (r *resolver) child(d definitions.Definition, home *site) *relation {
+	table := home.catalog.lookup(d.Child)
 	switch {
 	case !table.exists():
-		r.missingTable(d, "", "child", d.Child)
+		r.missingTable(d, "", "child", home, d.Child)
 		return nil
 	case table.Kind != "r" && table.Kind != "p":
 		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
@@ -237,22 +328,49 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 
 // checkValues casts every condition and target value once, so that a value which does not fit its column, or
 // only after being cut or rounded, is found here and not in the middle of a batch.
-func (r *resolver) checkValues(ctx context.Context, tx pgx.Tx) error {
-	for _, parent := range r.parents {
-		for _, reference := range parent.References {
-			for i, value := range reference.Conditions {
-				if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
-					return err
-				}
-			}
-			if reference.Target.Column != "" {
-				if err := r.checkValue(ctx, tx, reference, ".target_value", reference.Target); err != nil {
-					return err
+func (r *resolver) checkValues(ctx context.Context) error {
+	for _, s := range r.sites {
+		if s.DB == nil {
+			continue
+		}
+		var check []*Reference
+		for _, parents := range r.parents {
+			for _, parent := range parents {
+				for _, reference := range parent.References {
+					if reference.Database == s.Name && len(reference.Conditions)+len(reference.Target.Column) > 0 {
+						check = append(check, reference)
+					}
 				}
 			}
 		}
+		if len(check) == 0 {
+			continue
+		}
+		err := settled(ctx, s.DB, func(tx pgx.Tx) error {
+			for _, reference := range check {
+				if err := r.checkValuesOf(ctx, tx, reference); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return &SiteError{Database: s.Name, Err: err}
+		}
 	}
 	return nil
+}
+
+func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Reference) error {
+	for i, value := range reference.Conditions {
+		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
+			return err
+		}
+	}
+	if reference.Target.Column == "" {
+		return nil
+	}
+	return r.checkValue(ctx, tx, reference, ".target_value", reference.Target)
 }
 
 func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value typedColumn) error {
@@ -264,21 +382,27 @@ func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Referen
 			value.Value).Scan(&becomes, &same)
 	})
 	var pgErr *pgconn.PgError
-	wrong := fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type))
+	fix := fmt.Sprintf("it would become %q", becomes)
 	switch {
 	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23"):
-		r.report(reference.Definition, problem.Error, key, wrong, "give a value of that type")
+		fix = "give a value of that type"
 	case err != nil:
 		return fmt.Errorf("check value of column %s: %w", value.Column, err)
-	case !same:
-		r.report(reference.Definition, problem.Error, key, wrong, fmt.Sprintf("it would become %q", becomes))
+	case same:
+		return nil
 	}
+	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type))
+	r.report(reference.Definition, problem.Error, key, reference.Broken, fix)
 	return nil
 }
 
-func (r *resolver) missingTable(d definitions.Definition, key, role string, name definitions.Name) {
+func (r *resolver) missingTable(d definitions.Definition, key, role string, home *site, name definitions.Name) {
+	where := ""
+	if len(r.sites) > 1 {
+		where = " in database " + home.Name
+	}
 	r.report(d, problem.Error, key,
-		fmt.Sprintf("%s table %s does not exist", role, r.catalog.qualified(name)), "create it, correct the name, or remove the definition")
+		fmt.Sprintf("%s table %s does not exist%s", role, home.catalog.qualified(name), where), "create it, correct the name, or remove the definition")
 }
 
 func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *relation, column string) {
@@ -292,22 +416,29 @@ func (r *resolver) missingColumn(d definitions.Definition, key string, name defi
 // reportCycles tells of deletes that can come back to their own table. They end, as each row can go only
 // once, but whoever wrote them should know.
 func (r *resolver) reportCycles() {
-	next := map[string][]*Reference{}
-	for _, parent := range r.parents {
-		for _, reference := range parent.References {
-			if reference.Definition.OnDelete == definitions.Delete {
-				next[parent.SQL()] = append(next[parent.SQL()], reference)
+	type node struct{ database, table string }
+	next := map[node][]*Reference{}
+	for _, parents := range r.parents {
+		for _, parent := range parents {
+			for _, reference := range parent.References {
+				if reference.Definition.OnDelete == definitions.Delete {
+					from := node{parent.Database, parent.SQL()}
+					next[from] = append(next[from], reference)
+				}
 			}
 		}
 	}
-	for _, start := range slices.Sorted(maps.Keys(next)) {
-		reached := map[string]bool{start: true}
-		var walk func(from string)
-		walk = func(from string) {
+	starts := slices.SortedFunc(maps.Keys(next), func(a, b node) int {
+		return cmp.Or(strings.Compare(a.database, b.database), strings.Compare(a.table, b.table))
+	})
+	for _, start := range starts {
+		reached := map[node]bool{start: true}
+		var walk func(from node)
+		walk = func(from node) {
 			for _, reference := range next[from] {
-				to := reference.Child.SQL()
+				to := node{reference.Database, reference.Child.SQL()}
 				if to == start {
-					r.report(reference.Definition, problem.Info, "", fmt.Sprintf("async_delete comes back to %s in a cycle", start), "")
+					r.report(reference.Definition, problem.Info, "", fmt.Sprintf("async_delete comes back to %s in a cycle", start.table), "")
 				}
 				if !reached[to] {
 					reached[to] = true

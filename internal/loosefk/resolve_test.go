@@ -57,7 +57,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, test.entry))
+			_, problems, err := resolve(t, db.Pool(), parse(t, test.entry))
 			require.NoError(t, err)
 			found := problems.Only(problem.Error)
 			require.Len(t, found, 1)
@@ -72,7 +72,7 @@ func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+	_, problems, err := resolve(t, db.Pool(), parse(t, `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
 `))
@@ -85,7 +85,7 @@ func TestResolveReportsEverythingAtOnce(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+	_, problems, err := resolve(t, db.Pool(), parse(t, `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
   - {table: parents, column: wrong, on_delete: async_delete}
@@ -100,7 +100,7 @@ func TestResolveWarnsOfMissingIndexes(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+	_, problems, err := resolve(t, db.Pool(), parse(t, `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: parents, column: id, on_delete: async_delete}
@@ -120,7 +120,7 @@ func TestResolveTellsOfCycles(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint); CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)")
-	_, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+	_, problems, err := resolve(t, db.Pool(), parse(t, `
 a: [{table: b, column: b_id, on_delete: async_delete}]
 b: [{table: a, column: a_id, on_delete: async_delete}]
 `))
@@ -135,7 +135,7 @@ func TestResolveChoosesTheKey(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	parents, problems, err := loosefk.Resolve(t.Context(), db.Pool(), "public", parse(t, `
+	parents, problems, err := resolve(t, db.Pool(), parse(t, `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
@@ -161,10 +161,10 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	defer pool.Close()
 	defs := parse(t, "children: [{table: parents, column: parent_id, on_delete: async_delete}]")
 	missing := func() problem.List {
-		parents, problems, err := loosefk.Resolve(t.Context(), pool, "public", defs)
+		parents, problems, err := resolve(t, pool, defs)
 		require.NoError(t, err)
 		require.NoError(t, problems.Err())
-		found, err := loosefk.MissingPrivileges(t.Context(), pool, parents)
+		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parents)
 		require.NoError(t, err)
 		return found
 	}

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
+	"sexton/internal/problem"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -58,9 +59,16 @@ func parse(tb testing.TB, yaml string) []definitions.Definition {
 	return defs
 }
 
+// resolve binds definitions to one database, called main.
+func resolve(tb testing.TB, db loosefk.Beginner, defs []definitions.Definition) ([]*loosefk.Parent, problem.List, error) {
+	tb.Helper()
+	parents, problems, err := loosefk.Resolve(tb.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db}}, defs)
+	return parents["main"], problems, err
+}
+
 func (b bundle) resolve(t *testing.T, yaml string) {
 	t.Helper()
-	parents, problems, err := loosefk.Resolve(t.Context(), b.Pool(), "public", parse(t, yaml))
+	parents, problems, err := resolve(t, b.Pool(), parse(t, yaml))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	b.engine.Parents = parents

@@ -32,7 +32,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		}
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
 		// its last batch.
-		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && r.form(t, c.how) != piecewise
+		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && !c.elsewhere && r.form(t, c.how) != piecewise
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
@@ -84,6 +84,10 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 	switch {
 	case f.verdict == fatal:
 		return giveUp, err
+	case f.verdict == unreachable:
+		r.stats.fail(f)
+		c.fail(f)
+		return giveUp, nil
 	case errors.Is(err, errRemoval):
 		// It took the cleaned rows back with it: do the two apart.
 		c.alone = true
@@ -123,11 +127,11 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	countsItself := clean.Scan != nil
 	var gone []int64
 	if remove {
-		statements = append(statements, r.removal(c, &gone))
+		statements = append(statements, r.removal(c, c.tombstones, &gone))
 	}
-	unwatch := r.watch(ctx, form)
+	unwatch := r.watch(ctx, t.reference.Database, form)
 	began := time.Now()
-	affected, err := r.engine.Session.RunWithin(ctx, r.limits(*t, form), statements...)
+	affected, err := r.in(ctx, t.reference.Database, r.limits(*t, form), statements...)
 	took := time.Since(began)
 	unwatch()
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
@@ -165,7 +169,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 
 // statements are those of one step; the last one cleans.
 func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Statement {
-	keys, names := keysOf(c.parent, c.tombstones), r.engine.Session.Names
+	keys, names := keysOf(c.parent, c.tombstones), r.session(t.reference).Names
 	var all []batch.Statement
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {
@@ -190,16 +194,16 @@ func (r *run) look(ctx context.Context, c *chunk, t *task) error {
 	}
 	t.looked, t.cleanedBefore = true, c.cleaned
 	sql, args := c.parent.windowStatement(t.reference, t.leaf, keysOf(c.parent, c.tombstones), largestBatch)
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+	_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		t.window, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
 		return err
 	}})
 	return err
 }
 
-// removal is the statement that removes the chunk's finished tombstones.
-func (r *run) removal(c *chunk, gone *[]int64) batch.Statement {
-	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, c.tombstones, c.verify)
+// removal is the statement that removes the finished ones among tombstones of the chunk.
+func (r *run) removal(c *chunk, finished []tombstone, gone *[]int64) batch.Statement {
+	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.verify)
 	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
@@ -215,15 +219,18 @@ func (r *run) remove(c *chunk, gone []int64) {
 // is left is blamed where the chunk has failed, and else waited for.
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
-	if c.failed == nil || c.failed.verdict != hopeless {
+	if c.failed == nil || c.failed.verdict != hopeless && c.failed.verdict != unreachable {
 		var gone []int64
-		_, err := r.engine.Session.Run(ctx, r.removal(c, &gone))
+		finished, err := r.finished(ctx, c)
+		if err == nil && len(finished) > 0 {
+			_, err = r.engine.Session.Run(ctx, r.removal(c, finished, &gone))
+		}
 		if err != nil {
 			f := judge(err, c.parent.Label())
 			switch {
 			case f.verdict == fatal:
 				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
-			case f.verdict != hopeless && len(c.tombstones) > 1:
+			case f.verdict != hopeless && f.verdict != unreachable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			}
 			r.stats.fail(f)
@@ -266,7 +273,8 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	return later(c), nil
 }
 
-// blame counts an attempt for tombstones and records the reason.
+// blame counts an attempt for tombstones and records the reason. Those that wait for another database are put off for a
+// while, which is no attempt.
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f failure) error {
 	for _, l := range r.lanes {
 		if l.parent == parent {
@@ -275,8 +283,12 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	}
 	ids, times := places(tombstones)
 	var putOff int64
+	sql, how := blameSQL, any(f.verdict == unfinished)
+	if f.verdict == unreachable {
+		sql, how = awaitSQL, r.putOffFor(parent).Seconds()
+	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{parent.Recorded, ids, times, f.text(), f.verdict == unfinished},
+		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.text(), how},
 		Scan: func(rows pgx.Rows) (err error) {
 			putOff, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 			return err

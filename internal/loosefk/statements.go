@@ -173,14 +173,17 @@ func (r *Reference) exists(matches string, args *arguments) string {
 		from, identifier(r.Definition.Column), matches, r.restrictions("child", args))
 }
 
-// probeStatement tells in one row, one boolean per reference, which references have children of keys: one
-// round trip however many definitions there are.
-func (p *Parent) probeStatement(keys any) (string, []any) {
+// probeStatement tells in one row, one boolean per reference, which of the references in a database have children of keys:
+// one round trip however many definitions there are.
+func (p *Parent) probeStatement(database string, keys any) (string, []any) {
 	args := &arguments{}
 	keysAt := args.add(keys)
 	terms := make([]string, len(p.References))
 	for i, reference := range p.References {
-		terms[i] = reference.exists(fmt.Sprintf("ANY (%s)", p.keysParameter(keysAt)), args)
+		terms[i] = "false"
+		if reference.Database == database && reference.usable() {
+			terms[i] = reference.exists(fmt.Sprintf("ANY (%s)", p.keysParameter(keysAt)), args)
+		}
 	}
 	return "SELECT ARRAY[" + strings.Join(terms, ", ") + "]", args.values
 }
@@ -213,6 +216,9 @@ CROSS JOIN LATERAL (
 ) AS tombstone
 WHERE true`, table, idsAt, timesAt, table, nameAt)
 	for i, reference := range p.References {
+		if reference.Remote || !reference.usable() {
+			continue
+		}
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
 	}
 	fmt.Fprintf(&sql, `
@@ -294,5 +300,29 @@ WITH blamed AS (
     RETURNING tombstone.consume_after
 )
 SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()) FROM blamed`
+
+// awaitSQL puts tombstones off for $5 seconds that wait for a database which cannot be reached, and returns how many. That
+// is no attempt.
+const awaitSQL = `
+WITH waiting AS (
+    UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
+    SET last_error = $4,
+        consume_after = clock_timestamp() + make_interval(secs => $5::float8)
+    WHERE tombstone.ctid = ANY (ARRAY(
+        SELECT found.ctid
+        FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
+        CROSS JOIN LATERAL (
+            SELECT pending.ctid
+            FROM "public".loose_foreign_keys_deleted_records AS pending
+            WHERE pending.fully_qualified_table_name = $1
+              AND pending.consume_after = unfinished.consume_after
+              AND pending.id = unfinished.id
+              AND pending.status = 1
+            OFFSET 0
+        ) AS found
+    ))
+    RETURNING 1
+)
+SELECT count(*) FROM waiting`
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -19,11 +19,11 @@ var (
 
 func example(d definitions.Definition) (*Parent, *Reference) {
 	reference := &Reference{
-		Definition: d, Child: leaf, Leaves: []Table{leaf}, PrimaryKey: []string{"id", "part"},
+		Definition: d, Database: "main", Child: leaf, Leaves: []Table{leaf}, PrimaryKey: []string{"id", "part"},
 		Conditions: []typedColumn{{Column: "kind", Type: "pg_catalog.text", Value: "A"}},
 		Target:     typedColumn{Column: "state", Type: "pg_catalog.int2", Value: "3"},
 	}
-	parent := &Parent{Table: Table{Schema: "public", Name: "parents"}, Recorded: "public.parents", KeyColumn: "id", KeyType: "pg_catalog.int8", Integer: true, References: []*Reference{reference}}
+	parent := &Parent{Table: Table{Schema: "public", Name: "parents"}, Database: "main", Recorded: "public.parents", KeyColumn: "id", KeyType: "pg_catalog.int8", Integer: true, References: []*Reference{reference}}
 	return parent, reference
 }
 
@@ -113,7 +113,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	t.Parallel()
 
 	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
-	sql, args := parent.probeStatement([]int64{1})
+	sql, args := parent.probeStatement("main", []int64{1})
 	require.Equal(t, `SELECT ARRAY[EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::bigint[]) AND child."kind" = $2::text::pg_catalog.text OFFSET 0)]`, sql)
 	require.Equal(t, []any{[]int64{1}, "A"}, args)
 
@@ -152,7 +152,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 
 	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})
-	sql, _ = parent.probeStatement([]string{"x"})
+	sql, _ = parent.probeStatement("main", []string{"x"})
 	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")
 	sql, _ = parent.removeStatement(schemas, "main", tombstones, []bool{true})
 	require.Contains(t, sql, `= tombstone.primary_key_text::pg_catalog.uuid`)

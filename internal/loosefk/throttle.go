@@ -12,8 +12,8 @@ type Throttle struct {
 	// and again and again while it has a reason.
 	Hold func(ctx context.Context) string
 	// Blocker says who holds the lock that the running batch waits for, and "" where nobody is known. It is asked from
-	// another goroutine while the session is busy, never twice at a time. The context ends with the batch.
-	Blocker func(ctx context.Context) string
+	// another goroutine while the session of that database is busy, never twice at a time. The context ends with the batch.
+	Blocker func(ctx context.Context, database string) string
 }
 
 const (
@@ -104,7 +104,7 @@ func (r *run) rest(ctx context.Context, t task, how pass) {
 
 // watch finds out whom a batch of the waiting pass waits for, until the function that it returns is called. Between
 // the two nobody else touches the statistics.
-func (r *run) watch(ctx context.Context, form pass) (end func()) {
+func (r *run) watch(ctx context.Context, database string, form pass) (end func()) {
 	ask := r.engine.Throttle.Blocker
 	if ask == nil || form != waiting {
 		return func() {}
@@ -121,7 +121,7 @@ func (r *run) watch(ctx context.Context, form pass) (end func()) {
 				return
 			case <-timer.C:
 			}
-			if reason := ask(watching); watching.Err() == nil {
+			if reason := ask(watching, database); watching.Err() == nil {
 				r.waitsFor(ctx, reason)
 			}
 			timer.Reset(blockerEvery)

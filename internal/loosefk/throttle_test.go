@@ -110,7 +110,7 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	said := b.adaptive()
 	named := make(chan string, 100)
-	b.engine.Throttle.Blocker = func(ctx context.Context) string {
+	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		blocker, err := b.engine.Session.Blocker(ctx, b.Pool())
 		if err == nil && blocker != "" {
 			named <- blocker

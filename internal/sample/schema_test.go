@@ -78,11 +78,11 @@ func TestDefinitionsFitTheSchema(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
 	defs := loose(t)
-	parents, problems, err := loosefk.Resolve(t.Context(), d.Pool(), "public", defs)
+	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs)
 	require.NoError(t, err)
 	require.Empty(t, problems, "errors, warnings and information")
 	bound := 0
-	for _, parent := range parents {
+	for _, parent := range parents["main"] {
 		bound += len(parent.References)
 	}
 	require.Equal(t, len(defs), bound)

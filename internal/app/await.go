@@ -1,0 +1,100 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
+	riverjobs "sexton/river_jobs"
+)
+
+const (
+	retryFirst   = time.Second
+	retryLongest = 10 * time.Second
+)
+
+// bindRetrying waits for the jobs database where it cannot be reached, or goes away in the middle of the checks, as when it
+// starts together with the worker. With failFast every database has to be there.
+func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failFast bool) (*bound, error) {
+	if failFast {
+		return bind(ctx, c)
+	}
+	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
+		all, err := bindReachable(ctx, c)
+		if err == nil || !database.Lost(err) {
+			return all, err
+		}
+		log.WarnContext(ctx, "database cannot be reached, trying again", "error", err, "wait_ms", wait.Milliseconds())
+		if !sleep(ctx, wait) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// await returns once a database that was down at the start is there and fit to be worked on, and false where ctx ends first.
+// Its parents are noted by then.
+func (b *bound) await(ctx context.Context, db database.Database, noted *riverjobs.Bindings, log *slog.Logger) bool {
+	if b.down[db.Name] == nil {
+		noted.Note(db.Name, b.parents[db.Name])
+		return true
+	}
+	log = log.With("database", db.Name)
+	log.WarnContext(ctx, "database cannot be reached: it and what depends on it waits", "error", b.down[db.Name])
+	var said string
+	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
+		if !sleep(ctx, wait) {
+			return false
+		}
+		parents, err := b.look(ctx, db)
+		if err == nil {
+			noted.Note(db.Name, parents)
+			log.InfoContext(ctx, "database can be reached")
+			return true
+		}
+		var unreachable *database.UnreachableError
+		if !errors.As(err, &unreachable) && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			log.ErrorContext(ctx, "database is there but cannot be worked on yet", "error", err)
+		}
+	}
+}
+
+// look checks a database that was down at the start as the others were then, and returns its parents.
+func (b *bound) look(ctx context.Context, db database.Database) ([]*loosefk.Parent, error) {
+	if err := db.Ping(ctx); err != nil {
+		return nil, err
+	}
+	for _, schema := range b.schemas() {
+		if schema.Name != db.Name {
+			continue
+		}
+		if err := migrate.Check(ctx, schema); err != nil {
+			return nil, err
+		}
+	}
+	sites := b.sites()
+	for i := range sites {
+		if sites[i].Name == db.Name {
+			sites[i].DB = db.Pool
+		}
+	}
+	parents, _, err := loosefk.Resolve(ctx, sites, b.definitions)
+	return parents[db.Name], err
+}
+
+// sleep waits and reports whether ctx is still on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

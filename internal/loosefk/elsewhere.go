@@ -1,0 +1,203 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/lease"
+)
+
+// Elsewhere is another database in which parents have children. What is cleaned there is committed, durably, before the
+// parent's tombstone goes: whoever is killed in between finds the tombstone and nothing left to do.
+type Elsewhere struct {
+	// Session is nil while the database cannot be reached; Err says why, Down for how long that has been so.
+	Session *batch.Session
+	Err     error
+	Down    time.Duration
+}
+
+const (
+	// stallAfter is how long another database may take beyond its statements' own timeouts. A network that swallows packets
+	// must not hold up the work of a lane until its lease ends.
+	stallAfter = 5 * time.Second
+	// Tombstones that need a database which cannot be reached are put off for as long as it has been away, within these.
+	leastAway = 15 * time.Second
+	mostAway  = 5 * time.Minute
+)
+
+// troubleError is a failure that did not come from a server.
+type troubleError struct{ failure failure }
+
+func (e *troubleError) Error() string { return e.failure.text() }
+
+// away notes the databases that cannot be reached as the run begins.
+func (r *run) away() {
+	_, others := r.far()
+	for _, name := range others {
+		if other := r.engine.Elsewhere[name]; other.Session == nil {
+			r.down[name] = other.Err
+		}
+	}
+}
+
+// trouble is why nothing can be done about a reference, or nil.
+func (r *run) trouble(reference *Reference) *failure {
+	f := failure{table: reference.Child.Label(), message: reference.Broken, verdict: hopeless}
+	if reference.Broken != "" {
+		return &f
+	}
+	err, down := r.down[reference.Database]
+	if !down && !reference.Unreachable {
+		return nil
+	}
+	f.message, f.verdict = fmt.Sprintf("database %s cannot be reached", reference.Database), unreachable
+	if err != nil {
+		// The text of a server that is down names addresses and may have several lines.
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		f.message = first
+		if !strings.Contains(first, "database "+reference.Database) {
+			f.message = fmt.Sprintf("database %s: %s", reference.Database, first)
+		}
+	}
+	return &f
+}
+
+// troubleOf is the worst trouble of a parent's references: one that is broken will not mend itself.
+func (r *run) troubleOf(parent *Parent) *failure {
+	var worst *failure
+	for _, reference := range parent.References {
+		f := r.trouble(reference)
+		if f != nil && (worst == nil || f.verdict == hopeless) {
+			worst = f
+		}
+		if worst != nil && worst.verdict == hopeless {
+			break
+		}
+	}
+	return worst
+}
+
+// in runs statements in the database named, the run's own or another one.
+func (r *run) in(ctx context.Context, database string, limits batch.Limits, statements ...batch.Statement) ([]int64, error) {
+	if database == r.engine.Database {
+		return r.engine.Session.RunWithin(ctx, limits, statements...)
+	}
+	other := r.engine.Elsewhere[database]
+	if _, down := r.down[database]; down {
+		return nil, &troubleError{failure{message: fmt.Sprintf("database %s cannot be reached", database), verdict: unreachable}}
+	}
+	limits.Durable = true
+	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+stallAfter)
+	defer cancel()
+	affected, err := other.Session.RunWithin(calling, limits, statements...)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && judge(err, "").verdict == fatal {
+		// It is gone: the rest of the run does without.
+		r.down[database] = err
+		if r.engine.Lost != nil {
+			r.engine.Lost(database, err)
+		}
+		return nil, &troubleError{failure{message: fmt.Sprintf("database %s: %v", database, err), verdict: unreachable}}
+	}
+	return affected, err
+}
+
+// session is the one on the database that a reference's children live in.
+func (r *run) session(reference *Reference) *batch.Session {
+	if reference.Remote {
+		return r.engine.Elsewhere[reference.Database].Session
+	}
+	return r.engine.Session
+}
+
+// databases are those in which the parent has children that can be looked at, its own first.
+func (r *run) databases(parent *Parent) []string {
+	var names []string
+	for _, reference := range parent.References {
+		if !slices.Contains(names, reference.Database) && r.trouble(reference) == nil {
+			names = append(names, reference.Database)
+		}
+	}
+	if at := slices.Index(names, parent.Database); at > 0 {
+		names[0], names[at] = names[at], names[0]
+	}
+	return names
+}
+
+// childrenStatement returns those of keys, int64 or string as keysOf gives them, that have a child in a live reference of
+// the database.
+func (p *Parent) childrenStatement(database string, keys any, live []bool) (string, []any) {
+	args := &arguments{}
+	keysAt, liveAt := args.add(keys), args.add(live)
+	form, key := "text", "candidate.key::"+p.KeyType
+	if p.Integer {
+		form, key = "bigint", "candidate.key"
+	}
+	var terms []string
+	for i, reference := range p.References {
+		if reference.Database == database && reference.usable() {
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
+		}
+	}
+	return fmt.Sprintf("SELECT candidate.key FROM unnest($%d::%s[]) AS candidate (key)\nWHERE %s", keysAt, form, strings.Join(terms, "\nOR ")), args.values
+}
+
+// withChildren returns those of keys that have children in databases other than the parent's, in references marked live.
+func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live []bool) (integers []int64, texts []string, err error) {
+	asked := map[string]bool{}
+	for i, reference := range parent.References {
+		if !live[i] || !reference.Remote || asked[reference.Database] {
+			continue
+		}
+		asked[reference.Database] = true
+		sql, args := parent.childrenStatement(reference.Database, keys, live)
+		statement := batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+			if parent.Integer {
+				found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+				integers = append(integers, found...)
+				return err
+			}
+			found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			texts = append(texts, found...)
+			return err
+		}}
+		if _, err := r.in(ctx, reference.Database, r.engine.Session.Limits, statement); err != nil {
+			return nil, nil, err
+		}
+	}
+	return integers, texts, nil
+}
+
+// finished are the chunk's tombstones without those that still have children in other databases.
+func (r *run) finished(ctx context.Context, c *chunk) ([]tombstone, error) {
+	if !c.elsewhere {
+		return c.tombstones, nil
+	}
+	integers, texts, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), c.verify)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.tombstones), func(t tombstone) bool {
+		if c.parent.Integer {
+			return slices.Contains(integers, *t.integer)
+		}
+		return slices.Contains(texts, *t.text)
+	}), nil
+}
+
+// putOffFor is how long tombstones wait that need a database which cannot be reached.
+func (r *run) putOffFor(parent *Parent) time.Duration {
+	var longest time.Duration
+	for _, reference := range parent.References {
+		if _, down := r.down[reference.Database]; down || reference.Unreachable {
+			longest = max(longest, r.engine.Elsewhere[reference.Database].Down)
+		}
+	}
+	return min(max(longest, leastAway), mostAway)
+}

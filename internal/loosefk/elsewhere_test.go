@@ -1,0 +1,177 @@
+package loosefk_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// twoDatabases has ten parents in main with ten children each in main and ten builds each in ci.
+func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
+	t.Helper()
+	b := setup(t, parentsAndChildren, deleteChildren)
+	ci = dbtest.New(t)
+	ci.Connected.Name = "ci"
+	ci.Exec(`
+		CREATE TABLE builds (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON builds (parent_id);
+		INSERT INTO builds SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`)
+	b.Track(t, "parents")
+	bindTwo(t, b, ci)
+	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
+	b.engine.Elsewhere = map[string]loosefk.Elsewhere{"ci": {Session: sessionOn(t, b, ci)}}
+	return b, ci
+}
+
+func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
+	t.Helper()
+	return &batch.Session{Conn: acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(), Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits}
+}
+
+func bindTwo(t *testing.T, b bundle, ci *dbtest.DB) {
+	t.Helper()
+	sites := []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
+	parents, problems, err := loosefk.Resolve(t.Context(), sites, parse(t, deleteChildren+`
+builds:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+`))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Empty(t, parents["ci"])
+	b.engine.Parents = parents["main"]
+}
+
+func TestChildrenInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	for name, adaptive := range map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: 20 * time.Millisecond, Duty: 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, ci := twoDatabases(t)
+			b.engine.Adaptive = adaptive
+			b.Exec("DELETE FROM parents WHERE id <= 3")
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, 3, stats.Processed)
+			require.Equal(t, map[string]int64{"children": 30, "builds": 30}, stats.DeleteCountByTable)
+			require.Zero(t, b.Pending(t))
+			require.Equal(t, [][]string{{"70", "4"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
+			require.Zero(t, b.run(t).DeleteCount, "a second run changes nothing")
+		})
+	}
+}
+
+// The tombstone must outlive the children, whichever database is slower.
+func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	blocker, err := ci.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "SELECT FROM builds WHERE id = 10 FOR UPDATE")
+	require.NoError(t, err)
+	b.engine.Elsewhere["ci"].Session.Limits.LockTimeout = 50 * time.Millisecond
+	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.Zero(t, stats.Processed)
+	require.Equal(t, []string{"10"}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1")[0])
+	require.Equal(t, "1", b.tombstones()[0][1], "an attempt")
+	require.Contains(t, b.tombstones()[0][3], "builds: SQLSTATE 55P03")
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+}
+
+// What does not need the database that is down is done; what does is put off without blame, and done when it is back.
+func TestDatabaseThatIsDown(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	there := b.engine.Elsewhere["ci"]
+	b.engine.Elsewhere["ci"] = loosefk.Elsewhere{Err: errors.New("no route to host"), Down: time.Hour}
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.Rescheduled)
+	require.Equal(t, []loosefk.ErrorCounts{{Table: "builds", Message: "database ci: no route to host", Count: 1}}, stats.Errors)
+	require.Equal(t, map[string]int64{"children": 10}, stats.DeleteCountByTable)
+	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(), "no attempt is counted")
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '5 minutes' FROM loose_foreign_keys_deleted_records"))
+
+	b.engine.Elsewhere["ci"] = there
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+}
+
+// A connection that breaks in the middle of a run costs the run no more than what depends on it.
+func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	var lost string
+	b.engine.Lost = func(database string, _ error) { lost = database }
+	b.engine.Progress = func(ctx context.Context, _ *loosefk.Stats) {
+		if lost == "" {
+			_, err := ci.Pool().Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+			require.NoError(t, err)
+		}
+	}
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.Equal(t, "ci", lost)
+	require.EqualValues(t, 100, stats.DeleteCountByTable["children"])
+	require.Zero(t, stats.Processed)
+	require.EqualValues(t, 10, stats.Rescheduled)
+	require.EqualValues(t, 10, b.Pending(t))
+
+	b.engine.Progress = nil
+	b.engine.Elsewhere["ci"] = loosefk.Elsewhere{Session: sessionOn(t, b, ci)}
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	require.EqualValues(t, 10, b.run(t).Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds"))
+}
+
+// A holder whose lease has passed on commits nothing, in no database.
+func TestFenceHoldsInEveryDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	ci.Exec("UPDATE sexton.fences SET token = token + 1")
+	_, err := b.engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 100, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds"))
+	require.EqualValues(t, 1, b.Pending(t))
+}
+
+// Transactions that were open in the other database when the tombstone went may still insert children there.
+func TestLateChildInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	older, err := pgx.Connect(t.Context(), ci.URL)
+	require.NoError(t, err)
+	defer func() { _ = older.Close(context.WithoutCancel(t.Context())) }()
+	exec := func(sql string) {
+		_, err := older.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	exec("BEGIN; SELECT FROM builds")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.EqualValues(t, 1, b.run(t).Processed)
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	require.Zero(t, b.run(t).Confirmed, "the transaction is still open")
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT not_before > now() FROM sexton.swept"), "nobody looks again at once")
+	exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.LateChildren)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+	require.Zero(t, b.Pending(t))
+}

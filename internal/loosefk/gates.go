@@ -1,0 +1,103 @@
+package loosefk
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+)
+
+const (
+	// heldRetry is the pause before the next look at rows that transactions in other databases hold up, awayRetry that where
+	// one of those databases cannot be reached.
+	heldRetry = 5 * time.Second
+	awayRetry = time.Minute
+)
+
+// gates is what a run has found out about transactions that may still insert children.
+type gates struct {
+	// horizon is the time before which no transaction of this database is open, as far as can be seen.
+	horizon pgtype.Timestamptz
+	blind   bool
+	// far are the parents with children in other databases, as tombstones name them, farHorizon the time for those.
+	far        []string
+	farHorizon pgtype.Timestamptz
+	// retry is the pause for rows that only farHorizon keeps waiting.
+	retry time.Duration
+}
+
+// gates looks at the transactions of this database and then at those of the others. waits is false where nothing waits to
+// be confirmed.
+func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
+	session := r.engine.Session
+	var now time.Time
+	_, err = session.Run(ctx, batch.Statement{
+		SQL: session.Names.Render(horizonSQL()), Args: []any{r.engine.Database, r.engine.Confirming.grace()},
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&g.horizon, &g.blind, &now}, func() error { waits = true; return nil })
+			return err
+		},
+	})
+	if err != nil || !waits {
+		return g, waits, err
+	}
+	var others []string
+	g.far, others = r.far()
+	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry
+	for _, database := range others {
+		age, prepared, err := r.oldest(ctx, database, &g)
+		switch {
+		case err != nil && judge(err, "").verdict == unreachable:
+			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
+		case err != nil:
+			return g, waits, err
+		case prepared:
+			g.farHorizon.InfinityModifier = pgtype.NegativeInfinity
+		}
+		if began := now.Add(-age); began.Before(g.farHorizon.Time) {
+			g.farHorizon.Time = began
+		}
+	}
+	return g, waits, nil
+}
+
+// far are the parents with children in other databases, and those databases.
+func (r *run) far() (parents, databases []string) {
+	parents = []string{}
+	for _, parent := range r.engine.Parents {
+		for _, reference := range parent.References {
+			if !reference.Remote {
+				continue
+			}
+			if !slices.Contains(parents, parent.Recorded) {
+				parents = append(parents, parent.Recorded)
+			}
+			if !slices.Contains(databases, reference.Database) {
+				databases = append(databases, reference.Database)
+			}
+		}
+	}
+	return parents, databases
+}
+
+// oldest tells for how long the oldest transaction of another database has been open, and whether any is prepared there.
+func (r *run) oldest(ctx context.Context, database string, g *gates) (age time.Duration, prepared bool, err error) {
+	var seconds float64
+	var blind bool
+	_, err = r.in(ctx, database, r.engine.Session.Limits,
+		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&seconds, &blind}, func() error { return nil })
+			return err
+		}},
+		// In a later statement, as within one database.
+		batch.Statement{SQL: "SELECT EXISTS (" + preparedQuery + ")", Scan: func(rows pgx.Rows) (err error) {
+			prepared, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+			return err
+		}})
+	g.blind = g.blind || blind
+	return time.Duration(seconds * float64(time.Second)), prepared, err
+}

@@ -1,0 +1,120 @@
+package loosefk
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
+
+// Site is one configured database as Resolve sees it.
+type Site struct {
+	Name string
+	// Schema is where tables live whose names have none.
+	Schema string
+	// Tables are shell patterns of the tables that live here, whatever other databases have under the same names.
+	Tables []string
+	// DB is nil while the database cannot be reached.
+	DB Beginner
+}
+
+// SiteError is an error of one of several databases, while the others answer.
+type SiteError struct {
+	Database string
+	Err      error
+}
+
+func (e *SiteError) Error() string {
+	return fmt.Sprintf("check definitions against database %s: %v", e.Database, e.Err)
+}
+
+func (e *SiteError) Unwrap() error { return e.Err }
+
+// site is a database with the part of its catalogue that the definitions speak of; nil while it cannot be reached.
+type site struct {
+	Site
+
+	catalog *catalog
+}
+
+// claims tells whether one of the database's patterns matches the table.
+func (s *site) claims(name definitions.Name) bool {
+	return slices.ContainsFunc(s.Tables, func(pattern string) bool {
+		subject := name.Table
+		if strings.Contains(pattern, ".") {
+			if name.Schema == "" {
+				name.Schema = s.Schema
+			}
+			subject = name.Schema + "." + name.Table
+		}
+		matches, err := path.Match(pattern, subject)
+		return err == nil && matches
+	})
+}
+
+func (s *site) has(name definitions.Name) bool {
+	return s.catalog != nil && s.catalog.lookup(name).exists()
+}
+
+// place finds the database in which a table lives: the one whose patterns match or, where there is none, the one among those
+// without patterns that has it. Where none has it, it may be in one that cannot be reached.
+func (r *resolver) place(name definitions.Name) (*site, *problem.Problem) {
+	if len(r.sites) == 1 {
+		return r.sites[0], nil
+	}
+	const key = "tables of the databases"
+	var claim, having, unknown, open []*site
+	for _, s := range r.sites {
+		switch {
+		case s.claims(name):
+			claim = append(claim, s)
+		case len(s.Tables) > 0:
+		case s.has(name):
+			having = append(having, s)
+		case s.catalog == nil:
+			unknown = append(unknown, s)
+		}
+		if len(s.Tables) == 0 {
+			open = append(open, s)
+		}
+	}
+	for _, found := range [][]*site{claim, having} {
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return nil, &problem.Problem{
+				Message: fmt.Sprintf("table %s is in more than one database: %s", name, sitesOf(found)),
+				Fix:     "say where it lives with " + key + ", such as tables: [" + name.Table + "]",
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		return unknown[0], nil
+	}
+	if len(open) > 0 && !slices.ContainsFunc(r.sites, func(s *site) bool { return s.has(name) }) {
+		return open[0], nil // where it is reported missing
+	}
+	for _, s := range r.sites {
+		if s.has(name) {
+			return nil, &problem.Problem{
+				Message: fmt.Sprintf("table %s is in database %s, whose tables do not name it", name, s.Name),
+				Fix:     fmt.Sprintf("add it to databases.%s.tables", s.Name),
+			}
+		}
+	}
+	return nil, &problem.Problem{
+		Message: fmt.Sprintf("table %s is named by the tables of no database", name), Fix: "add it to those of the database it lives in",
+	}
+}
+
+func sitesOf(sites []*site) string {
+	names := make([]string, len(sites))
+	for i, s := range sites {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,173 @@
+package riverjobs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+)
+
+const (
+	// reachTimeout bounds the dialling of another database than the pass's own: what does not depend on it is not to wait.
+	reachTimeout = 2 * time.Second
+	// reachAgain is the pause after a database could not be reached before anybody tries again.
+	reachAgain = 5 * time.Second
+	// fenceTimeout bounds the raising of a fence there, which may have to end an earlier holder's transaction.
+	fenceTimeout = 5 * time.Second
+)
+
+// outages are the databases that could not be reached lately. The zero value is ready to use.
+type outages struct {
+	mu    sync.Mutex
+	known map[string]outage
+}
+
+type outage struct {
+	since, tried time.Time
+	err          error
+}
+
+// of returns a database's outage, and whether it is too early to try again.
+func (o *outages) of(name string) (found outage, early bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found, known := o.known[name]
+	return found, known && time.Since(found.tried) < reachAgain
+}
+
+// note remembers how a try ended, and tells whether that is news.
+func (o *outages) note(name string, err error) (news bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found, known := o.known[name]
+	if err == nil {
+		delete(o.known, name)
+		return known
+	}
+	if o.known == nil {
+		o.known = map[string]outage{}
+	}
+	now := time.Now()
+	if !known {
+		found.since = now
+	}
+	found.tried, found.err = now, err
+	o.known[name] = found
+	return !known
+}
+
+// others are connections to the databases beside the pass's own, dialled when they are first needed.
+type others struct {
+	deps  Deps
+	home  string
+	conns map[string]*pgxpool.Conn
+	errs  map[string]error
+}
+
+func newOthers(deps Deps, home string) *others {
+	return &others{deps: deps, home: home, conns: map[string]*pgxpool.Conn{}, errs: map[string]error{}}
+}
+
+func (o *others) release() {
+	for _, conn := range o.conns {
+		conn.Release()
+	}
+}
+
+// reach returns a connection to a database that is not the pass's own. A failure is remembered for the pass, and for a
+// while for all of them.
+func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, error) {
+	if conn, open := o.conns[db.Name]; open {
+		return conn, nil
+	}
+	if err, failed := o.errs[db.Name]; failed {
+		return nil, err
+	}
+	if known, early := o.deps.Bindings.outages.of(db.Name); early {
+		o.errs[db.Name] = known.err
+		return nil, known.err
+	}
+	dialling, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	conn, err := db.Pool.Acquire(dialling)
+	if err != nil {
+		return nil, o.lose(ctx, db, db.Unreachable(err))
+	}
+	o.conns[db.Name] = conn
+	if o.deps.Bindings.outages.note(db.Name, nil) {
+		o.deps.Logger.InfoContext(ctx, "database can be reached again", "kind", LooseForeignKeys, "database", db.Name)
+	}
+	return conn, nil
+}
+
+// lose notes that a database cannot be reached, or not be written to, and returns why.
+func (o *others) lose(ctx context.Context, db database.Database, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if conn, open := o.conns[db.Name]; open {
+		conn.Release()
+		delete(o.conns, db.Name)
+	}
+	o.errs[db.Name] = err
+	if o.deps.Bindings.outages.note(db.Name, err) {
+		o.deps.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
+			"kind", LooseForeignKeys, "database", db.Name, "needed_by", o.home, "error", err)
+	}
+	return err
+}
+
+// needed are the databases beside their own in which parents have children.
+func needed(deps Deps, parents []*loosefk.Parent) []database.Database {
+	var found []database.Database
+	for _, db := range deps.Databases {
+		for _, parent := range parents {
+			if parent.Database != db.Name && parent.HasChildrenIn(db.Name) {
+				found = append(found, db)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// elsewhere opens a session on each database that parents need beside their own. The fence there is raised first: nobody
+// may write behind the back of an earlier holder of the lease.
+func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Elsewhere, error) {
+	found := map[string]loosefk.Elsewhere{}
+	for _, db := range needed(o.deps, parents) {
+		conn, err := o.reach(ctx, db)
+		if err == nil {
+			err = o.fence(ctx, granted, db)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, lease.ErrLost):
+			return nil, err
+		case err != nil:
+			down, _ := o.deps.Bindings.outages.of(db.Name)
+			found[db.Name] = loosefk.Elsewhere{Err: err, Down: time.Since(down.since)}
+		default:
+			found[db.Name] = loosefk.Elsewhere{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
+		}
+	}
+	return found, nil
+}
+
+func (o *others) fence(ctx context.Context, granted *lease.Lease, db database.Database) error {
+	raising, cancel := context.WithTimeout(ctx, fenceTimeout)
+	defer cancel()
+	err := granted.Raise(raising, db)
+	if err == nil || errors.Is(err, lease.ErrLost) {
+		return err
+	}
+	return o.lose(ctx, db, err)
+}
