@@ -80,8 +80,8 @@ type Runner struct {
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
-// callers that need its type; a skipped pass has none. ctx ending asks work to stop soon; history and lease
-// are settled all the same.
+// callers that need its type; a skipped pass has none, but for that of ctx where it was asked to stop before it began. ctx
+// ending asks work to stop soon; history and lease are settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
@@ -107,6 +107,10 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 	}
 	log = log.With("processed", result.Processed, "failed", result.Failed, "duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
 	switch {
+	case result.Stats == nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		// Whoever asked the process to stop has not broken anything.
+		report.Outcome, report.Reason = Skipped, "asked to stop before it began"
+		log.InfoContext(settle, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
 	case err != nil:
 		report.Outcome, report.Error = Failed, err.Error()
 		logFailure(ctx, log, err)

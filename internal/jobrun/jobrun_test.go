@@ -130,6 +130,21 @@ func TestStoppedPassIsSettled(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
 
+// One that had not begun yet is no failure of anybody's.
+func TestPassThatIsStoppedBeforeItBegins(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := b.runner.Do(ctx, b.spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		cancel()
+		return jobrun.Result{}, ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled, "the caller has to know")
+	require.Equal(t, "skipped", b.runs()[0][0])
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+}
+
 func TestRunOfADeadWorkerIsClosed(t *testing.T) {
 	t.Parallel()
 
