@@ -33,7 +33,7 @@ import (
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
 //	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
 //	 8  one old pending row keeps all later ones             TestOldTombstoneKeepsNothing
-//	 9  invalid definitions discard tombstones               river_jobs TestWorkerReportsDefinitionsThatNoLongerFit
+//	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
 //	10  the second pass deletes a child that has moved       internal/loosefk TestChildMovedWhileWaitedForStays
 //	                                                         TestDifferential
