@@ -48,6 +48,9 @@ type Result struct {
 	Changed   bool
 	Processed int64
 	Failed    int64
+	// Counts and Faults are what the observer is told of the statistics.
+	Counts []Count
+	Faults []Fault
 }
 
 // Work is one pass under its lease. What it returns beside an error still counts.
@@ -77,16 +80,21 @@ type Report struct {
 type Runner struct {
 	Leases *lease.Manager
 	Logger *slog.Logger
+	// Observer, if set, is told of every pass.
+	Observer Observer
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
 // callers that need its type; a skipped pass has none, but for that of ctx where it was asked to stop before it began. ctx
 // ending asks work to stop soon; history and lease are settled all the same.
-func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
+func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
 	queries := r.Leases.Jobs.Queries()
-	report := Report{Kind: spec.Kind, Database: spec.Database, Stats: json.RawMessage("{}")}
+	report = Report{Kind: spec.Kind, Database: spec.Database, Stats: json.RawMessage("{}")}
+	var result Result
+	clock := time.Now()
+	defer func() { r.observe(report, result, time.Since(clock), err) }()
 
 	started, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
 	if err != nil {
@@ -95,9 +103,8 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (Report, error) {
 	}
 	report.RunID = started.ID
 	log = log.With("run_id", started.ID)
-	clock := time.Now()
 
-	result, err := r.underLease(ctx, log, queries, spec, &report, work)
+	result, err = r.underLease(ctx, log, queries, spec, &report, work)
 	if result.Stats != nil {
 		stats, marshalErr := json.Marshal(result.Stats)
 		if marshalErr != nil {

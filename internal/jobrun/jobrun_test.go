@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,4 +185,62 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"-1"}}, b.db.Rows(stats))
+}
+
+// observed keeps what it is told.
+type observed struct{ ended []jobrun.Ended }
+
+func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
+
+func TestEveryPassIsObserved(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	var o observed
+	b.runner.Observer = &o
+	counts := []jobrun.Count{{Metric: "some", Table: "children", N: 3}}
+	faults := []jobrun.Fault{{Table: "children", SQLState: "55P03", N: 1}}
+	broken := errors.New("broken")
+	for _, fails := range []error{nil, broken} {
+		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+			return jobrun.Result{Outcome: jobrun.OverLimit, Counts: counts, Faults: faults}, fails
+		})
+	}
+	_, err := (&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
+	require.NoError(t, err)
+	_, err = b.runner.Do(t.Context(), b.spec, idle)
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = b.runner.Do(gone, b.spec, idle)
+	require.ErrorIs(t, err, context.Canceled, "it cannot begin")
+
+	require.Len(t, o.ended, 4)
+	for i, want := range []jobrun.Outcome{jobrun.OverLimit, jobrun.Failed, jobrun.Skipped, jobrun.Failed} {
+		require.Equal(t, want, o.ended[i].Outcome, "pass %d", i)
+		require.Equal(t, "some_kind", o.ended[i].Kind)
+		require.Equal(t, "main", o.ended[i].Database)
+		require.Equal(t, want == jobrun.Skipped, o.ended[i].LeaseTaken, "pass %d", i)
+		require.Positive(t, o.ended[i].Duration)
+	}
+	require.Equal(t, counts, o.ended[0].Counts)
+	require.Equal(t, faults, o.ended[1].Faults, "what was done before the failure counts")
+	require.NoError(t, o.ended[0].Err)
+	require.ErrorIs(t, o.ended[1].Err, broken)
+	require.ErrorIs(t, o.ended[3].Err, context.Canceled)
+}
+
+func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	var o observed
+	b.runner.Observer = &o
+	require.Panics(t, func() {
+		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+			return jobrun.Result{Reason: strings.Repeat("bug", -len(b.spec.Kind))}, nil
+		})
+	})
+	require.Len(t, o.ended, 1)
+	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
 }

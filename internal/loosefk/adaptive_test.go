@@ -137,6 +137,7 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 		Processed: 3 + 3, Confirmed: 6, Errors: []loosefk.ErrorCounts{},
 		DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
+		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},
 	}, stats)
 	require.Zero(t, b.Pending(t))
 	for sql, want := range map[string][]string{

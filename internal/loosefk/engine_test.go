@@ -42,6 +42,7 @@ conditional: [{table: parents, column: parent_id, on_delete: async_delete, condi
 		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []loosefk.ErrorCounts{},
 		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
+		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 1}},
 	}, stats)
 	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM deleted ORDER BY id"))
 	require.Equal(t, [][]string{{"1", ""}, {"2", "2"}, {"3", ""}, {"4", ""}}, b.Rows("SELECT id, coalesce(parent_id::text, '') FROM nullified ORDER BY id"))

@@ -164,6 +164,7 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	for attempt, minutes := range []int{0, 0, 5, 10, 20, 40, 60, 60} {
 		stats := b.run(t)
 		require.Equal(t, minutes > 0, stats.Rescheduled == 1, "attempt %d", attempt+1)
+		require.Equal(t, map[string]loosefk.ParentCounts{"parents": {Rescheduled: stats.Rescheduled, Incremented: 1 - stats.Rescheduled}}, stats.ByParent)
 		got := b.Rows(`SELECT cleanup_attempts, round(extract(epoch FROM greatest(consume_after - now(), '0')) / 60)::int FROM loose_foreign_keys_deleted_records`)
 		require.Equal(t, [][]string{{strconv.Itoa(attempt + 1), strconv.Itoa(minutes)}}, got, "attempts, minutes put off")
 		if minutes > 0 {

@@ -211,7 +211,7 @@ func (r *run) removal(c *chunk, finished []tombstone, gone *[]int64) batch.State
 }
 
 func (r *run) remove(c *chunk, gone []int64) {
-	r.stats.Processed += int64(len(gone))
+	r.stats.count(c.parent, ParentCounts{Processed: int64(len(gone))})
 	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool { return slices.Contains(gone, t.id) })
 }
 
@@ -282,7 +282,7 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 		}
 	}
 	ids, times := places(tombstones)
-	var putOff int64
+	var putOff, blamed int64
 	sql, how := blameSQL, any(f.verdict == unfinished)
 	if f.verdict == unreachable {
 		sql, how = awaitSQL, r.putOffFor(parent).Seconds()
@@ -290,13 +290,13 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.text(), how},
 		Scan: func(rows pgx.Rows) (err error) {
-			putOff, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+			_, err = pgx.ForEachRow(rows, []any{&putOff, &blamed}, func() error { return nil })
 			return err
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("record failed attempts: %w", err)
 	}
-	r.stats.Rescheduled += putOff
+	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: blamed - putOff})
 	return nil
 }

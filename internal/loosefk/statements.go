@@ -268,8 +268,8 @@ WHERE EXISTS (
     OFFSET 0
 )`
 
-// blameSQL counts an attempt for unfinished tombstones, records why, and returns how many it put off. After
-// the third attempt a tombstone is put off: one that fails for 5 minutes, doubling up to an hour; one that is
+// blameSQL counts an attempt for unfinished tombstones, records why, and returns how many it put off and
+// how many there were. After the third attempt a tombstone is put off: one that fails for 5 minutes, doubling up to an hour; one that is
 // merely too big for the limits ($5) for 5 minutes, from where it starts afresh, as in GitLab.
 const blameSQL = `
 WITH blamed AS (
@@ -299,10 +299,10 @@ WITH blamed AS (
     ))
     RETURNING tombstone.consume_after
 )
-SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()) FROM blamed`
+SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()), count(*) FROM blamed`
 
-// awaitSQL puts tombstones off for $5 seconds that wait for a database which cannot be reached, and returns how many. That
-// is no attempt.
+// awaitSQL puts tombstones off for $5 seconds that wait for a database which cannot be reached, and returns how many, in
+// the form of blameSQL. That is no attempt.
 const awaitSQL = `
 WITH waiting AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
@@ -323,6 +323,6 @@ WITH waiting AS (
     ))
     RETURNING 1
 )
-SELECT count(*) FROM waiting`
+SELECT count(*), count(*) FROM waiting`
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

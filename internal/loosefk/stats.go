@@ -40,8 +40,18 @@ type Stats struct {
 	// ConfirmBlind tells that sessions whose transactions cannot be seen were waited for by the grace time.
 	ConfirmBlind bool          `json:"confirm_blind,omitempty"`
 	Errors       []ErrorCounts `json:"errors"`
+	// ByParent counts tombstones by the label of their parent table.
+	ByParent map[string]ParentCounts `json:"-"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
+	// WaitingClass says of what sort that is, for whoever has to count and compare.
+	WaitingClass WaitClass `json:"waiting_class,omitempty"`
+}
+
+// ParentCounts are the tombstones of one parent table.
+type ParentCounts struct {
+	// Processed were removed, Rescheduled put off; Incremented failed and stay due.
+	Processed, Rescheduled, Incremented int64
 }
 
 // ErrorCounts says how often one error of one child table came up in a run.
@@ -61,8 +71,19 @@ func newStats(database, pace string) *Stats {
 	return &Stats{
 		Connection: database, Pace: pace, TurboMode: pace == "turbo",
 		DeleteCountByTable: map[string]int64{}, UpdateCountByTable: map[string]int64{},
-		Errors: []ErrorCounts{},
+		Errors: []ErrorCounts{}, ByParent: map[string]ParentCounts{},
 	}
+}
+
+// count adds to the counts of a parent's tombstones.
+func (s *Stats) count(parent *Parent, more ParentCounts) {
+	s.Processed += more.Processed
+	s.Rescheduled += more.Rescheduled
+	sum := s.ByParent[parent.Label()]
+	sum.Processed += more.Processed
+	sum.Rescheduled += more.Rescheduled
+	sum.Incremented += more.Incremented
+	s.ByParent[parent.Label()] = sum
 }
 
 func (s *Stats) clean(r *Reference, rows int64) {

@@ -30,6 +30,17 @@ const (
 	blockerEvery = 500 * time.Millisecond
 )
 
+// WaitClass is the sort of a reason to wait. There are few of them, so that they may label metrics.
+type WaitClass string
+
+// The sorts: a replica that is too far behind, a lock that somebody else holds, and the pause after a failure
+// that others caused.
+const (
+	WaitReplica WaitClass = "replica"
+	WaitLock    WaitClass = "lock"
+	WaitBackOff WaitClass = "back_off"
+)
+
 // backOff is the pause before the next try of a task. The zero value is none.
 type backOff struct {
 	until  time.Time
@@ -37,11 +48,14 @@ type backOff struct {
 }
 
 // waitsFor tells at once what the run waits for from now on; "" is nothing.
-func (r *run) waitsFor(ctx context.Context, reason string) {
+func (r *run) waitsFor(ctx context.Context, class WaitClass, reason string) {
 	if r.stats.WaitingFor == reason {
 		return
 	}
-	r.stats.WaitingFor = reason
+	if reason == "" {
+		class = ""
+	}
+	r.stats.WaitingFor, r.stats.WaitingClass = reason, class
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
@@ -56,13 +70,13 @@ func (r *run) hold(ctx context.Context) {
 	for poll := holdFirst; !r.ended(); poll = min(2*poll, holdLongest) {
 		reason := ask(ctx)
 		r.held = time.Now()
-		r.waitsFor(ctx, reason)
+		r.waitsFor(ctx, WaitReplica, reason)
 		if reason == "" {
 			return
 		}
 		r.pause(ctx, poll)
 	}
-	r.waitsFor(ctx, "")
+	r.waitsFor(ctx, "", "")
 }
 
 // pause does nothing for so long, at most until the run's end.
@@ -96,8 +110,8 @@ func (r *run) rest(ctx context.Context, t task, how pass) {
 		return
 	}
 	if left >= worthAWord {
-		r.waitsFor(ctx, t.backOff.reason)
-		defer r.waitsFor(ctx, "")
+		r.waitsFor(ctx, WaitBackOff, t.backOff.reason)
+		defer r.waitsFor(ctx, "", "")
 	}
 	r.pause(ctx, left)
 }
@@ -122,7 +136,7 @@ func (r *run) watch(ctx context.Context, database string, form pass) (end func()
 			case <-timer.C:
 			}
 			if reason := ask(watching, database); watching.Err() == nil {
-				r.waitsFor(ctx, reason)
+				r.waitsFor(ctx, WaitLock, reason)
 			}
 			timer.Reset(blockerEvery)
 		}
@@ -130,6 +144,6 @@ func (r *run) watch(ctx context.Context, database string, form pass) (end func()
 	return func() {
 		cancel()
 		<-done
-		r.waitsFor(ctx, "")
+		r.waitsFor(ctx, "", "")
 	}
 }

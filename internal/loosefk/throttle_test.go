@@ -2,7 +2,9 @@ package loosefk_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,20 @@ import (
 	"sexton/internal/pgtest"
 )
 
+// classOf is the sort of a reason, by its words.
+func classOf(reason string) loosefk.WaitClass {
+	switch {
+	case reason == "":
+		return ""
+	case strings.HasPrefix(reason, "replica "):
+		return loosefk.WaitReplica
+	case strings.HasPrefix(reason, "the next try at "):
+		return loosefk.WaitBackOff
+	default:
+		return loosefk.WaitLock
+	}
+}
+
 // adaptive has the engine work in its own pace and returns what it says that it waits for, in order.
 func (b bundle) adaptive() (said func() []string) {
 	b.engine.Pace, b.engine.Adaptive = "adaptive", loosefk.Adaptive{Target: 100 * time.Millisecond, Duty: 1}
@@ -19,6 +35,9 @@ func (b bundle) adaptive() (said func() []string) {
 	b.engine.Session.Limits.LockTimeout = 10 * time.Second
 	reasons := []string{""}
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
+		if want := classOf(stats.WaitingFor); stats.WaitingClass != want {
+			reasons = append(reasons, fmt.Sprintf("%q is of class %q, not %q", stats.WaitingFor, stats.WaitingClass, want))
+		}
 		if stats.WaitingFor != reasons[len(reasons)-1] {
 			reasons = append(reasons, stats.WaitingFor)
 		}

@@ -1,0 +1,54 @@
+package jobrun
+
+import (
+	"cmp"
+	"time"
+)
+
+// Observer is told of every pass when it has ended, of skipped and failed ones too. It must not block, and may
+// be called for several passes at a time.
+type Observer interface {
+	RunEnded(ended Ended)
+}
+
+// Ended is a pass that has ended.
+type Ended struct {
+	Kind     string
+	Database string
+	Outcome  Outcome
+	// LeaseTaken tells that the pass was skipped because somebody else holds the lease.
+	LeaseTaken bool
+	// Duration includes taking and giving back the lease and writing the history.
+	Duration time.Duration
+	// Err is why the pass failed, or could not be recorded.
+	Err    error
+	Counts []Count
+	Faults []Fault
+}
+
+// Count is something that a pass did, counted by the name of its metric.
+type Count struct {
+	Metric string
+	// Table is empty where the metric has no such label.
+	Table string
+	N     int64
+}
+
+// Fault is an error that did not end the pass.
+type Fault struct {
+	Table string
+	// SQLState is empty where the error is not the server's.
+	SQLState string
+	N        int64
+}
+
+// observe also hears of a pass that panicked, which has no outcome.
+func (r *Runner) observe(report Report, result Result, duration time.Duration, err error) {
+	if r.Observer == nil {
+		return
+	}
+	r.Observer.RunEnded(Ended{
+		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed), LeaseTaken: report.Holder != "",
+		Duration: duration, Err: err, Counts: result.Counts, Faults: result.Faults,
+	})
+}
