@@ -149,3 +149,17 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 		return !awake, err
 	})
 }
+
+func TestLaneSaysWhetherItIsConnected(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	connected := func(want bool) {
+		pgtest.WaitFor(t, "a lane that says whether it is connected", func(context.Context) (bool, error) { return p.Connected() == want, nil })
+	}
+	require.False(t, p.Connected(), "before it runs")
+	p.awaitSleep()
+	connected(true)
+	p.stop()
+	connected(false)
+}

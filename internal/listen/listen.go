@@ -45,11 +45,15 @@ type Lane struct {
 	Logger *slog.Logger
 	Timing Timing
 
-	deaf atomic.Bool
+	deaf      atomic.Bool
+	connected atomic.Bool
 }
 
 // Deaf tells that notifications do not reach the lane, so that it polls.
 func (l *Lane) Deaf() bool { return l.deaf.Load() }
+
+// Connected tells that the lane has a connection and sees to its work: notified, or polling where it is deaf.
+func (l *Lane) Connected() bool { return l.connected.Load() }
 
 // Timing is when a lane looks again. The zero value of each field means the default in its comment.
 type Timing struct {

@@ -43,6 +43,8 @@ func (s *session) serve(ctx context.Context) error {
 	if err := s.checkHearing(ctx); err != nil {
 		return err
 	}
+	s.lane.connected.Store(true)
+	defer s.lane.connected.Store(false)
 	for {
 		rest, err := s.drain(ctx)
 		if err != nil {

@@ -1,0 +1,37 @@
+// Package recent shares one answer among all who ask at about the same time, so that nobody can ask a database
+// more often than is good for it.
+package recent
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Value is an answer that is kept for a while.
+type Value[T any] struct {
+	// Read gives a new answer. It is never called twice at a time.
+	Read func(ctx context.Context) T
+	// Timeout bounds Read, Keep is for how long its answer is good.
+	Timeout time.Duration
+	Keep    time.Duration
+
+	mu    sync.Mutex
+	last  T
+	until time.Time // monotonic
+}
+
+// Get returns the kept answer, or else a new one, for which those who come meanwhile wait as well. An asker that
+// goes away does not break it off for the others.
+func (v *Value[T]) Get(ctx context.Context) T {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if time.Now().Before(v.until) {
+		return v.last
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.Timeout)
+	defer cancel()
+	v.last = v.Read(ctx)
+	v.until = time.Now().Add(v.Keep)
+	return v.last
+}

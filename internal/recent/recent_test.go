@@ -1,0 +1,63 @@
+package recent_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/recent"
+)
+
+func TestAnswersAreShared(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	began, end := make(chan struct{}), make(chan struct{})
+	value := &recent.Value[int]{Timeout: time.Minute, Keep: time.Hour, Read: func(context.Context) int {
+		reads++
+		close(began) // A second read would panic.
+		<-end
+		return reads
+	}}
+	var asking sync.WaitGroup
+	for range 10 {
+		asking.Go(func() { require.Equal(t, 1, value.Get(t.Context())) })
+	}
+	<-began
+	close(end)
+	asking.Wait()
+}
+
+func TestAnswersAreKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		value := &recent.Value[int]{Timeout: 2 * time.Second, Keep: 5 * time.Second, Read: func(ctx context.Context) int {
+			reads++
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, 2*time.Second, time.Until(deadline))
+			pause(time.Second)
+			return reads
+		}}
+		require.Equal(t, 1, value.Get(t.Context()))
+		pause(4 * time.Second)
+		require.Equal(t, 1, value.Get(t.Context()), "kept since the end of the read")
+		pause(time.Second)
+		require.Equal(t, 2, value.Get(t.Context()))
+	})
+}
+
+// pause lets the bubble's time pass.
+func pause(d time.Duration) { <-time.After(d) }
+
+func TestAnAskerThatGoesAwayBreaksNothingOff(t *testing.T) {
+	t.Parallel()
+	value := &recent.Value[error]{Timeout: time.Minute, Keep: time.Minute, Read: func(ctx context.Context) error { return ctx.Err() }}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, value.Get(gone))
+}
