@@ -40,6 +40,9 @@ func TestProgram(t *testing.T) {
 	t.Run("run before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
 	t.Run("run with a late child", func(t *testing.T) { t.Parallel(); testRunLateChild(t, p) })
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
+	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
+	t.Run("run serves with a token", func(t *testing.T) { t.Parallel(); testRunServesWithToken(t, p) })
+	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
 	t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
 	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
 	for how, stop := range stopDemoBy() {

@@ -48,10 +48,11 @@ const gatedDefinitions = `children:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
 `
 
-// writeGatedConfig chooses a pace that does not time out soon: a batch stays at the gate.
+// writeGatedConfig chooses a pace that does not time out soon: a batch stays at the gate. Workers of one machine
+// would contend for the usual port.
 func writeGatedConfig(t *testing.T, dir string) {
 	t.Helper()
-	const text = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\n"
+	const text = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\nhttp: {listen: \"\"}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"), []byte(text), 0o600))
 }
 

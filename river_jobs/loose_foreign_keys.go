@@ -127,7 +127,10 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Re
 		if stats == nil {
 			return jobrun.Result{}, err
 		}
-		result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed}
+		result := jobrun.Result{
+			Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed,
+			Counts: countsOf(stats), Faults: faultsOf(stats),
+		}
 		for _, counts := range stats.Errors {
 			result.Failed += counts.Count
 		}

@@ -113,6 +113,24 @@ func (c *connections) jobs() database.Database {
 	return c.databases[0]
 }
 
+// names are those of the databases, in the configured order.
+func (c *connections) names() []string {
+	names := make([]string, len(c.databases))
+	for i, db := range c.databases {
+		names[i] = db.Name
+	}
+	return names
+}
+
+// kinds are those of the enabled jobs.
+func (c *connections) kinds() []string {
+	var kinds []string
+	for _, job := range riverjobs.Jobs(c.config) {
+		kinds = append(kinds, job.Kind)
+	}
+	return kinds
+}
+
 // schemas describes what migrations have to find or make, per database. They connect directly, as a
 // transaction pooler would lose the lock that keeps two of them apart.
 func (c *connections) schemas() []migrate.Database {

@@ -142,7 +142,7 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 
 	site := demo.Site{
 		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Kind: riverjobs.LooseForeignKeys, Rows: rows, View: view,
-		Work:     func(ctx context.Context) error { return a.work(ctx, all, log) },
+		Work:     func(ctx context.Context) error { return a.work(ctx, all, log, config.HTTP{}) },
 		Activity: func(ctx context.Context, backlog int64) (string, error) { return activity(ctx, all, backlog) },
 	}
 	summary, err := demo.Run(ctx, site, flags.exit)

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/config"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -43,15 +44,15 @@ a second one ends the process at once.`,
 				return err
 			}
 			defer all.close()
-			return a.work(cmd.Context(), all, log)
+			return a.work(cmd.Context(), all, log, c.HTTP)
 		}),
 	}
 	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd
 }
 
-// work runs the worker until ctx ends.
-func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
+// work runs the worker until ctx ends. The zero value of serve is for one without an HTTP server.
+func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, serve config.HTTP) error {
 	for _, db := range all.databases {
 		warnings, err := warningsOf(ctx, all, db)
 		if err != nil {
@@ -62,9 +63,14 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		}
 	}
 	id := holder()
+	noted := &riverjobs.Bindings{}
+	view, err := newOperatorView(all, noted, log)
+	if err != nil {
+		return err
+	}
 	deps := riverjobs.Deps{
-		Bindings: &riverjobs.Bindings{}, Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log},
+		Bindings: noted, Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log, Observer: view.metrics},
 	}
 	var lanes []*listen.Lane
 	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log, Deaf: func() []string { return deaf(lanes) }}
@@ -87,7 +93,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	if err := heart.Beat(ctx); err != nil {
 		return fmt.Errorf("begin heartbeat: %w", err)
 	}
-	var beating, waking sync.WaitGroup
+	var beating, waking, serving sync.WaitGroup
 	beating.Go(func() { logEnd(settle, log, "heartbeat", heart.Run(settle)) })
 	if err := client.Start(settle); err != nil {
 		cancel()
@@ -106,6 +112,10 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 		return err
 	}}
 	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
+	// It shows the end of the worker, too.
+	serving.Go(func() {
+		view.serve(settle, serve, &readiness{all: all.connections, lanes: lanes, heart: heart, stopping: ctx}, log)
+	})
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))
 
 	<-ctx.Done()
@@ -114,6 +124,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger) error {
 	waking.Wait()
 	cancel()
 	beating.Wait()
+	serving.Wait()
 	log.InfoContext(settle, "worker stopped")
 	return nil
 }

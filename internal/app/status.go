@@ -70,6 +70,8 @@ type jobState struct {
 
 	job       riverjobs.Job
 	obstacles obstacles
+	// class is the sort of what it waits for.
+	class waitClass
 }
 
 // runningPass is a pass that has not ended, with its statistics of half a second ago at most.
@@ -80,13 +82,13 @@ type runningPass struct {
 	Stats     json.RawMessage `json:"stats"`
 }
 
-// waitingFor is what the pass waits for, or "" while it works.
-func (p *runningPass) waitingFor() string {
+// waitingFor is what the pass waits for and of what sort that is, or "" while it works.
+func (p *runningPass) waitingFor() (reason string, class waitClass) {
 	var stats loosefk.Stats
 	if err := json.Unmarshal(p.Stats, &stats); err != nil {
-		return ""
+		return "", ""
 	}
-	return stats.WaitingFor
+	return stats.WaitingFor, waitClass(stats.WaitingClass)
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -136,48 +138,16 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 				})
 				continue
 			}
-			parents, err := db.Queries().TombstoneParents(ctx)
+			table, err := readTombstones(ctx, db, defined)
 			if err != nil {
-				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+				return document, err
 			}
-			backlog, err := db.Queries().TombstoneBacklog(ctx, dbsqlc.TombstoneBacklogParams{Cap: pendingCap + 1, Parents: parents})
-			if err != nil {
-				return document, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
-			}
-			confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: pendingCap})
-			if err != nil {
-				return document, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
-			}
-			var undefined []string
-			if len(parents) > 0 {
-				names, err := defined(ctx, db)
-				if err != nil {
-					return document, err
-				}
-				if names != nil {
-					undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(names, name) })
-				}
-			}
-			var until *time.Time
-			if backlog.DeferredUntilEpoch > 0 {
-				at := time.UnixMicro(int64(backlog.DeferredUntilEpoch * 1e6)).UTC()
-				until = &at
-			}
-			document.DeletionTables = append(document.DeletionTables, deletionTable{
-				DeferredUntil: until,
-				Table:         tombstoneTable, Database: db.Name, Undefined: undefined,
-				Pending: min(backlog.Pending, pendingCap), Capped: backlog.Pending > pendingCap,
-				OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: min(backlog.Deferred, pendingCap),
-				Confirming: min(confirming, pendingCap),
-			})
+			document.DeletionTables = append(document.DeletionTables, table)
 		}
 	}
-	leases, err := all.jobs().Queries().LeasesHeld(ctx)
-	if err != nil {
-		return document, fmt.Errorf("read leases: %w", err)
-	}
-	for _, l := range leases {
-		document.Leases = append(document.Leases, heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt})
+	var err error
+	if document.Leases, err = readLeases(ctx, all.jobs()); err != nil {
+		return document, err
 	}
 	if document.Jobs, err = jobStates(ctx, all); err != nil {
 		return document, err
@@ -186,6 +156,53 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 		document.Jobs[i].explain(document)
 	}
 	return document, nil
+}
+
+// readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
+func readTombstones(ctx context.Context, db database.Database, defined func(context.Context, database.Database) ([]string, error)) (deletionTable, error) {
+	table := deletionTable{Table: tombstoneTable, Database: db.Name}
+	parents, err := db.Queries().TombstoneParents(ctx)
+	if err != nil {
+		return table, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	backlog, err := db.Queries().TombstoneBacklog(ctx, dbsqlc.TombstoneBacklogParams{Cap: pendingCap + 1, Parents: parents})
+	if err != nil {
+		return table, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: pendingCap})
+	if err != nil {
+		return table, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
+	}
+	if len(parents) > 0 {
+		names, err := defined(ctx, db)
+		if err != nil {
+			return table, err
+		}
+		if names != nil {
+			table.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(names, name) })
+		}
+	}
+	if backlog.DeferredUntilEpoch > 0 {
+		at := time.UnixMicro(int64(backlog.DeferredUntilEpoch * 1e6)).UTC()
+		table.DeferredUntil = &at
+	}
+	table.Pending, table.Capped = min(backlog.Pending, pendingCap), backlog.Pending > pendingCap
+	table.OldestAgeSeconds, table.Deferred = backlog.OldestAgeSeconds, min(backlog.Deferred, pendingCap)
+	table.Confirming = min(confirming, pendingCap)
+	return table, nil
+}
+
+// readLeases lists the leases that are held.
+func readLeases(ctx context.Context, jobs database.Database) ([]heldLease, error) {
+	rows, err := jobs.Queries().LeasesHeld(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	leases := make([]heldLease, len(rows))
+	for i, l := range rows {
+		leases[i] = heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt}
+	}
+	return leases, nil
 }
 
 // definedParents are the parents that definitions name. Definitions that cannot be read give nil, which is for
@@ -204,43 +221,53 @@ func definedParents(ctx context.Context, all *connections, db database.Database)
 
 // jobStates reads schedule, pause and last run of every job and database.
 func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
-	jobs := riverjobs.Jobs(all.config)
-	kinds := make([]string, len(jobs))
-	for i, job := range jobs {
-		kinds[i] = job.Kind
-	}
-	runs, err := all.jobs().Queries().RunsLast(ctx, kinds)
+	runs, alive, err := readRuns(ctx, all)
 	if err != nil {
-		return nil, fmt.Errorf("read last runs: %w", err)
-	}
-	alive, err := all.jobs().Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("read workers: %w", err)
+		return nil, err
 	}
 	states := []jobState{}
-	for _, job := range jobs {
+	for _, job := range riverjobs.Jobs(all.config) {
 		paused, err := pausedQueue(ctx, all, job.Queue)
 		if err != nil {
 			return nil, err
 		}
 		for _, db := range all.databases {
-			state := jobState{Kind: job.Kind, Queue: job.Queue, Database: db.Name, Schedule: job.Schedule, Paused: paused != "", job: job}
+			state := newJobState(job, db.Name, runs, alive, paused)
 			if down := all.down[db.Name]; down != nil {
 				state.obstacles.down = down.Error()
 			} else if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
 				return nil, err
 			}
 			state.obstacles.paused = paused
-			for _, run := range runs {
-				if run.Kind == job.Kind && run.Database == db.Name {
-					state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
-					state.Running = running(run, alive)
-				}
-			}
 			states = append(states, state)
 		}
 	}
 	return states, nil
+}
+
+// readRuns reads the last run of each kind and database, and the workers that are alive.
+func readRuns(ctx context.Context, all *connections) ([]dbsqlc.RunsLastRow, []dbsqlc.ClientsAliveRow, error) {
+	runs, err := all.jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.kinds(), Databases: all.names()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read last runs: %w", err)
+	}
+	alive, err := all.jobs().Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
+	if err != nil {
+		return nil, nil, fmt.Errorf("read workers: %w", err)
+	}
+	return runs, alive, nil
+}
+
+// newJobState fills in what the last run tells.
+func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow, paused string) jobState {
+	state := jobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: paused != "", job: job}
+	for _, run := range runs {
+		if run.Kind == job.Kind && run.Database == database {
+			state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
+			state.Running = running(run, alive)
+		}
+	}
+	return state
 }
 
 // running is a run that has not ended and whose worker lives.

@@ -15,6 +15,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -63,27 +64,50 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	return found, nil
 }
 
-// explain fills WaitingFor from what else the document knows. A pass at work waits for what it says itself, if anything.
-func (s *jobState) explain(document statusDocument) {
-	reason := s.obstacles.paused
-	switch {
-	case reason != "":
-	case s.obstacles.down != "":
-		reason = "its database: " + s.obstacles.down
-	case s.Running != nil:
-		reason = s.Running.waitingFor()
-	default:
-		reason = s.reason(document)
-	}
-	if reason != "" {
-		s.WaitingFor = &reason
+// waitClass is the sort of a reason to wait: few words, for metrics and alerts, where the reason itself is for people.
+type waitClass string
+
+// The sorts, beside those of a pass itself. A database that cannot be reached has none: it shows as such.
+const (
+	waitPaused     waitClass = "paused"
+	waitLease      waitClass = "lease"
+	waitDefinition waitClass = "definition"
+	waitDeferred   waitClass = "deferred"
+	waitTick       waitClass = "tick"
+	waitWorker     waitClass = "worker"
+	waitAwakeLock  waitClass = "awake_lock"
+	waitPoll       waitClass = "poll"
+)
+
+// waitClasses are all sorts.
+func waitClasses() []waitClass {
+	return []waitClass{
+		waitPaused, waitClass(loosefk.WaitReplica), waitClass(loosefk.WaitLock), waitClass(loosefk.WaitBackOff),
+		waitLease, waitDefinition, waitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 
-func (s *jobState) reason(document statusDocument) string {
+// explain fills WaitingFor from what else the document knows. A pass at work waits for what it says itself, if anything.
+func (s *jobState) explain(document statusDocument) {
+	reason, class := s.obstacles.paused, waitPaused
+	switch {
+	case reason != "":
+	case s.obstacles.down != "":
+		reason, class = "its database: "+s.obstacles.down, ""
+	case s.Running != nil:
+		reason, class = s.Running.waitingFor()
+	default:
+		reason, class = s.reason(document)
+	}
+	if reason != "" {
+		s.WaitingFor, s.class = &reason, class
+	}
+}
+
+func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	for _, l := range document.Leases {
 		if l.Key == s.job.LeaseKey(s.Database) {
-			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
+			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)), waitLease
 		}
 	}
 	var pending bool
@@ -92,21 +116,21 @@ func (s *jobState) reason(document statusDocument) string {
 			continue
 		}
 		pending = pending || t.Pending > 0
-		if reason := t.obstacle(); reason != "" {
-			return reason
+		if reason, class := t.obstacle(); reason != "" {
+			return reason, class
 		}
 	}
 	if pending && s.obstacles.spent != "" {
-		return s.obstacles.spent
+		return s.obstacles.spent, waitTick
 	}
 	if pending && s.obstacles.unmanned != "" {
-		return s.obstacles.unmanned
+		return s.obstacles.unmanned, waitWorker
 	}
 	// Last, as these only delay.
 	if s.obstacles.awake != "" {
-		return s.obstacles.awake
+		return s.obstacles.awake, waitAwakeLock
 	}
-	return s.obstacles.deaf
+	return s.obstacles.deaf, waitPoll
 }
 
 // activity says what the worker is at, while so many tombstones wait.
@@ -144,18 +168,18 @@ func (s *jobState) activity(backlog int64) string {
 }
 
 // obstacle says what in the backlog itself keeps it from being worked off.
-func (t deletionTable) obstacle() string {
+func (t deletionTable) obstacle() (reason string, class waitClass) {
 	switch {
 	case len(t.Undefined) > 0:
-		return "a definition for tombstones of " + listed(t.Undefined)
+		return "a definition for tombstones of " + listed(t.Undefined), waitDefinition
 	case t.Deferred > 0 && t.Deferred == t.Pending:
-		reason := counted(t.Deferred, "tombstone") + " that failed before, put off"
+		reason = counted(t.Deferred, "tombstone") + " that failed before, put off"
 		if t.DeferredUntil != nil {
 			reason += " until " + t.DeferredUntil.Format(time.RFC3339)
 		}
-		return reason
+		return reason, waitDeferred
 	}
-	return ""
+	return "", ""
 }
 
 // pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not

@@ -164,11 +164,24 @@ func (q *Queries) RunsAbandon(ctx context.Context, arg RunsAbandonParams) (int64
 }
 
 const runsLast = `-- name: RunsLast :many
-SELECT DISTINCT ON (run.kind, run.database) run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
-FROM "sexton".runs AS run
-WHERE run.kind = ANY ($1::text[])
-ORDER BY run.kind, run.database, run.id DESC
+SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
+FROM unnest($1::text[]) AS kind (name)
+CROSS JOIN unnest($2::text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.folded
+    FROM "sexton".runs AS last
+    WHERE (last.kind, last.database) >= (kind.name, database.name)
+      AND (last.kind, last.database) <= (kind.name, database.name)
+    ORDER BY last.kind, last.database, last.started_at DESC, last.id DESC
+    LIMIT 1
+) AS run
+ORDER BY run.kind, run.database
 `
+
+type RunsLastParams struct {
+	Kinds     []string
+	Databases []string
+}
 
 type RunsLastRow struct {
 	ID        int64
@@ -182,8 +195,10 @@ type RunsLastRow struct {
 	Error     *string
 }
 
-func (q *Queries) RunsLast(ctx context.Context, kinds []string) ([]RunsLastRow, error) {
-	rows, err := q.db.Query(ctx, runsLast, kinds)
+// One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
+// take the index on the time alone, and read all of it for a database that has no run.
+func (q *Queries) RunsLast(ctx context.Context, arg RunsLastParams) ([]RunsLastRow, error) {
+	rows, err := q.db.Query(ctx, runsLast, arg.Kinds, arg.Databases)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +217,59 @@ func (q *Queries) RunsLast(ctx context.Context, kinds []string) ([]RunsLastRow, 
 			&i.Stats,
 			&i.Error,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runsLastSuccess = `-- name: RunsLastSuccess :many
+SELECT kind.name::text AS kind, database.name::text AS database, extract(epoch FROM success.ended_at)::float8 AS ended_epoch
+FROM unnest($1::text[]) AS kind (name)
+CROSS JOIN unnest($2::text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT recent.ended_at
+    FROM (
+        SELECT run.ended_at, run.outcome
+        FROM "sexton".runs AS run
+        WHERE (run.kind, run.database) >= (kind.name, database.name)
+          AND (run.kind, run.database) <= (kind.name, database.name)
+        ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
+        LIMIT $3::int
+    ) AS recent
+    WHERE recent.outcome IN ('done', 'over_limit')
+    LIMIT 1
+) AS success
+`
+
+type RunsLastSuccessParams struct {
+	Kinds     []string
+	Databases []string
+	Cap       int32
+}
+
+type RunsLastSuccessRow struct {
+	Kind       string
+	Database   string
+	EndedEpoch float64
+}
+
+// When the last run that did not fail ended, in seconds of the epoch, for kinds and databases that have any such
+// run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
+func (q *Queries) RunsLastSuccess(ctx context.Context, arg RunsLastSuccessParams) ([]RunsLastSuccessRow, error) {
+	rows, err := q.db.Query(ctx, runsLastSuccess, arg.Kinds, arg.Databases, arg.Cap)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsLastSuccessRow
+	for rows.Next() {
+		var i RunsLastSuccessRow
+		if err := rows.Scan(&i.Kind, &i.Database, &i.EndedEpoch); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

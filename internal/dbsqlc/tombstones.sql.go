@@ -45,7 +45,7 @@ SELECT
             SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
             WHERE deferred.status = 1
               AND deferred.fully_qualified_table_name = parent.name
-              AND deferred.consume_after > clock_timestamp()
+              AND deferred.consume_after > statement_timestamp()
             LIMIT $1::int
         ) AS one
         LIMIT $1::int
@@ -58,7 +58,7 @@ SELECT
             FROM "public".loose_foreign_keys_deleted_records AS upcoming
             WHERE upcoming.status = 1
               AND upcoming.fully_qualified_table_name = parent.name
-              AND upcoming.consume_after > clock_timestamp()
+              AND upcoming.consume_after > statement_timestamp()
             ORDER BY upcoming.consume_after
             LIMIT 1
         ) AS next
@@ -89,7 +89,7 @@ type TombstoneBacklogRow struct {
 }
 
 // Counts stop at the cap. The age is that of the row at the head of each parent's queue, as finding the
-// true oldest would read the whole backlog.
+// true oldest would read the whole backlog. The clock has to stand still for the index to be used.
 func (q *Queries) TombstoneBacklog(ctx context.Context, arg TombstoneBacklogParams) (TombstoneBacklogRow, error) {
 	row := q.db.QueryRow(ctx, tombstoneBacklog, arg.Cap, arg.Parents)
 	var i TombstoneBacklogRow

@@ -68,10 +68,40 @@ WHERE id IN (
 );
 
 -- name: RunsLast :many
-SELECT DISTINCT ON (run.kind, run.database) run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
-FROM "sexton".runs AS run
-WHERE run.kind = ANY (@kinds::text[])
-ORDER BY run.kind, run.database, run.id DESC;
+-- One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
+-- take the index on the time alone, and read all of it for a database that has no run.
+SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
+FROM unnest(@kinds::text[]) AS kind (name)
+CROSS JOIN unnest(@databases::text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT last.*
+    FROM "sexton".runs AS last
+    WHERE (last.kind, last.database) >= (kind.name, database.name)
+      AND (last.kind, last.database) <= (kind.name, database.name)
+    ORDER BY last.kind, last.database, last.started_at DESC, last.id DESC
+    LIMIT 1
+) AS run
+ORDER BY run.kind, run.database;
+
+-- name: RunsLastSuccess :many
+-- When the last run that did not fail ended, in seconds of the epoch, for kinds and databases that have any such
+-- run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
+SELECT kind.name::text AS kind, database.name::text AS database, extract(epoch FROM success.ended_at)::float8 AS ended_epoch
+FROM unnest(@kinds::text[]) AS kind (name)
+CROSS JOIN unnest(@databases::text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT recent.ended_at
+    FROM (
+        SELECT run.ended_at, run.outcome
+        FROM "sexton".runs AS run
+        WHERE (run.kind, run.database) >= (kind.name, database.name)
+          AND (run.kind, run.database) <= (kind.name, database.name)
+        ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
+        LIMIT @cap::int
+    ) AS recent
+    WHERE recent.outcome IN ('done', 'over_limit')
+    LIMIT 1
+) AS success;
 
 -- name: EventsPrune :execrows
 DELETE FROM "sexton".events

@@ -25,7 +25,7 @@ WHERE parent.name IS NOT NULL;
 
 -- name: TombstoneBacklog :one
 -- Counts stop at the cap. The age is that of the row at the head of each parent's queue, as finding the
--- true oldest would read the whole backlog.
+-- true oldest would read the whole backlog. The clock has to stand still for the index to be used.
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM "public".loose_foreign_keys_deleted_records AS pending
@@ -38,7 +38,7 @@ SELECT
             SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
             WHERE deferred.status = 1
               AND deferred.fully_qualified_table_name = parent.name
-              AND deferred.consume_after > clock_timestamp()
+              AND deferred.consume_after > statement_timestamp()
             LIMIT @cap::int
         ) AS one
         LIMIT @cap::int
@@ -51,7 +51,7 @@ SELECT
             FROM "public".loose_foreign_keys_deleted_records AS upcoming
             WHERE upcoming.status = 1
               AND upcoming.fully_qualified_table_name = parent.name
-              AND upcoming.consume_after > clock_timestamp()
+              AND upcoming.consume_after > statement_timestamp()
             ORDER BY upcoming.consume_after
             LIMIT 1
         ) AS next

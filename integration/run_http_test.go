@@ -1,0 +1,190 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// loopback is an address for a worker's HTTP server whose port the system chooses.
+const loopback = "SEXTON_HTTP__LISTEN=127.0.0.1:0"
+
+// httpAddress waits until the worker serves and returns where.
+func (w *runningWorker) httpAddress(t *testing.T) string {
+	t.Helper()
+	w.logged(t, `"msg":"http server listens"`)
+	found := regexp.MustCompile(`"msg":"http server listens","address":"([^"]+)"`).FindStringSubmatch(w.log.String())
+	require.Len(t, found, 2, "the address in the log")
+	return found[1]
+}
+
+// ask gets a page; code 0 stands for no answer at all.
+func ask(ctx context.Context, address, path, token string) (code int, body string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	// No connection may outlive its answer and hold up the server's end.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
+}
+
+// shown waits until the metrics have all these lines. Gauges are as old as five seconds.
+func shown(t *testing.T, address, token string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		pgtest.WaitFor(t, "metric "+line, func(ctx context.Context) (bool, error) {
+			_, page := ask(ctx, address, "/metrics", token)
+			return strings.Contains(page, "\n"+line+"\n"), nil
+		})
+	}
+}
+
+// readyWorker waits until a worker is ready and returns what it says.
+func readyWorker(t *testing.T, address, token string) string {
+	t.Helper()
+	var said string
+	pgtest.WaitFor(t, "the worker to be ready", func(ctx context.Context) (bool, error) {
+		code, text := ask(ctx, address, "/readyz", token)
+		said = text
+		return code == http.StatusOK, nil
+	})
+	return said
+}
+
+// testRunServes follows a deletion in the metrics of a worker, and has a second copy configured for the same port.
+func testRunServes(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	first := s.started(t, loopback)
+	address := first.httpAddress(t)
+	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`, readyWorker(t, address, ""))
+	code, body := ask(t.Context(), address, "/healthz", "")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "ok\n", body)
+	shown(t, address, "",
+		`sexton_up{database="main"} 1`, `sexton_scrape_complete{database="main"} 1`,
+		`sexton_listener{database="main",kind="loose_foreign_keys_cleanup",state="listening"} 1`,
+		`sexton_workers 1`, `sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 0`,
+	)
+
+	s.exec(t, "DELETE FROM parents WHERE id <= 2")
+	shown(t, address, "",
+		`sexton_loose_foreign_key_deletions_total{database="main",table="children"} 20`,
+		`sexton_loose_foreign_key_processed_deleted_records_total{database="main",table="parents"} 2`,
+		`sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`,
+		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 0`,
+	)
+	p.run(t, s.dir, s.url, 0, "pause", kind)
+	s.exec(t, "DELETE FROM parents WHERE id = 3")
+	shown(t, address, "",
+		`sexton_paused{kind="loose_foreign_keys_cleanup"} 1`,
+		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 1`,
+		`sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 1`,
+	)
+
+	second := s.started(t, "SEXTON_HTTP__LISTEN="+address)
+	second.logged(t, `"key":"http.listen","address":"`+address+`"`)
+	p.run(t, s.dir, s.url, 0, "resume", kind)
+	s.wait(t, stopLimit*3, "everything to be finished", noWork)
+	first.stop(t)
+	require.Equal(t, address, second.httpAddress(t), "the second copy takes the port over")
+	readyWorker(t, address, "")
+	second.stop(t)
+	listener, err := net.Listen("tcp", address)
+	require.NoError(t, err, "a stopped worker frees its port")
+	require.NoError(t, listener.Close())
+	s.cleanedUp(t)
+}
+
+// testRunServesWithToken asks a worker that other machines can reach.
+func testRunServesWithToken(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	w := s.started(t, "SEXTON_HTTP__LISTEN=0.0.0.0:0", "SEXTON_HTTP__TOKEN=s3cret-token")
+	_, port, err := net.SplitHostPort(w.httpAddress(t))
+	require.NoError(t, err)
+	address := net.JoinHostPort("127.0.0.1", port)
+	for _, token := range []string{"", "wrong"} {
+		code, page := ask(t.Context(), address, "/metrics", token)
+		require.Equal(t, http.StatusUnauthorized, code)
+		require.NotContains(t, page, "sexton_")
+	}
+	var ready struct {
+		Ready bool `json:"ready"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(readyWorker(t, address, "s3cret-token")), &ready))
+	require.True(t, ready.Ready)
+	shown(t, address, "s3cret-token", `sexton_up{database="main"} 1`)
+	w.stop(t)
+	require.NotContains(t, w.log.String(), "s3cret")
+}
+
+// testRunServesWhileTheDatabaseIsAway asks through an outage: every scrape is answered, and says what is down.
+func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	w := s.started(t, loopback)
+	address := w.httpAddress(t)
+	readyWorker(t, address, "")
+
+	elsewhere, err := url.Parse(s.url)
+	require.NoError(t, err)
+	name := strings.TrimPrefix(elsewhere.Path, "/")
+	elsewhere.Path = "/postgres"
+	admin, err := pgx.Connect(t.Context(), elsewhere.String())
+	require.NoError(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	allow := func(connections bool) {
+		_, err := admin.Exec(t.Context(), fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(), connections))
+		require.NoError(t, err)
+	}
+	allow(false)
+	_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+	require.NoError(t, err)
+	shown(t, address, "", `sexton_up{database="main"} 0`)
+	code, page := ask(t.Context(), address, "/metrics", "")
+	require.Equal(t, http.StatusOK, code)
+	require.NotContains(t, page, "\nsexton_backlog_rows{")
+	require.NotContains(t, page, "\nsexton_workers ")
+	require.Contains(t, page, "\nsexton_sli_loose_foreign_key_clean_ups_total{", "counters are the process's own")
+	var said string
+	pgtest.WaitFor(t, "the worker to say that it is not ready", func(ctx context.Context) (bool, error) {
+		code, said = ask(ctx, address, "/readyz", "")
+		return code == http.StatusServiceUnavailable, nil
+	})
+	require.Contains(t, said, "cannot be reached")
+	code, _ = ask(t.Context(), address, "/healthz", "")
+	require.Equal(t, http.StatusOK, code)
+
+	allow(true)
+	shown(t, address, "", `sexton_up{database="main"} 1`)
+	readyWorker(t, address, "")
+	s.exec(t, "DELETE FROM parents WHERE id = 1")
+	s.wait(t, stopLimit*3, "the worker to go on", noWork)
+	w.stop(t)
+}

@@ -1,0 +1,216 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/internal/replica"
+	riverjobs "sexton/river_jobs"
+)
+
+// lastRunsCap bounds the search for the last run that did not fail.
+const lastRunsCap = 10_000
+
+// gauges reads what a worker shows in its metrics.
+type gauges struct {
+	all *connections
+	// noted are the parents that each database has, as far as that is known.
+	noted *riverjobs.Bindings
+	lanes []*listen.Lane
+	log   *slog.Logger
+}
+
+// read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
+// one gauge.
+func (g *gauges) read(ctx context.Context) []metrics.Sample {
+	// The jobs' own tables are asked once, and waited for only by what shows them.
+	jobs := sync.OnceValues(func() (*jobsReading, error) { return readJobs(ctx, g.all) })
+	readings := make([]reading, len(g.all.databases))
+	var reading sync.WaitGroup
+	for i, db := range g.all.databases {
+		reading.Go(func() { readings[i].read(ctx, g, db, jobs) })
+	}
+	reading.Wait()
+	var samples []metrics.Sample
+	for i := range readings {
+		samples = append(samples, readings[i].samples...)
+	}
+	return samples
+}
+
+// reading collects the gauges of one database.
+type reading struct{ samples []metrics.Sample }
+
+func (r *reading) add(metric string, value float64, labels ...string) {
+	r.samples = append(r.samples, metrics.Sample{Metric: metric, Value: value, Labels: labels})
+}
+
+func (r *reading) addIf(metric string, holds bool, labels ...string) {
+	value := 0.0
+	if holds {
+		value = 1
+	}
+	r.add(metric, value, labels...)
+}
+
+func (r *reading) read(ctx context.Context, g *gauges, db database.Database, jobs func() (*jobsReading, error)) {
+	usage, err := notifyQueueUsage(ctx, db)
+	r.addIf(metrics.Up, err == nil, db.Name)
+	if err != nil {
+		g.log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
+		return
+	}
+	r.add(metrics.NotifyQueueUsage, usage, db.Name)
+	err = r.readRest(ctx, g, db, jobs)
+	if err != nil {
+		g.log.DebugContext(ctx, "gauges are incomplete", "database", db.Name, "error", err)
+	}
+	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
+}
+
+func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database, jobs func() (*jobsReading, error)) error {
+	r.listeners(g.lanes, db)
+	// Where the role may not see them there is nothing to show, for good.
+	if replicas, err := replica.Read(ctx, db.Pool); err == nil {
+		for _, standby := range replicas {
+			r.add(metrics.ReplicaLag, standby.Lag.Seconds(), db.Name, standby.Name)
+			r.add(metrics.ReplicaLagBytes, float64(standby.Bytes), db.Name, standby.Name)
+		}
+	}
+	var document statusDocument
+	if g.all.config.LooseForeignKeys.Enabled {
+		table, err := readTombstones(ctx, db, func(context.Context, database.Database) ([]string, error) {
+			return g.noted.Noted(db.Name), nil
+		})
+		if err != nil {
+			return err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+		r.backlog(table)
+	}
+	shared, err := jobs()
+	if err != nil {
+		return err
+	}
+	if db.Name == g.all.jobs().Name {
+		r.queues(shared)
+	}
+	document.Leases = shared.leases
+	for _, job := range riverjobs.Jobs(g.all.config) {
+		paused := ""
+		if shared.paused(job.Queue) {
+			paused = "paused"
+		}
+		state := newJobState(job, db.Name, shared.runs, shared.alive, paused)
+		if state.obstacles, err = findObstacles(ctx, g.all, job, db, shared.alive); err != nil {
+			return err
+		}
+		state.obstacles.paused = paused
+		state.explain(document)
+		r.job(state, shared)
+	}
+	return nil
+}
+
+// notifyQueueUsage is the share of the server's queue in use. It is the first question to a database: a cheap one.
+func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
+	if err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage); err != nil {
+		return 0, fmt.Errorf("read usage of the notification queue: %w", err)
+	}
+	return usage, nil
+}
+
+func (r *reading) listeners(lanes []*listen.Lane, db database.Database) {
+	for _, lane := range lanes {
+		if lane.Database != db.Name {
+			continue
+		}
+		connected, deaf := lane.Connected(), lane.Deaf()
+		r.addIf(metrics.Listener, connected && !deaf, lane.Kind, db.Name, "listening")
+		r.addIf(metrics.Listener, connected && deaf, lane.Kind, db.Name, "polling")
+		r.addIf(metrics.Listener, !connected, lane.Kind, db.Name, "disconnected")
+	}
+}
+
+func (r *reading) backlog(t deletionTable) {
+	r.add(metrics.BacklogRows, float64(t.Pending), t.Database, t.Table)
+	r.addIf(metrics.BacklogCapped, t.Capped, t.Database, t.Table)
+	r.add(metrics.BacklogOldest, t.OldestAgeSeconds, t.Database, t.Table)
+	r.add(metrics.BacklogDeferred, float64(t.Deferred), t.Database, t.Table)
+	r.add(metrics.BacklogConfirming, float64(t.Confirming), t.Database, t.Table)
+	r.add(metrics.BacklogUndefined, float64(len(t.Undefined)), t.Database, t.Table)
+}
+
+func (r *reading) queues(shared *jobsReading) {
+	r.add(metrics.Workers, float64(len(shared.alive)))
+	for _, queue := range shared.queues {
+		r.addIf(metrics.Paused, queue.Paused, queue.Queue)
+		for state, count := range queue.Jobs {
+			r.add(metrics.QueueJobs, float64(count), queue.Queue, state)
+		}
+	}
+}
+
+func (r *reading) job(state jobState, shared *jobsReading) {
+	for _, class := range waitClasses() {
+		r.addIf(metrics.Waiting, state.class == class, state.Kind, state.Database, string(class))
+	}
+	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
+	if state.LastRun != nil {
+		r.add(metrics.LastSuccess, shared.lastSuccess(state.Kind, state.Database), state.Kind, state.Database)
+	}
+}
+
+// jobsReading is what the database with the jobs' own tables knows of all databases.
+type jobsReading struct {
+	runs      []dbsqlc.RunsLastRow
+	alive     []dbsqlc.ClientsAliveRow
+	leases    []heldLease
+	queues    []riverjobs.QueueState
+	successes []dbsqlc.RunsLastSuccessRow
+}
+
+func readJobs(ctx context.Context, all *connections) (*jobsReading, error) {
+	var shared jobsReading
+	var err error
+	if shared.runs, shared.alive, err = readRuns(ctx, all); err != nil {
+		return nil, err
+	}
+	if shared.leases, err = readLeases(ctx, all.jobs()); err != nil {
+		return nil, err
+	}
+	// There is one queue per kind, of its name.
+	if shared.queues, err = riverjobs.QueueStates(ctx, all.jobs(), all.kinds(), pendingCap); err != nil {
+		return nil, err
+	}
+	search := dbsqlc.RunsLastSuccessParams{Kinds: all.kinds(), Databases: all.names(), Cap: lastRunsCap}
+	if shared.successes, err = all.jobs().Queries().RunsLastSuccess(ctx, search); err != nil {
+		return nil, fmt.Errorf("read last successes: %w", err)
+	}
+	return &shared, nil
+}
+
+func (s *jobsReading) paused(queue string) bool {
+	for _, state := range s.queues {
+		if state.Queue == queue {
+			return state.Paused
+		}
+	}
+	return false
+}
+
+// lastSuccess is in seconds of the epoch; 0 where there is none.
+func (s *jobsReading) lastSuccess(kind, name string) float64 {
+	for _, success := range s.successes {
+		if success.Kind == kind && success.Database == name {
+			return success.EndedEpoch
+		}
+	}
+	return 0
+}

@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"sync"
+
+	"sexton/internal/heartbeat"
+	"sexton/internal/listen"
+	"sexton/internal/migrate"
+	"sexton/internal/web"
+)
+
+// readiness tells whether a worker can do its work.
+type readiness struct {
+	all   *connections
+	lanes []*listen.Lane
+	heart *heartbeat.Heart
+	// stopping ends when the worker is asked to stop.
+	stopping context.Context //nolint:containedctx // the process's, beside that of each check
+}
+
+// check looks at all databases at a time. Without the jobs' own database nothing works; another one that is in
+// trouble is named and delays only itself.
+func (r *readiness) check(ctx context.Context) web.Readiness {
+	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.databases))}
+	var checking sync.WaitGroup
+	for i, schema := range r.all.schemas() {
+		checking.Go(func() {
+			reasons := r.reasons(ctx, i, schema)
+			result.Databases[i] = web.DatabaseState{Name: schema.Name, Ready: len(reasons) == 0, Required: schema.Jobs, Reasons: reasons}
+		})
+	}
+	checking.Wait()
+	if r.stopping.Err() != nil {
+		result.Reasons = append(result.Reasons, "the worker stops")
+	}
+	if !r.heart.Alive() {
+		result.Reasons = append(result.Reasons, "no heartbeat got through lately, so other workers take this one for dead")
+	}
+	result.Ready = len(result.Reasons) == 0
+	for _, db := range result.Databases {
+		result.Ready = result.Ready && (db.Ready || !db.Required)
+	}
+	return result
+}
+
+// reasons say what is wrong with one database; nil where nothing is.
+func (r *readiness) reasons(ctx context.Context, at int, schema migrate.Database) []string {
+	err := r.all.databases[at].Ping(ctx)
+	if err == nil {
+		err = migrate.Check(ctx, schema)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return []string{"database " + schema.Name + " does not answer in time"}
+	case err != nil:
+		return []string{err.Error()}
+	}
+	var reasons []string
+	for _, lane := range r.lanes {
+		if lane.Database == schema.Name && !lane.Connected() {
+			reasons = append(reasons, "the listener of "+lane.Kind+" has no connection")
+		}
+	}
+	return reasons
+}

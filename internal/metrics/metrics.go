@@ -1,0 +1,190 @@
+package metrics
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sexton/internal/jobrun"
+)
+
+// Options describe what is measured.
+type Options struct {
+	// Kinds and Databases are those that runs may have. Their counters begin at 0, so that the first run is seen
+	// as an increase.
+	Kinds     []string
+	Databases []string
+	// CleanUp is the kind whose runs count for the indicators of the loose foreign keys.
+	CleanUp string
+	// Version, Go and River are this program's versions.
+	Version, Go, River string
+	// Read gives the gauges; see Sample. It is called at most once in 5 s, and its context ends after 2 s.
+	Read   Reader
+	Logger *slog.Logger
+}
+
+// Metrics are those of one process. It observes the runs of a jobrun.Runner.
+type Metrics struct {
+	cleanUp  string
+	registry *prometheus.Registry
+	counters map[string]*prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	logger   *slog.Logger
+}
+
+var _ jobrun.Observer = (*Metrics)(nil)
+
+// New makes the collectors of Table.
+func New(o Options) (*Metrics, error) {
+	m := &Metrics{
+		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, logger: o.Logger,
+	}
+	all := []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newGauges(o.Read),
+	}
+	for _, metric := range Table() {
+		switch {
+		case metric.Type == Counter:
+			counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
+			m.counters[metric.Name] = counter
+			all = append(all, counter)
+		case metric.Type == Histogram:
+			m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: metric.Name, Help: metric.Help,
+				// An idle look takes some milliseconds, no run more than a minute.
+				Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60},
+			}, metric.Labels)
+			all = append(all, m.duration)
+		case metric.Name == buildInfo:
+			info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
+			info.WithLabelValues(o.Version, o.Go, o.River).Set(1)
+			all = append(all, info)
+		}
+	}
+	for _, collector := range all {
+		if err := m.registry.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	m.begin(o)
+	return m, nil
+}
+
+// begin shows at 0 what is known to come.
+func (m *Metrics) begin(o Options) {
+	for _, database := range o.Databases {
+		for _, kind := range o.Kinds {
+			for _, outcome := range []jobrun.Outcome{jobrun.Done, jobrun.OverLimit, jobrun.Skipped, jobrun.Failed} {
+				m.add(runs, 0, kind, database, string(outcome))
+			}
+			m.add(leaseSkips, 0, kind, database)
+			m.duration.WithLabelValues(kind, database)
+		}
+		for _, name := range []string{apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, ConfirmedEarly, LateChildren} {
+			m.add(name, 0, database)
+		}
+	}
+}
+
+// add moves a counter. The labels are as many as the table says.
+func (m *Metrics) add(name string, n int64, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Add(float64(n))
+}
+
+// RunEnded counts a run.
+func (m *Metrics) RunEnded(ended jobrun.Ended) {
+	m.add(runs, 1, ended.Kind, ended.Database, string(ended.Outcome))
+	if ended.LeaseTaken {
+		m.add(leaseSkips, 1, ended.Kind, ended.Database)
+	}
+	if ended.Outcome != jobrun.Skipped {
+		m.duration.WithLabelValues(ended.Kind, ended.Database).Observe(ended.Duration.Seconds())
+		m.indicate(ended)
+	}
+	for _, fault := range ended.Faults {
+		m.add(runErrors, fault.N, ended.Kind, ended.Database, fault.Table, fault.SQLState)
+	}
+	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
+		sqlState := ""
+		if pgErr, ok := errors.AsType[*pgconn.PgError](ended.Err); ok {
+			sqlState = pgErr.Code
+		}
+		m.add(runErrors, 1, ended.Kind, ended.Database, "", sqlState)
+	}
+	for _, count := range ended.Counts {
+		m.count(ended, count)
+	}
+}
+
+// count adds what the statistics say.
+func (m *Metrics) count(ended jobrun.Ended, count jobrun.Count) {
+	counter, ok := m.counters[count.Metric]
+	if !ok {
+		m.logger.Error("statistic has no metric", "kind", ended.Kind, "metric", count.Metric)
+		return
+	}
+	labels := prometheus.Labels{"database": ended.Database}
+	if count.Table != "" {
+		labels["table"] = count.Table
+	}
+	series, err := counter.GetMetricWith(labels)
+	if err != nil {
+		m.logger.Error("statistic does not fit its metric", "kind", ended.Kind, "metric", count.Metric, "error", err)
+		return
+	}
+	series.Add(float64(count.N))
+}
+
+// indicate feeds the service-level indicators: a run that failed is no measure of how fast runs are.
+func (m *Metrics) indicate(ended jobrun.Ended) {
+	if ended.Kind != m.cleanUp {
+		return
+	}
+	m.add(sliTotal, 1, ended.Database)
+	switch ended.Outcome {
+	case jobrun.Failed:
+		m.add(sliError, 1, ended.Database)
+	case jobrun.Done:
+		m.add(apdex, 1, ended.Database)
+		m.add(apdexSuccess, 1, ended.Database)
+	default:
+		m.add(apdex, 1, ended.Database)
+	}
+}
+
+// Gatherer is what is served.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		// One series that cannot be shown must not hide the others.
+		ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:      errorLog{m.logger},
+		// Whoever comes beyond these would only wait for the same answer.
+		MaxRequestsInFlight: 8,
+		EnableOpenMetrics:   true,
+	})
+}
+
+// errorLog is how the handler tells what it left out.
+type errorLog struct{ logger *slog.Logger }
+
+func (l errorLog) Println(v ...any) {
+	l.logger.Warn("metrics are incomplete", "error", errors.Join(errorsIn(v)...))
+}
+
+func errorsIn(v []any) []error {
+	var found []error
+	for _, one := range v {
+		if err, ok := one.(error); ok {
+			found = append(found, err)
+		}
+	}
+	return found
+}

@@ -1,0 +1,174 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/jobrun"
+	"sexton/internal/metrics"
+)
+
+const kind = "loose_foreign_keys_cleanup"
+
+func newMetrics(t *testing.T, read metrics.Reader) *metrics.Metrics {
+	t.Helper()
+	m, err := metrics.New(metrics.Options{
+		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, Version: "v1", Go: "go1", River: "v0",
+		Read: read, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	return m
+}
+
+func nothing(context.Context) []metrics.Sample { return nil }
+
+// everything is a sample of each gauge.
+func everything(context.Context) []metrics.Sample {
+	var samples []metrics.Sample
+	for _, metric := range metrics.Table() {
+		if metric.Type == metrics.Gauge && metric.Name != "sexton_build_info" {
+			samples = append(samples, metrics.Sample{Metric: metric.Name, Value: 1, Labels: slices.Repeat([]string{"x"}, len(metric.Labels))})
+		}
+	}
+	return samples
+}
+
+// page is what a scrape gets.
+func page(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, recorder.Code)
+	text, err := io.ReadAll(recorder.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, everything)
+	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "children", SQLState: "55P03", N: 1}}}
+	for _, name := range []string{
+		metrics.Deletions, metrics.Updates, metrics.ProcessedRecords, metrics.RescheduledRecords, metrics.IncrementedRecords,
+	} {
+		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "children", N: 1})
+	}
+	m.RunEnded(ended)
+
+	families, err := m.Gatherer().Gather()
+	require.NoError(t, err)
+	served := map[string]string{}
+	for _, family := range families {
+		if strings.HasPrefix(family.GetName(), "sexton_") {
+			served[family.GetName()] = strings.ToLower(family.GetType().String()) + ": " + family.GetHelp()
+		}
+	}
+	listed := map[string]string{}
+	for _, metric := range metrics.Table() {
+		listed[metric.Name] = string(metric.Type) + ": " + metric.Help
+	}
+	require.Equal(t, listed, served)
+
+	problems, err := testutil.GatherAndLint(m.Gatherer())
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Contains(t, page(t, m), "\ngo_goroutines ")
+	require.Contains(t, page(t, m), "\nprocess_start_time_seconds ")
+}
+
+func TestRunsAreCounted(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, nothing)
+	text := page(t, m)
+	require.Contains(t, text, `sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 0`, "before the first run")
+	require.Contains(t, text, `sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`)
+
+	end := func(ended jobrun.Ended) {
+		ended.Kind, ended.Database = kind, "main"
+		m.RunEnded(ended)
+	}
+	end(jobrun.Ended{Outcome: jobrun.Done, Duration: 3 * time.Second, Counts: []jobrun.Count{
+		{Metric: metrics.Deletions, Table: "issues", N: 5}, {Metric: metrics.ProcessedRecords, Table: "projects", N: 2}, {Metric: metrics.LateChildren, N: 1},
+	}})
+	end(jobrun.Ended{
+		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
+		Faults: []jobrun.Fault{{Table: "issues", SQLState: "55P03", N: 4}},
+	})
+	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
+	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
+	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})
+	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.New("no connection")})
+	m.RunEnded(jobrun.Ended{Kind: "another", Database: "main", Outcome: jobrun.Failed})
+
+	text = page(t, m)
+	for _, want := range []string{
+		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 1`,
+		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="over_limit"} 1`,
+		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="skipped"} 2`,
+		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="failed"} 2`,
+		`sexton_lease_skips_total{database="main",kind="loose_foreign_keys_cleanup"} 1`,
+		`sexton_run_duration_seconds_count{database="main",kind="loose_foreign_keys_cleanup"} 4`,
+		`sexton_run_duration_seconds_sum{database="main",kind="loose_foreign_keys_cleanup"} 35`,
+		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="55P03",table="issues"} 4`,
+		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="42501",table=""} 1`,
+		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="",table=""} 1`,
+		`sexton_loose_foreign_key_deletions_total{database="main",table="issues"} 12`,
+		`sexton_loose_foreign_key_processed_deleted_records_total{database="main",table="projects"} 2`,
+		`sexton_loose_foreign_key_late_children_deleted_records_total{database="main"} 1`,
+		`sexton_sli_loose_foreign_key_clean_ups_apdex_total{database="main"} 2`,
+		`sexton_sli_loose_foreign_key_clean_ups_apdex_success_total{database="main"} 1`,
+		`sexton_sli_loose_foreign_key_clean_ups_total{database="main"} 4`,
+		`sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 2`,
+	} {
+		require.Contains(t, text, "\n"+want+"\n")
+	}
+}
+
+// A mistake in one place must not cost the whole scrape, or the worker.
+func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, func(context.Context) []metrics.Sample {
+		return []metrics.Sample{
+			{Metric: metrics.Up, Value: 1, Labels: []string{"main"}},
+			{Metric: metrics.Up, Value: 1, Labels: []string{"too", "many"}},
+			{Metric: "sexton_unheard_of", Value: 1},
+			{Metric: metrics.ReplicaLag, Value: 1, Labels: []string{"main", "twin"}},
+			{Metric: metrics.ReplicaLag, Value: 12, Labels: []string{"main", "twin"}},
+			{Metric: metrics.ReplicaLag, Value: 2, Labels: []string{"main", "twin"}},
+		}
+	})
+	m.RunEnded(jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: []jobrun.Count{
+		{Metric: "sexton_unheard_of", N: 1}, {Metric: metrics.LateChildren, Table: "no such label", N: 1}, {Metric: metrics.Deletions, Table: "issues", N: 1},
+	}})
+	text := page(t, m)
+	require.Contains(t, text, "\nsexton_up{database=\"main\"} 1\n")
+	require.NotContains(t, text, "too")
+	require.Contains(t, text, "\nsexton_replica_lag_seconds{database=\"main\",replica=\"twin\"} 12\n")
+	require.Contains(t, text, "\nsexton_loose_foreign_key_deletions_total{database=\"main\",table=\"issues\"} 1\n")
+}
+
+func TestScrapesShareAReading(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	m := newMetrics(t, func(ctx context.Context) []metrics.Sample {
+		_, bounded := ctx.Deadline()
+		require.True(t, bounded, "a reading has an end")
+		reads++
+		return nil
+	})
+	page(t, m)
+	page(t, m)
+	require.Equal(t, 1, reads)
+}

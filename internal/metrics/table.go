@@ -1,0 +1,117 @@
+// Package metrics counts what runs do and shows the state of the databases, for Prometheus. Table is the one list of
+// metrics; collectors are made from it, and documents are checked against it.
+package metrics
+
+// Type is a metric's type.
+type Type string
+
+// The types.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// Metric describes one metric.
+type Metric struct {
+	Name string
+	Type Type
+	// Labels are in the order in which values are given.
+	Labels []string
+	Help   string
+}
+
+// The names of counters that passes feed by their statistics.
+const (
+	Deletions          = "sexton_loose_foreign_key_deletions_total"
+	Updates            = "sexton_loose_foreign_key_updates_total"
+	ProcessedRecords   = "sexton_loose_foreign_key_processed_deleted_records_total"
+	RescheduledRecords = "sexton_loose_foreign_key_rescheduled_deleted_records_total"
+	IncrementedRecords = "sexton_loose_foreign_key_incremented_deleted_records_total"
+	ConfirmedRecords   = "sexton_loose_foreign_key_confirmed_deleted_records_total"
+	ConfirmedEarly     = "sexton_loose_foreign_key_confirmed_early_deleted_records_total"
+	LateChildren       = "sexton_loose_foreign_key_late_children_deleted_records_total"
+)
+
+// The names of counters that every pass moves.
+const (
+	runs        = "sexton_runs_total"
+	runDuration = "sexton_run_duration_seconds"
+	leaseSkips  = "sexton_lease_skips_total"
+	runErrors   = "sexton_errors_total"
+
+	apdex        = "sexton_sli_loose_foreign_key_clean_ups_apdex_total"
+	apdexSuccess = "sexton_sli_loose_foreign_key_clean_ups_apdex_success_total"
+	sliTotal     = "sexton_sli_loose_foreign_key_clean_ups_total"
+	sliError     = "sexton_sli_loose_foreign_key_clean_ups_error_total"
+)
+
+// The names of gauges, which are read when they are asked for.
+const (
+	Up             = "sexton_up"
+	ScrapeComplete = "sexton_scrape_complete"
+
+	BacklogRows       = "sexton_backlog_rows"
+	BacklogCapped     = "sexton_backlog_capped"
+	BacklogOldest     = "sexton_backlog_oldest_age_seconds"
+	BacklogDeferred   = "sexton_backlog_deferred_rows"
+	BacklogConfirming = "sexton_backlog_confirming_rows"
+	BacklogUndefined  = "sexton_backlog_undefined_tables"
+
+	Waiting     = "sexton_waiting"
+	Running     = "sexton_running"
+	LastSuccess = "sexton_last_success_timestamp_seconds"
+	Paused      = "sexton_paused"
+	QueueJobs   = "sexton_queue_jobs"
+	Workers     = "sexton_workers"
+
+	Listener         = "sexton_listener"
+	NotifyQueueUsage = "sexton_notify_queue_usage_ratio"
+	ReplicaLag       = "sexton_replica_lag_seconds"
+	ReplicaLagBytes  = "sexton_replica_lag_bytes"
+
+	buildInfo = "sexton_build_info"
+)
+
+// Table lists the metrics, in the order of the documentation. Those of the Go runtime and the process come on top.
+func Table() []Metric {
+	return []Metric{
+		{runs, Counter, []string{"kind", "database", "outcome"}, "Runs that ended in this process, by outcome: done, over_limit, skipped or failed."},
+		{runDuration, Histogram, []string{"kind", "database"}, "Duration of runs in this process, without skipped ones."},
+		{leaseSkips, Counter, []string{"kind", "database"}, "Runs skipped because another worker holds the lease."},
+		{runErrors, Counter, []string{"kind", "database", "table", "sqlstate"}, "Errors of runs; no table: of the whole run; no SQLSTATE: not the server's."},
+
+		{Deletions, Counter, []string{"database", "table"}, "Rows deleted, by child table."},
+		{Updates, Counter, []string{"database", "table"}, "Rows updated, by child table."},
+		{ProcessedRecords, Counter, []string{"database", "table"}, "Tombstones finished, by parent table."},
+		{RescheduledRecords, Counter, []string{"database", "table"}, "Tombstones put off to a later time, by parent table."},
+		{IncrementedRecords, Counter, []string{"database", "table"}, "Tombstones that failed and stay due, by parent table."},
+		{ConfirmedRecords, Counter, []string{"database"}, "Finished tombstones that a second look found without children."},
+		{ConfirmedEarly, Counter, []string{"database"}, "Finished tombstones that were confirmed although older transactions were still open."},
+		{LateChildren, Counter, []string{"database"}, "Finished tombstones that came back because a child had come late."},
+		{apdex, Counter, []string{"database"}, "Runs of the loose foreign keys clean-up that did not fail."},
+		{apdexSuccess, Counter, []string{"database"}, "Those of them that ended under their limits."},
+		{sliTotal, Counter, []string{"database"}, "Runs of the loose foreign keys clean-up, without skipped ones."},
+		{sliError, Counter, []string{"database"}, "Those of them that failed."},
+
+		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
+		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
+		{BacklogRows, Gauge, []string{"database", "deletion_table"}, "Rows that wait in a deletion table, put off ones included. Counting stops at 10,000."},
+		{BacklogCapped, Gauge, []string{"database", "deletion_table"}, "Whether there are more rows than were counted."},
+		{BacklogOldest, Gauge, []string{"database", "deletion_table"}, "Age of the oldest row at the head of a parent table's queue, 0 where none waits."},
+		{BacklogDeferred, Gauge, []string{"database", "deletion_table"}, "Rows that failed before and are put off. Counting stops at 10,000."},
+		{BacklogConfirming, Gauge, []string{"database", "deletion_table"}, "Finished rows that wait for a second look; no backlog. Counting stops at 10,000."},
+		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
+		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
+		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
+		{LastSuccess, Gauge, []string{"kind", "database"}, "When the last run that did not fail ended, in any process; 0: none of the last 10,000."},
+		{Paused, Gauge, []string{"kind"}, "Whether the kind's queue is paused."},
+		{QueueJobs, Gauge, []string{"kind", "state"}, "Jobs in the kind's queue, by state. Counting stops at 10,000."},
+		{Workers, Gauge, nil, "Workers that are alive, by their heartbeat."},
+		{Listener, Gauge, []string{"kind", "database", "state"}, "1 for the state of this process's listener (listening, polling, disconnected), else 0."},
+		{NotifyQueueUsage, Gauge, []string{"database"}, "Share of the server's notification queue that is in use. A full queue fails commits that notify."},
+		{ReplicaLag, Gauge, []string{"database", "replica"}, "How far a connected standby's replay is behind. Missing without pg_read_all_stats."},
+		{ReplicaLagBytes, Gauge, []string{"database", "replica"}, "Bytes of the write-ahead log that a connected standby has not replayed."},
+		{buildInfo, Gauge, []string{"version", "go_version", "river_version"}, "Always 1; the versions are in the labels."},
+	}
+}

@@ -1,0 +1,105 @@
+package web
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"sexton/internal/config"
+)
+
+// credentials are the digests of what lets somebody in. Digests are of one length, so that a comparison takes the
+// same time whatever is sent.
+type credentials struct {
+	user, password, token          [sha256.Size]byte
+	acceptsPassword, acceptsBearer bool
+}
+
+func newCredentials(settings config.HTTP) credentials {
+	return credentials{
+		user: digest(settings.User), password: digest(string(settings.Password)), token: digest(string(settings.Token)),
+		acceptsPassword: settings.User != "" && settings.Password != "", acceptsBearer: settings.Token != "",
+	}
+}
+
+func digest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+// any tells whether there are credentials at all.
+func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
+
+// admit tells whether a request carries the right ones.
+func (c credentials) admit(r *http.Request) bool {
+	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
+		sentUser, sentPassword := digest(user), digest(password)
+		return subtle.ConstantTimeCompare(sentUser[:], c.user[:])&subtle.ConstantTimeCompare(sentPassword[:], c.password[:]) == 1
+	}
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !c.acceptsBearer || !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	sent := digest(strings.TrimSpace(token))
+	return subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
+}
+
+// require lets only requests with the right credentials through, and all where there are none. The path of the
+// health check is open.
+func (c credentials) require(next http.Handler) http.Handler {
+	if !c.any() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == healthPath || c.admit(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if c.acceptsPassword {
+			w.Header().Add("WWW-Authenticate", `Basic realm="sexton", charset="UTF-8"`)
+		}
+		if c.acceptsBearer {
+			w.Header().Add("WWW-Authenticate", `Bearer realm="sexton"`)
+		}
+		http.Error(w, "user and password or the token are wrong or missing", http.StatusUnauthorized)
+	})
+}
+
+// requireLocalHost refuses requests that name another host. A page elsewhere can have its own name resolve to this
+// machine and would then count as the same origin.
+func requireLocalHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLocalName(r.Host) {
+			http.Error(w, "this server answers to localhost and loopback addresses only", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLocalName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}
+
+// secure sets the headers that keep answers from being framed, sniffed, stored or read by other sites.
+func secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}

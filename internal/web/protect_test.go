@@ -1,0 +1,160 @@
+package web_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/web"
+)
+
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	basic := func(user, password string) func(*http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth(user, password) }
+	}
+	header := func(value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", value) }
+	}
+	password := config.HTTP{User: "ann", Password: "pass word:1"}
+	token := config.HTTP{Token: "t0ken"}
+	both := config.HTTP{User: "ann", Password: "pass word:1", Token: "t0ken"}
+	for name, test := range map[string]struct {
+		settings config.HTTP
+		change   func(*http.Request)
+		want     int
+	}{
+		"none":                     {password, nil, http.StatusUnauthorized},
+		"password":                 {password, basic("ann", "pass word:1"), http.StatusOK},
+		"wrong password":           {password, basic("ann", "pass word:2"), http.StatusUnauthorized},
+		"beginning of a password":  {password, basic("ann", "pass"), http.StatusUnauthorized},
+		"wrong user":               {password, basic("bob", "pass word:1"), http.StatusUnauthorized},
+		"empty":                    {password, basic("", ""), http.StatusUnauthorized},
+		"token instead":            {password, header("Bearer "), http.StatusUnauthorized},
+		"garbage":                  {password, header("Basic !!!"), http.StatusUnauthorized},
+		"no token":                 {token, nil, http.StatusUnauthorized},
+		"token":                    {token, header("Bearer t0ken"), http.StatusOK},
+		"token, other case":        {token, header("bearer t0ken"), http.StatusOK},
+		"wrong token":              {token, header("Bearer t0keN"), http.StatusUnauthorized},
+		"empty token":              {token, header("Bearer "), http.StatusUnauthorized},
+		"password instead":         {token, basic("", ""), http.StatusUnauthorized},
+		"token as password":        {token, basic("t0ken", "t0ken"), http.StatusUnauthorized},
+		"either, by password":      {both, basic("ann", "pass word:1"), http.StatusOK},
+		"either, by token":         {both, header("Bearer t0ken"), http.StatusOK},
+		"either, by wrong token":   {both, header("Bearer pass word:1"), http.StatusUnauthorized},
+		"either, by half of each":  {both, basic("ann", "t0ken"), http.StatusUnauthorized},
+		"user without a password":  {config.HTTP{User: "ann", Token: "t0ken"}, basic("ann", ""), http.StatusUnauthorized},
+		"without any, none needed": {config.HTTP{}, nil, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, test.settings, web.Readiness{Ready: true})
+			for _, path := range []string{"/metrics", "/readyz"} {
+				require.Equal(t, test.want, s.ask(t, http.MethodGet, path, test.change).code, path)
+			}
+			require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
+			if test.want == http.StatusUnauthorized {
+				require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code, "nobody learns what is there")
+			}
+		})
+	}
+}
+
+func TestRefusalSaysWhatIsAccepted(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{User: "ann", Password: "one", Token: "two"}, web.Readiness{})
+	refused := s.get(t, "/metrics")
+	require.Equal(t, []string{`Basic realm="sexton", charset="UTF-8"`, `Bearer realm="sexton"`}, refused.header.Values("WWW-Authenticate"))
+	require.NotContains(t, refused.body, "metrics")
+	s = serve(t, config.HTTP{Token: "two"}, web.Readiness{})
+	require.Equal(t, []string{`Bearer realm="sexton"`}, s.get(t, "/metrics").header.Values("WWW-Authenticate"))
+}
+
+// A page elsewhere may have its name resolve to this machine: the browser then sends that name.
+func TestLoopbackAnswersToItsOwnNames(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{}, web.Readiness{Ready: true})
+	for host, want := range map[string]int{
+		"localhost": http.StatusOK, "localhost:8686": http.StatusOK, "LOCALHOST:1": http.StatusOK, "127.0.0.1": http.StatusOK,
+		"127.9.9.9:80": http.StatusOK, "[::1]:8686": http.StatusOK, "[::1]": http.StatusOK,
+		"evil.example.com": http.StatusMisdirectedRequest, "evil.example.com:8686": http.StatusMisdirectedRequest,
+		"localhost.evil.example.com": http.StatusMisdirectedRequest, "127.0.0.1.evil.example.com": http.StatusMisdirectedRequest,
+		"10.0.0.1": http.StatusMisdirectedRequest, "[fe80::1]:8686": http.StatusMisdirectedRequest, "0.0.0.0:8686": http.StatusMisdirectedRequest,
+	} {
+		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/"} {
+			got := s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = host })
+			if path == "/" && want == http.StatusOK {
+				require.Equal(t, http.StatusNotFound, got.code, host)
+				continue
+			}
+			require.Equal(t, want, got.code, "%s of %s", path, host)
+		}
+	}
+}
+
+func TestOtherOriginsChangeNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
+	ask := func(method string, headers map[string]string) int {
+		return s.ask(t, method, "/metrics", func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer secret")
+			for name, value := range headers {
+				r.Header.Set(name, value)
+			}
+		}).code
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "cross-site"}), method)
+		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
+		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Origin": "https://evil.example.com"}), method)
+		// What is refused here is the method, by whoever serves the path.
+		require.Equal(t, http.StatusMethodNotAllowed, ask(method, map[string]string{"Sec-Fetch-Site": "same-origin"}), method)
+		require.Equal(t, http.StatusMethodNotAllowed, ask(method, nil), method)
+	}
+	require.Equal(t, http.StatusOK, ask(http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}), "reading changes nothing, and nobody there can see the answer")
+}
+
+func TestEveryAnswerIsKeptToItself(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
+	for _, got := range []answer{
+		s.get(t, "/healthz"), s.get(t, "/metrics"), s.get(t, "/elsewhere"),
+		s.ask(t, http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example.com" }),
+		s.ask(t, http.MethodPost, "/", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example.com") }),
+	} {
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
+			require.Equal(t, want, got.header.Get(name), "%s with code %d", name, got.code)
+		}
+		require.Contains(t, got.header.Get("Content-Security-Policy"), "default-src 'none'")
+		require.Empty(t, got.header.Get("Access-Control-Allow-Origin"))
+	}
+}
+
+func TestHeadersAreLimited(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{}, web.Readiness{})
+	got := s.ask(t, http.MethodGet, "/healthz", func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("x", 32<<10)) })
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, got.code)
+}
+
+func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{}, web.Readiness{})
+	slow, err := net.Dial("tcp", s.address)
+	require.NoError(t, err)
+	defer slow.Close()
+	_, err = io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: local")
+	require.NoError(t, err)
+	require.NoError(t, slow.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = io.ReadAll(slow)
+	require.NoError(t, err, "the server closes the connection")
+}

@@ -1,0 +1,48 @@
+package riverjobs
+
+import (
+	"maps"
+	"slices"
+
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
+)
+
+// countsOf are a pass's statistics by metric, in the order of the tables' names.
+func countsOf(stats *loosefk.Stats) []jobrun.Count {
+	var counts []jobrun.Count
+	add := func(metric, table string, n int64) {
+		if n > 0 {
+			counts = append(counts, jobrun.Count{Metric: metric, Table: table, N: n})
+		}
+	}
+	for _, table := range slices.Sorted(maps.Keys(stats.DeleteCountByTable)) {
+		add(metrics.Deletions, table, stats.DeleteCountByTable[table])
+	}
+	for _, table := range slices.Sorted(maps.Keys(stats.UpdateCountByTable)) {
+		add(metrics.Updates, table, stats.UpdateCountByTable[table])
+	}
+	for _, table := range slices.Sorted(maps.Keys(stats.ByParent)) {
+		parent := stats.ByParent[table]
+		add(metrics.ProcessedRecords, table, parent.Processed)
+		add(metrics.RescheduledRecords, table, parent.Rescheduled)
+		add(metrics.IncrementedRecords, table, parent.Incremented)
+	}
+	add(metrics.ConfirmedRecords, "", stats.Confirmed)
+	add(metrics.ConfirmedEarly, "", stats.ConfirmedEarly)
+	add(metrics.LateChildren, "", stats.LateChildren)
+	return counts
+}
+
+// faultsOf are the errors that a pass met and went on from.
+func faultsOf(stats *loosefk.Stats) []jobrun.Fault {
+	faults := make([]jobrun.Fault, len(stats.Errors))
+	for i, e := range stats.Errors {
+		faults[i] = jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count}
+	}
+	return faults
+}
+
+// Noted are the parents of a database as its tombstones name them; nil while that is not known.
+func (b *Bindings) Noted(name string) []string { return b.recorded(name) }

@@ -1,0 +1,82 @@
+package riverjobs
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
+)
+
+// Every count of a pass has a metric with its labels: what has none is only logged.
+func TestPassesMoveTheCounters(t *testing.T) {
+	t.Parallel()
+	m, err := metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	m.RunEnded(jobrun.Ended{Kind: LooseForeignKeys, Database: "main", Outcome: jobrun.Done, Counts: countsOf(&loosefk.Stats{
+		DeleteCountByTable: map[string]int64{"children": 1, "others": 2, "none": 0},
+		UpdateCountByTable: map[string]int64{"notes": 3},
+		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 4, Rescheduled: 5, Incremented: 6}},
+		Confirmed:          7, ConfirmedEarly: 8, LateChildren: 9,
+	})})
+	recorder := httptest.NewRecorder()
+	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	text := recorder.Body.String()
+	for _, want := range []string{
+		`deletions_total{database="main",table="children"} 1`, `deletions_total{database="main",table="others"} 2`,
+		`updates_total{database="main",table="notes"} 3`,
+		`processed_deleted_records_total{database="main",table="parents"} 4`,
+		`rescheduled_deleted_records_total{database="main",table="parents"} 5`,
+		`incremented_deleted_records_total{database="main",table="parents"} 6`,
+		`confirmed_deleted_records_total{database="main"} 7`,
+		`confirmed_early_deleted_records_total{database="main"} 8`,
+		`late_children_deleted_records_total{database="main"} 9`,
+	} {
+		require.Contains(t, text, "\nsexton_loose_foreign_key_"+want+"\n")
+	}
+	require.NotContains(t, text, `table="none"`)
+}
+
+// observed keeps what it is told.
+type observed struct{ ended []jobrun.Ended }
+
+func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
+
+func TestPassIsObserved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var o observed
+	b.deps.Runner.Observer = &o
+	b.db.Exec("DELETE FROM parents WHERE id <= 2")
+	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
+	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON notes FOR EACH ROW WHEN (OLD.parent_id = 2) EXECUTE FUNCTION refuse()")
+	pass := func() {
+		_, err := runLooseForeignKeys(t.Context(), b.deps, "main")
+		require.NoError(t, err)
+	}
+	pass()
+	require.Len(t, o.ended, 1)
+	ended := o.ended[0]
+	require.Equal(t, jobrun.Done, ended.Outcome)
+	require.NoError(t, ended.Err)
+	require.Positive(t, ended.Duration)
+	require.Subset(t, ended.Counts, []jobrun.Count{
+		{Metric: metrics.Deletions, Table: "children", N: 4},
+		{Metric: metrics.Updates, Table: "notes", N: 1},
+		{Metric: metrics.ProcessedRecords, Table: "parents", N: 1},
+		{Metric: metrics.IncrementedRecords, Table: "parents", N: 1},
+	})
+	require.Len(t, ended.Faults, 1)
+	require.Equal(t, "ZZ001", ended.Faults[0].SQLState)
+	require.Equal(t, "notes", ended.Faults[0].Table)
+
+	// At the third attempt it is put off.
+	pass()
+	pass()
+	require.Contains(t, o.ended[2].Counts, jobrun.Count{Metric: metrics.RescheduledRecords, Table: "parents", N: 1})
+}

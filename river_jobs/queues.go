@@ -1,0 +1,56 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/database"
+)
+
+// QueueState is what River has in one queue.
+type QueueState struct {
+	Queue  string
+	Paused bool
+	// Jobs counts the jobs by state, as far as the cap.
+	Jobs map[string]int64
+}
+
+// Each count reads one stretch of the index by which River fetches its jobs.
+const queueStatesSQL = `
+SELECT wanted.name,
+    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL),
+    state.name::text,
+    (SELECT count(*) FROM (
+        SELECT FROM "sexton".river_job AS job
+        WHERE job.state = state.name AND job.queue = wanted.name
+        LIMIT $2
+    ) AS counted)
+FROM unnest($1::text[]) AS wanted (name)
+CROSS JOIN unnest(ARRAY['available', 'pending', 'running', 'retryable', 'scheduled', 'discarded']::"sexton".river_job_state[]) AS state (name)
+ORDER BY 1, 3`
+
+// QueueStates looks at the queues of the kinds in jobs, the database with River's tables. Jobs that ended well or
+// were cancelled are not counted.
+func QueueStates(ctx context.Context, jobs database.Database, queues []string, most int) ([]QueueState, error) {
+	rows, err := jobs.Pool.Query(ctx, jobs.Names.Render(queueStatesSQL), queues, most)
+	if err != nil {
+		return nil, fmt.Errorf("look at queues: %w", err)
+	}
+	var states []QueueState
+	var name, state string
+	var paused bool
+	var count int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &paused, &state, &count}, func() error {
+		if len(states) == 0 || states[len(states)-1].Queue != name {
+			states = append(states, QueueState{Queue: name, Paused: paused, Jobs: map[string]int64{}})
+		}
+		states[len(states)-1].Jobs[state] = count
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at queues: %w", err)
+	}
+	return states, nil
+}
