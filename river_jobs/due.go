@@ -13,11 +13,14 @@ import (
 
 // tickSpentSQL tells whether the last pass of kind $1 for database $2 met its limits after the last tick.
 const tickSpentSQL = `coalesce((
-        SELECT (run.stats ->> 'over_limit')::boolean AND run.ended_at > schedule.last_tick
+        SELECT (run.stats ->> 'over_limit')::boolean AND run.ended_at > (
+            SELECT schedule.last_tick FROM "sexton".schedules AS schedule WHERE schedule.kind = $1 AND schedule.database = $2
+        )
         FROM "sexton".runs AS run
-        JOIN "sexton".schedules AS schedule ON schedule.kind = run.kind AND schedule.database = run.database
-        WHERE run.kind = $1 AND run.database = $2 AND run.outcome IN ('done', 'over_limit', 'failed')
-        ORDER BY run.id DESC
+        WHERE (run.kind, run.database) >= ($1, $2)
+          AND (run.kind, run.database) <= ($1, $2)
+          AND run.outcome IN ('done', 'over_limit', 'failed')
+        ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
         LIMIT 1
     ), false)`
 
@@ -39,6 +42,9 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 // tells whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
 // the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. barred is the
 // part that is asked of the jobs database: paused, or cut short by this tick's limits: not now.
+//
+// clock_timestamp() is volatile and bounds no index: with it every look reads all due tombstones, or all that are put off.
+// The order keeps the planner from reading the table for the first that is due.
 func looseForeignKeysDueSQL(barred string) string {
 	return `
 SELECT
@@ -48,21 +54,22 @@ SELECT
             SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
-              AND tombstone.consume_after <= clock_timestamp()
+              AND tombstone.consume_after <= statement_timestamp()
               AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
+            ORDER BY tombstone.consume_after, tombstone.id
             OFFSET 0
         )
     ) OR ` + loosefk.ConfirmableSQL(2, 6, 7) + `)
     AND NOT (` + barred + `),
     coalesce((
-        SELECT extract(epoch FROM min(next.consume_after) - clock_timestamp())
+        SELECT extract(epoch FROM min(next.consume_after) - statement_timestamp())
         FROM unnest($3::text[]) AS parent (name)
         CROSS JOIN LATERAL (
             SELECT tombstone.consume_after
             FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
-              AND tombstone.consume_after > clock_timestamp()
+              AND tombstone.consume_after > statement_timestamp()
             ORDER BY tombstone.consume_after
             LIMIT 1
         ) AS next

@@ -76,3 +76,36 @@ func TestEarlyConfirmationIsLogged(t *testing.T) {
 	require.Contains(t, b.log.String(), "parents=2")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.swept"))
 }
+
+// A look must not read the backlog: neither what is due nor what is put off.
+func TestDueDoesNotReadTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
+	read := func() [][]string {
+		tx, err := b.db.Pool().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true)
+		require.NoError(t, err)
+		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables
+			WHERE schemaname <> 'pg_catalog' AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 20`)
+		require.NoError(t, err)
+		many, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+			var table, read string
+			err := row.Scan(&table, &read)
+			return []string{table, read}, err
+		})
+		require.NoError(t, err)
+		return many
+	}
+	const insert = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)
+		SELECT 'public.parents', n, now() + $1::interval FROM generate_series(1, 20000) AS n`
+	b.db.Exec(insert, "1 hour")
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) SELECT 'other', 'main', 'me', now(), now(), 'done' FROM generate_series(1, 20000)")
+	b.db.Exec("VACUUM ANALYZE")
+	require.Empty(t, read(), "rows read with 20,000 put off")
+	b.db.Exec(insert, "-1 hour")
+	b.db.Exec("VACUUM ANALYZE")
+	require.Empty(t, read(), "rows read with 20,000 due as well")
+}

@@ -29,7 +29,8 @@ func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failF
 		if err == nil || !database.Lost(err) {
 			return all, err
 		}
-		log.WarnContext(ctx, "database cannot be reached, trying again", "error", err, "wait_ms", wait.Milliseconds())
+		log.WarnContext(ctx, "database cannot be reached, trying again",
+			"database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
 		if !sleep(ctx, wait) {
 			return nil, ctx.Err()
 		}

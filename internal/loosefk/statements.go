@@ -250,7 +250,7 @@ SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombs
 FROM "public".loose_foreign_keys_deleted_records AS tombstone
 WHERE tombstone.fully_qualified_table_name = $1
   AND tombstone.status = 1
-  AND tombstone.consume_after <= clock_timestamp()
+  AND tombstone.consume_after <= statement_timestamp()
   AND (tombstone.consume_after, tombstone.id) > ($2, $3)
 ORDER BY tombstone.consume_after, tombstone.id
 LIMIT $4`
@@ -263,7 +263,7 @@ WHERE EXISTS (
     SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = parent.name
       AND tombstone.status = 1
-      AND tombstone.consume_after <= clock_timestamp()
+      AND tombstone.consume_after <= statement_timestamp()
       AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
     OFFSET 0
 )`
