@@ -139,6 +139,34 @@ func TestWakeLeavesAWorkerThatIsAwake(t *testing.T) {
 	require.Equal(t, []string{kind}, l.heard(), "writers do not silence each other")
 }
 
+// The lock is tested once the rows are in: a worker that goes to sleep meanwhile is woken.
+func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
+	t.Parallel()
+	l := setupWake(t)
+	worker := l.hold("")
+	gate := l.connect(l.URL)
+	_, err := gate.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
+	require.NoError(t, err)
+	writer := l.connect(l.URL)
+	ended := make(chan error, 1)
+	go func() {
+		// The second row waits at the gate.
+		_, err := writer.Exec(t.Context(), "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) "+
+			"SELECT CASE WHEN n = 2 THEN (SELECT 'x' FROM pg_advisory_xact_lock(1)) ELSE 'x' END, n FROM generate_series(1, 2) AS n")
+		ended <- err
+	}()
+	pgtest.WaitFor(t, "the writer to stand at the gate", func(ctx context.Context) (waits bool, err error) {
+		err = l.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID()).Scan(&waits)
+		return waits, err
+	})
+	_, err = worker.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
+	_, err = gate.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+	require.Equal(t, []string{kind}, l.heard())
+}
+
 // The lock is tested outside all snapshots.
 func TestWakeSeesTheLockAtEveryIsolationLevel(t *testing.T) {
 	t.Parallel()
@@ -320,7 +348,18 @@ func TestStatusFindsAlteredWakeTriggers(t *testing.T) {
 		"plain":    {"ALTER TABLE " + table + " ENABLE TRIGGER sexton_wake", triggers.Plain, "the trigger does not fire under session_replication_role = replica"},
 		"another kind": {
 			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
-				"EXECUTE FUNCTION sexton.wake_inserted('other', '1', '2'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
+				"EXECUTE FUNCTION sexton.wake_inserted('other'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
+			triggers.Altered, "the trigger has other arguments",
+		},
+		"without condition": {
+			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
+				"EXECUTE FUNCTION sexton.wake_inserted('" + kind + "'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
+			triggers.Altered, "the trigger has other arguments",
+		},
+		"another lock": {
+			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
+				"WHEN (pg_try_advisory_lock_shared(1, 2) AND pg_advisory_unlock_shared(1, 2)) " +
+				"EXECUTE FUNCTION sexton.wake_inserted('" + kind + "'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
 			triggers.Altered, "the trigger has other arguments",
 		},
 		"another event": {
@@ -418,7 +457,7 @@ func TestWakeUnderAttack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{kind}, l.heard())
 	var refusal *pgconn.PgError
-	_, err = app.Exec(t.Context(), "CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x', '1', '2')")
+	_, err = app.Exec(t.Context(), "CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, "42501", refusal.Code, "nor may it forge wake-ups")
 }

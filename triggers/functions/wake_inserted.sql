@@ -1,16 +1,14 @@
 -- Wakes the worker of a job kind, if it sleeps, once rows have come into its deletion table.
 --
 -- A commit that notifies takes a lock of the whole server and holds it while its WAL is flushed, so that
--- such commits go one by one. Hence only a sleeping worker is notified: while awake it holds the awake lock
--- (TG_ARGV[1] and [2], a session advisory lock) exclusively, and looks for work anyway.
+-- such commits go one by one. Hence only a sleeping worker is notified: while awake it holds the awake lock,
+-- a session advisory lock, exclusively, and looks for work anyway. The trigger's condition tests the lock, so
+-- this function is called only while nobody is awake.
 --
 -- The order closes the race with a worker that goes to sleep: rows first, then the test, while the worker
 -- first drops the lock and then waits for every transaction that holds a lock on the table. Whoever found
 -- the lock taken is waited for; whoever did not has notified. The test looks at no row, so it is right at
 -- every isolation level.
---
--- Test and release are one expression, evaluated from left to right: between two statements a cancelled
--- query would leave the session with the lock, and with it every writer silent.
 --
 -- A transaction that has notified cannot be prepared. SET sexton.notify = off is for sessions that use
 -- PREPARE TRANSACTION; their rows wait for the next tick, unless the worker is awake. A rollback, also one to
@@ -24,10 +22,6 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 #variable_conflict use_variable
-DECLARE
-    kind CONSTANT text := TG_ARGV[0];
-    k1 CONSTANT integer := TG_ARGV[1];
-    k2 CONSTANT integer := TG_ARGV[2];
 BEGIN
     IF current_setting('sexton.notify', true) = 'off' THEN
         RETURN NULL;
@@ -38,10 +32,7 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    IF pg_catalog.pg_try_advisory_lock_shared(k1, k2) AND pg_catalog.pg_advisory_unlock_shared(k1, k2) THEN
-        PERFORM pg_catalog.pg_notify('sexton_wake', kind);
-    END IF;
-
+    PERFORM pg_catalog.pg_notify('sexton_wake', TG_ARGV[0]);
     RETURN NULL;
 END;
 $sexton$;

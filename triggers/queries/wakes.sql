@@ -18,12 +18,14 @@ SELECT
     coalesce(p.proname::text, '') AS function_name,
     -- 4: AFTER INSERT FOR EACH STATEMENT
     coalesce(tg.tgtype = 4
-        AND tg.tgqual IS NULL
         AND tg.tgoldtable IS NULL
         AND tg.tgnewtable = 'sexton_added', false) AS event_matches,
-    coalesce(tg.tgargs = (
-        SELECT string_agg(convert_to(a.arg, getdatabaseencoding()) || '\x00'::bytea, ''::bytea ORDER BY a.ordinal)
-        FROM unnest(ARRAY[w.kind, w.key_1::text, w.key_2::text]) WITH ORDINALITY AS a (arg, ordinal)), false) AS args_match
+    -- The keys are those of the condition, written as the server shows it.
+    coalesce(tg.tgargs = convert_to(w.kind, getdatabaseencoding()) || '\x00'::bytea
+        AND pg_get_expr(tg.tgqual, tg.tgrelid) = format(
+            '(pg_try_advisory_lock_shared(%1$s, %2$s) AND pg_advisory_unlock_shared(%1$s, %2$s))',
+            CASE WHEN w.key_1 < 0 THEN format('%L::integer', w.key_1) ELSE w.key_1::text END,
+            CASE WHEN w.key_2 < 0 THEN format('%L::integer', w.key_2) ELSE w.key_2::text END), false) AS args_match
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[])
     WITH ORDINALITY AS w (schema_name, table_name, kind, key_1, key_2, ordinal)
 LEFT JOIN pg_namespace AS n ON n.nspname = w.schema_name
