@@ -11,20 +11,27 @@ import (
 )
 
 const fenceRaise = `-- name: FenceRaise :one
+WITH bounded AS MATERIALIZED (
+    SELECT set_config('lock_timeout', $3::text, true) AS lock_timeout
+)
 INSERT INTO "sexton".fences AS fence (key, token)
-VALUES ($1, $2)
+SELECT $1, $2
+FROM bounded
+WHERE bounded.lock_timeout IS NOT NULL
 ON CONFLICT (key) DO UPDATE
 SET token = greatest(fence.token, EXCLUDED.token)
 RETURNING token
 `
 
 type FenceRaiseParams struct {
-	Key   string
-	Token int64
+	Key         string
+	Token       int64
+	LockTimeout string
 }
 
+// The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
 func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (int64, error) {
-	row := q.db.QueryRow(ctx, fenceRaise, arg.Key, arg.Token)
+	row := q.db.QueryRow(ctx, fenceRaise, arg.Key, arg.Token, arg.LockTimeout)
 	var token int64
 	err := row.Scan(&token)
 	return token, err
@@ -32,7 +39,12 @@ func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (int64, 
 
 const leaseAcquire = `-- name: LeaseAcquire :one
 INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
-VALUES ($1, 1, $2, clock_timestamp(), clock_timestamp() + make_interval(secs => $3::float8))
+SELECT $1, 1, $2, clock_timestamp(), clock_timestamp() + make_interval(secs => $3::float8)
+WHERE NOT EXISTS (
+    SELECT FROM "sexton".leases AS taken
+    WHERE taken.key = $1
+      AND taken.expires_at > clock_timestamp()
+)
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
     holder = EXCLUDED.holder,
@@ -53,7 +65,8 @@ type LeaseAcquireRow struct {
 	ExpiresAt time.Time
 }
 
-// The row outlives its holders: the token must never start again.
+// The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
+// that ends at the conflict locks the row and flushes; a race between the two ends there all the same.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
 	row := q.db.QueryRow(ctx, leaseAcquire, arg.Key, arg.Holder, arg.TtlSeconds)
 	var i LeaseAcquireRow
@@ -96,7 +109,7 @@ type LeaseLookRow struct {
 	Held      bool
 }
 
-// A refused attempt to acquire would still lock the row and flush, so the caller looks first.
+// Who holds a lease that could not be had.
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow

@@ -73,22 +73,12 @@ func (l *Lease) Token() int64 { return l.token }
 // Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
 // It returns a *HeldError where somebody else holds the lease. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
-	queries := m.Jobs.Queries()
 	if err := m.releaseKept(ctx, key); err != nil {
 		return nil, err
 	}
-	look, err := queries.LeaseLook(ctx, key)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-	case err != nil:
-		return nil, fmt.Errorf("look at lease %s: %w", key, err)
-	case look.Held:
-		return nil, &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
-	}
-
 	// Taken before the statement is sent, so the local deadline can only be early.
 	asked := time.Now()
-	row, err := queries.LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds()})
+	row, err := m.Jobs.Queries().LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds()})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, m.held(ctx, key)
 	}
@@ -105,7 +95,7 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 	return l, nil
 }
 
-// held explains a lost race for a lease that looked free.
+// held says who has the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
 	look, err := m.Jobs.Queries().LeaseLook(ctx, key)
 	if err != nil {
@@ -171,6 +161,9 @@ func (m *Manager) releaseKept(ctx context.Context, key string) error {
 
 const lockNotAvailable = "55P03"
 
+// raiseTimeout is how long a new holder waits for the batch of an earlier one.
+const raiseTimeout = 200 * time.Millisecond
+
 // Raise lifts the fence of a database to the lease's token, before the first batch there. The error wraps ErrLost where the
 // lease has passed on; after any other one the lease is still held, and nothing may be written to that database.
 func (l *Lease) Raise(ctx context.Context, db database.Database) error {
@@ -198,7 +191,9 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {
-		token, err := l.tryRaise(ctx, db)
+		token, err := db.Queries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
+			Key: l.key, Token: l.token, LockTimeout: raiseTimeout.String(),
+		})
 		var pgErr *pgconn.PgError
 		switch {
 		case errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable:
@@ -218,19 +213,6 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 		}
 	}
 	return fmt.Errorf("raise fence %s in database %s: still locked by an earlier holder's transaction after %d attempts", l.key, db.Name, attempts)
-}
-
-func (l *Lease) tryRaise(ctx context.Context, db database.Database) (int64, error) {
-	var token int64
-	err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
-			return err
-		}
-		var err error
-		token, err = db.Names.Queries(tx).FenceRaise(ctx, dbsqlc.FenceRaiseParams{Key: l.key, Token: l.token})
-		return err
-	})
-	return token, err
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
