@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,6 +83,9 @@ type Runner struct {
 	Logger *slog.Logger
 	// Observer, if set, is told of every pass.
 	Observer Observer
+
+	mu     sync.Mutex
+	tidied map[string]tidied
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
@@ -124,7 +128,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	case report.Outcome != Skipped:
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	return report, errors.Join(err, record(settle, queries, report, result.Changed), prune(settle, queries, spec))
+	return report, errors.Join(err, record(settle, queries, report, result.Changed), r.prune(settle, queries, spec))
 }
 
 func (r *Runner) underLease(
@@ -140,8 +144,8 @@ func (r *Runner) underLease(
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
-	if _, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: report.RunID}); err != nil {
-		return Result{}, fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
+	if err := r.abandon(ctx, queries, spec, granted.Token(), report.RunID); err != nil {
+		return Result{}, err
 	}
 	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
 	result, err = work(ctx, granted, progress(log, queries, report.RunID))
@@ -179,19 +183,6 @@ func record(ctx context.Context, queries *dbsqlc.Queries, report Report, changed
 	if !changed && report.Error == "" {
 		if _, err := queries.RunFold(ctx, report.RunID); err != nil {
 			return fmt.Errorf("fold run %d: %w", report.RunID, err)
-		}
-	}
-	return nil
-}
-
-// prune removes history and events past their time, a bounded number of each.
-func prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
-	if _, err := queries.RunsPrune(ctx); err != nil {
-		return fmt.Errorf("prune runs: %w", err)
-	}
-	for _, db := range spec.Fences {
-		if _, err := db.Queries().EventsPrune(ctx); err != nil {
-			return fmt.Errorf("prune events in database %s: %w", db.Name, err)
 		}
 	}
 	return nil

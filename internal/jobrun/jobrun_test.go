@@ -116,6 +116,32 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 	require.Contains(t, b.log.String(), "error=broken")
 }
 
+// A busy worker does not look for old history in every pass; one that gets the lease from somebody else looks at once.
+func TestHistoryIsTidiedNowAndThen(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	pass := func() {
+		t.Helper()
+		_, err := b.runner.Do(t.Context(), b.spec, busy)
+		require.NoError(t, err)
+	}
+	pass()
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) VALUES ('old', 'main', 'x', now() - interval '8 days', now(), 'done')")
+	b.db.Exec("UPDATE sexton.runs SET ended_at = NULL, outcome = NULL WHERE kind = 'some_kind'")
+	const open = "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"
+	pass()
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, open), "nobody else has had the lease")
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
+
+	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
+	granted, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, granted.Release(t.Context()))
+	pass()
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
+}
+
 // A worker that is asked to stop still ends its run and gives its lease back.
 func TestStoppedPassIsSettled(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,12 @@
 -- name: RunStart :one
+-- Nobody waits for the disk: a crash of the server that loses the row ends the run as well.
+WITH hurried AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit
+)
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
-VALUES (@kind, @database, @holder, clock_timestamp())
+SELECT @kind, @database, @holder, clock_timestamp()
+FROM hurried
+WHERE hurried.synchronous_commit IS NOT NULL
 RETURNING id, started_at;
 
 -- name: RunsAbandon :execrows

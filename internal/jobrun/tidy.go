@@ -1,0 +1,80 @@
+package jobrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sexton/internal/dbsqlc"
+)
+
+// tidyEvery is how often one process looks for history past its time, and for runs that were left open without
+// their holder having had the lease. A busy worker runs many passes per second, and each look costs as much as
+// a small batch.
+const tidyEvery = time.Minute
+
+// tidied is what a process knows about the history of the passes under one lease.
+type tidied struct {
+	// token is that of the last pass, closed and pruned when runs were last looked for.
+	token          int64
+	closed, pruned time.Time
+}
+
+// abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
+// nobody can have died with it.
+func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
+	if !r.passed(spec.LeaseKey, token) {
+		return nil
+	}
+	if _, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: runID}); err != nil {
+		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
+	}
+	r.note(spec.LeaseKey, func(t *tidied) { t.token, t.closed = token, time.Now() })
+	return nil
+}
+
+// passed tells whether the lease may have been with somebody else since the last look, or that is long ago.
+func (r *Runner) passed(key string, token int64) bool {
+	passed := true
+	r.note(key, func(t *tidied) {
+		passed = token != t.token+1 || time.Since(t.closed) >= tidyEvery
+		if !passed {
+			t.token = token
+		}
+	})
+	return passed
+}
+
+// prune removes history and events past their time, a bounded number of each.
+func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
+	due := false
+	r.note(spec.LeaseKey, func(t *tidied) {
+		if due = time.Since(t.pruned) >= tidyEvery; due {
+			t.pruned = time.Now()
+		}
+	})
+	if !due {
+		return nil
+	}
+	if _, err := queries.RunsPrune(ctx); err != nil {
+		return fmt.Errorf("prune runs: %w", err)
+	}
+	for _, db := range spec.Fences {
+		if _, err := db.Queries().EventsPrune(ctx); err != nil {
+			return fmt.Errorf("prune events in database %s: %w", db.Name, err)
+		}
+	}
+	return nil
+}
+
+// note reads and changes what is known under one lease.
+func (r *Runner) note(key string, change func(*tidied)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tidied == nil {
+		r.tidied = map[string]tidied{}
+	}
+	known := r.tidied[key]
+	change(&known)
+	r.tidied[key] = known
+}
