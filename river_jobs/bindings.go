@@ -35,6 +35,8 @@ type Bindings struct {
 	names map[string][]string
 	marks map[string]*loosefk.Marks
 	told  map[string]bool
+	// clear is when no replica of a database was too far behind.
+	clear map[string]time.Time
 
 	outages outages
 }

@@ -18,6 +18,10 @@ import (
 // askTimeout bounds a question on another connection. A pool that has none to spare must not hold up a pass.
 const askTimeout = time.Second
 
+// clearFor is how long the answer that no replica is too far behind serves the passes that come after: as long as
+// it serves the pass that asked.
+const clearFor = time.Second
+
 // throttle makes one pass wait for others and says so in the log, once for each whom it waits for.
 type throttle struct {
 	// places are the databases that the pass writes to, its own first.
@@ -25,8 +29,10 @@ type throttle struct {
 	limits replica.Limits
 	log    *slog.Logger
 	// hidden tells whether it is the first time in this process that a database's replicas hide their state.
-	hidden  func(database string) bool
-	blocker string
+	hidden func(database string) bool
+	// bindings remember between passes when nobody was behind.
+	bindings *Bindings
+	blocker  string
 }
 
 // throttled is one database that a pass writes to.
@@ -44,7 +50,8 @@ func newThrottle(
 ) *throttle {
 	t := &throttle{
 		places: []*throttled{{db: db, session: session}}, log: deps.Logger.With("kind", LooseForeignKeys, "database", db.Name),
-		hidden: func(database string) bool { return deps.Bindings.first("hidden replicas of " + database) },
+		bindings: deps.Bindings,
+		hidden:   func(database string) bool { return deps.Bindings.first("hidden replicas of " + database) },
 	}
 	for _, other := range deps.Databases {
 		if there := elsewhere[other.Name]; there.Session != nil {
@@ -78,7 +85,7 @@ func (t *throttle) hold(ctx context.Context) string {
 }
 
 func (t *throttle) holdFor(ctx context.Context, place *throttled) string {
-	if place.blind {
+	if place.blind || t.bindings.clearSince(place.db.Name) < clearFor {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -94,6 +101,7 @@ func (t *throttle) holdFor(ctx context.Context, place *throttled) string {
 	worst, behind := t.limits.Worst(replicas)
 	if !behind {
 		place.replica = ""
+		t.bindings.noteClear(place.db.Name)
 		return ""
 	}
 	reason := t.limits.Describe(worst)
@@ -102,6 +110,22 @@ func (t *throttle) holdFor(ctx context.Context, place *throttled) string {
 		t.log.InfoContext(ctx, "pass waits", "reason", reason)
 	}
 	return reason
+}
+
+// clearSince is how long ago no replica of a database was too far behind.
+func (b *Bindings) clearSince(name string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.clear[name])
+}
+
+func (b *Bindings) noteClear(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.clear == nil {
+		b.clear = map[string]time.Time{}
+	}
+	b.clear[name] = time.Now()
 }
 
 // blockedBy says whom a batch in a database waits for. A question that is on its way when the batch ends is not broken off,

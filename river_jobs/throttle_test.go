@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -135,6 +136,23 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	r.resume(t)
 	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
+}
+
+// Passes that follow each other within a second share one question.
+func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
+	t.Parallel()
+	r := setupReplicated(t, shortLog)
+	r.deps.Bindings.noteClear("main")
+	require.Greater(t, r.deps.Bindings.clearSince("other"), clearFor)
+	asked := newThrottle(r.deps, config.Adaptive, r.db.Connected, nil, nil)
+	r.deps.Bindings.clear["main"] = time.Now().Add(time.Hour) // However slow the machine is.
+	require.Empty(t, asked.hold(t.Context()))
+	r.deps.Bindings.clear["main"] = time.Now().Add(-clearFor)
+	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, asked.hold(t.Context()))
+	r.resume(t)
+	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
+	require.Empty(t, asked.hold(t.Context()))
+	require.WithinDuration(t, time.Now(), r.deps.Bindings.clear["main"], time.Minute, "the answer is kept")
 }
 
 // Nobody waits where there are no limits, and in the paces that have limits of rows.
