@@ -61,7 +61,7 @@ func TestBenchNotify(t *testing.T) {
 	require.Equal(t, []string{"benchmark", "commits", "rounds", "seconds_per_round", "server"}, keys(document))
 	var want [][]any
 	for _, clients := range []float64{1, 8, 32} {
-		for _, variant := range []string{"no_trigger", "tombstones_only", "notify_each_time", "sexton_with_worker"} {
+		for _, variant := range []string{"no_trigger", "tombstones_only", "notify_each_time", "sexton_awake_lock_only", "sexton_with_worker"} {
 			want = append(want, []any{clients, variant})
 		}
 	}

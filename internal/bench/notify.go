@@ -20,7 +20,9 @@ const (
 	noTrigger  = "no_trigger"
 	tombstone  = "tombstones_only"
 	notifyEach = "notify_each_time"
-	woken      = "sexton_with_worker"
+	// held is woken without what the worker itself takes of the machine: somebody holds its awake lock.
+	held  = "sexton_awake_lock_only"
+	woken = "sexton_with_worker"
 )
 
 // NotifyOptions says how much to measure.
@@ -71,7 +73,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 	}
 	defer listener.close()
 
-	variants := []string{noTrigger, tombstone, notifyEach, woken}
+	variants := []string{noTrigger, tombstone, notifyEach, held, woken}
 	for _, clients := range o.Clients {
 		rates, heard := map[string][]float64{}, map[string]int64{}
 		for round := range o.Rounds {
@@ -107,13 +109,20 @@ func (s *Site) commits(ctx context.Context, variant string, clients int, length 
 	if err := s.refill(ctx, table, rows); err != nil {
 		return 0, err
 	}
-	if err := s.switchTriggers(ctx, variant == woken, variant == notifyEach); err != nil {
+	if err := s.switchTriggers(ctx, variant == held || variant == woken, variant == notifyEach); err != nil {
 		return 0, err
 	}
 	var rate float64
 	measure := func(ctx context.Context) (err error) {
 		rate, err = s.deleteEach(ctx, table, rows, clients, length)
 		return err
+	}
+	if variant == held {
+		release, err := s.holdAwake(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
 	}
 	if variant != woken {
 		return rate, measure(ctx)
@@ -130,6 +139,19 @@ func (s *Site) commits(ctx context.Context, variant string, clients int, length 
 		return measure(ctx)
 	})
 	return rate, err
+}
+
+// holdAwake takes the lock that a worker holds while it is awake, on a connection of its own that release closes.
+func (s *Site) holdAwake(ctx context.Context) (release func(), err error) {
+	conn, closeConn, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", s.AwakeKey1, s.AwakeKey2); err != nil {
+		closeConn()
+		return nil, fmt.Errorf("take awake lock: %w", err)
+	}
+	return closeConn, nil
 }
 
 // refill empties the table and the tombstones. No worker may run.

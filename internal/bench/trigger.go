@@ -93,14 +93,11 @@ func (s *Site) deletes(ctx context.Context, variant string, rows, statements int
 		return nil, err
 	}
 	if variant == wakesAwake {
-		awake, closeAwake, err := s.connect(ctx)
+		release, err := s.holdAwake(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer closeAwake()
-		if _, err := awake.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", s.AwakeKey1, s.AwakeKey2); err != nil {
-			return nil, fmt.Errorf("take awake lock: %w", err)
-		}
+		defer release()
 	}
 	conn, closeConn, err := s.connect(ctx)
 	if err != nil {
