@@ -100,6 +100,12 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	clock := time.Now()
 	defer func() { r.observe(report, result, time.Since(clock), err) }()
 
+	ended := false
+	defer func() {
+		if !ended {
+			r.forget(spec.LeaseKey)
+		}
+	}()
 	started, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
 	if err != nil {
 		report.Outcome, report.Error = Failed, err.Error()
@@ -128,7 +134,9 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	case report.Outcome != Skipped:
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	return report, errors.Join(err, record(settle, queries, report, result.Changed), r.prune(settle, queries, spec))
+	unrecorded := record(settle, queries, report, result.Changed)
+	ended = unrecorded == nil
+	return report, errors.Join(err, unrecorded, r.prune(settle, queries, spec))
 }
 
 func (r *Runner) underLease(

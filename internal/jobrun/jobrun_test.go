@@ -142,6 +142,24 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
+// A run whose end could not be recorded, as while the server is down, is closed by the next pass.
+func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	_, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	_, err = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+		b.db.Exec("ALTER TABLE sexton.runs RENAME TO away")
+		return jobrun.Result{Outcome: jobrun.Done}, nil
+	})
+	require.ErrorContains(t, err, "record end of run")
+	b.db.Exec("ALTER TABLE sexton.away RENAME TO runs")
+	_, err = b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[1])
+}
+
 // A worker that is asked to stop still ends its run and gives its lease back.
 func TestStoppedPassIsSettled(t *testing.T) {
 	t.Parallel()

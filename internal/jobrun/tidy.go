@@ -21,7 +21,7 @@ type tidied struct {
 }
 
 // abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
-// nobody can have died with it.
+// and the ends of all its passes are recorded, there are none.
 func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
 	if !r.passed(spec.LeaseKey, token) {
 		return nil
@@ -31,6 +31,11 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	}
 	r.note(spec.LeaseKey, func(t *tidied) { t.token, t.closed = token, time.Now() })
 	return nil
+}
+
+// forget makes the next pass look for runs without an end.
+func (r *Runner) forget(key string) {
+	r.note(key, func(t *tidied) { t.closed = time.Time{} })
 }
 
 // passed tells whether the lease may have been with somebody else since the last look, or that is long ago.
