@@ -2,10 +2,9 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -14,61 +13,80 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
-	"sexton/internal/jobrun"
-	"sexton/internal/loosefk"
+	"sexton/internal/definitions"
 	"sexton/internal/pgtest"
+	riverjobs "sexton/river_jobs"
 )
 
-// TestDifferential draws schemas, rows and workloads and runs them in two databases: one whose foreign keys
-// are Postgres's own, and one with definitions and a worker. After one pass, during which other sessions
-// hold locks on rows that it has to clean, both must be equal and no tombstone left. The pace is drawn, too.
+// TestDifferential draws schemas, rows and workloads and runs them in two databases: one whose foreign keys are
+// Postgres's own, and one with definitions and a worker. While it runs, other sessions hold locks on rows that it has
+// to clean, and insert children of parents that it has cleaned up after already. When all have gone, both databases
+// must be equal and nothing left to do. The type scenario says what that means for late children.
 //
-// rapid prints the seed of a failure; -rapid.seed replays it.
+// A failure prints the flags that replay it: -run with the name of its shape, and -rapid.seed.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	drawMore(t)
-	t.Run("integer keys", func(t *testing.T) {
-		t.Parallel()
-		tw := newTwins(t)
-		rapid.Check(t, func(rt *rapid.T) { tw.check(rt, shape{keys: keyKinds()[:2]}) })
-	})
-	t.Run("partitions and keys of all types", func(t *testing.T) {
-		t.Parallel()
-		tw := newTwins(t)
-		rapid.Check(t, func(rt *rapid.T) { tw.check(rt, shape{keys: keyKinds(), partitions: true}) })
-	})
+	total := newMix()
+	t.Cleanup(func() { total.check(t) })
+	// All at a time: while one waits, for locks or its turn, the others use the processors.
+	for name, s := range map[string]shape{
+		"integer keys":                     {tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
+		"partitions and keys of all types": {tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(), partitions: true},
+		"up to 12 tables":                  {tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(), partitions: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLane(t)
+			rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
+			l.mix.report(t)
+			total.merge(l.mix)
+		})
+	}
 }
 
-// drawMore raises the number of cases of each shape over rapid's own, unless -rapid.checks says how many.
+// drawMore raises the number of schemas of each shape over rapid's own, unless -rapid.checks says how many.
 func drawMore(t *testing.T) {
 	t.Helper()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
 	if !given {
-		require.NoError(t, flag.Set("rapid.checks", "150"))
+		require.NoError(t, flag.Set("rapid.checks", fmt.Sprint(schemasPerShape)))
 	}
 }
 
-// twins are the two databases, used for one case after the other.
-type twins struct {
+// lane is a pair of databases, used for one schema after the other, with the sessions on them.
+type lane struct {
 	ctx    context.Context //nolint:containedctx // the test's, for code that has no test at hand
+	name   string
 	worker *worker
-	// ours and native run the workload, watcher looks on, holders keep rows locked while the worker works.
-	ours, native, watcher *pgx.Conn
-	holders               []*pgx.Conn
+	defs   []definitions.Definition
+	// main and native run the workload, watcher looks on, others overlap.
+	main, native, watcher *pgx.Conn
+	others                []*pgx.Conn
+	// twoPhase tells that the server can prepare transactions.
+	twoPhase bool
+	mix      *mix
 }
 
-func newTwins(t *testing.T) *twins {
+func newLane(t *testing.T) *lane {
 	t.Helper()
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
-	tw := &twins{
-		ctx: t.Context(), worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
-		ours: connect(t, ours.URL), native: connect(t, native.URL), watcher: connect(t, ours.URL),
+	l := &lane{
+		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
+		main: connect(t, ours.URL), native: connect(t, native.URL), watcher: connect(t, ours.URL), mix: newMix(),
 	}
-	for range 3 {
-		tw.holders = append(tw.holders, connect(t, ours.URL))
+	// Rests between statements change no outcome.
+	l.worker.config.LooseForeignKeys.Duty = 100
+	for range 4 {
+		l.others = append(l.others, connect(t, ours.URL))
 	}
-	return tw
+	var most int
+	require.NoError(t, l.main.QueryRow(l.ctx, "SELECT current_setting('max_prepared_transactions')::integer").Scan(&most))
+	l.twoPhase = most > 0
+	_, err := l.native.Exec(l.ctx, emulation)
+	require.NoError(t, err)
+	return l
 }
 
 // connect opens a session that the test closes at its end. Statements go out as plain text, since each case
@@ -78,73 +96,61 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	settings, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	settings.RuntimeParams["client_min_messages"] = "warning"
 	conn, err := pgx.ConnectConfig(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	return conn
 }
 
-// check runs one case.
-func (tw *twins) check(rt *rapid.T, s shape) {
-	c := &scenario{twins: tw, rt: rt, schema: drawSchema(rt, s)}
-	// A case that failed half-way leaves its transactions open.
-	for _, conn := range append([]*pgx.Conn{tw.ours, tw.native}, tw.holders...) {
+// check draws a schema and runs some cases on it, each with more rows, a workload and the worker.
+func (l *lane) check(rt *rapid.T, s shape) {
+	c := &scenario{lane: l, rt: rt, schema: drawSchema(rt, s), referred: map[place]bool{}}
+	l.clear(c)
+	defer l.mix.clock("create")()
+	c.exec(l.native, "native", c.schema.create()+c.schema.constrain())
+	c.exec(l.main, "ours", c.schema.create())
+	l.worker.config.Databases[0].Pace = rapid.SampledFrom([]config.Pace{config.Adaptive, config.Normal, config.Turbo}).Draw(rt, "pace")
+	l.worker.bindings = &riverjobs.Bindings{}
+	l.defs = c.schema.definitions(rt)
+	l.mix.clock("install triggers")
+	l.worker.track(l.ctx, rt, l.defs)
+	for range rapid.SampledFrom([]int{4, 3, 5, 2, 1}).Draw(rt, "cases") {
+		l.mix.clock("workload")
+		c.fill()
+		c.workload()
+		l.mix.clock("draw sessions")
+		x := c.drawInterleaving()
+		l.mix.clock("interleave with the worker")
+		x.run()
+		l.mix.clock("compare")
+		c.compare()
+		l.mix.cases++
+	}
+	l.mix.clock("run without work")
+	stats := c.pass(nil)
+	require.False(rt, stats.Changed(), "a run without work must change nothing, but: %+v", stats)
+	c.compare()
+	l.mix.describe(c.schema, l.worker.config.Databases[0].Pace)
+}
+
+// clear takes away what a case that failed half-way has left. Statements that the worker has prepared for the tables
+// of earlier cases go from time to time, as every change of a table is weighed against each of them.
+func (l *lane) clear(c *scenario) {
+	for _, conn := range append([]*pgx.Conn{l.main, l.native}, l.others...) {
 		if conn.PgConn().TxStatus() != 'I' {
-			c.exec(conn, "rollback", "ROLLBACK")
+			c.exec(conn, "clear", "ROLLBACK")
 		}
 	}
-	script := c.schema.create() + c.schema.drawRows(rt)
-	c.control(script)
-	c.exec(tw.native, "native", c.schema.constrain())
-	c.exec(tw.ours, "ours", "TRUNCATE public.loose_foreign_keys_deleted_records")
-	paces := config.Pace("").Choices()
-	tw.worker.config.Databases[0].Pace = config.Pace(rapid.SampledFrom(paces).Draw(rt, "pace"))
-	defs := c.schema.definitions()
-	tw.worker.track(tw.ctx, rt, defs)
-
-	c.workload()
-	held := c.conflicts()
-
-	type ending struct {
-		report jobrun.Report
-		err    error
+	found, err := l.main.Query(l.ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+	require.NoError(c.rt, err)
+	prepared, err := pgx.CollectRows(found, pgx.RowTo[string])
+	require.NoError(c.rt, err)
+	for _, name := range prepared {
+		c.exec(l.main, "clear", "ROLLBACK PREPARED "+quoteText(name))
 	}
-	ended := make(chan ending, 1)
-	go func() {
-		report, err := tw.worker.run(tw.ctx, defs)
-		ended <- ending{report, err}
-		close(ended)
-	}()
-	end := releaseWhenAwaited(c, slices.Clone(held), ended)
-	require.NoError(rt, end.err)
-	require.Equal(rt, jobrun.Done, end.report.Outcome, "outcome, statistics %s", end.report.Stats)
-	if slices.ContainsFunc(held, func(h hold) bool { return h.deletes }) {
-		_, err := tw.worker.run(tw.ctx, defs)
-		require.NoError(rt, err)
+	c.exec(l.main, "clear", "DELETE FROM public.loose_foreign_keys_deleted_records; DELETE FROM sexton.swept")
+	if l.mix.schemas%10 == 0 {
+		l.worker.db.Pool.Reset()
 	}
-	c.compare()
-
-	again, err := tw.worker.run(tw.ctx, defs)
-	require.NoError(rt, err)
-	var stats loosefk.Stats
-	require.NoError(rt, json.Unmarshal(again.Stats, &stats))
-	require.False(rt, stats.Changed(), "a second run must change nothing, but: %s", again.Stats)
-	c.compare()
-}
-
-// compare expects an empty backlog and equal tables.
-func (c *scenario) compare() {
-	var left int64
-	require.NoError(c.rt, c.ours.QueryRow(c.ctx, backlogSQL).Scan(&left))
-	require.Zero(c.rt, left, "tombstones are left after the run")
-	require.Equal(c.rt, c.lines(c.native), c.lines(c.ours), "rows differ from what native foreign keys leave")
-}
-
-// lines are the rows that a session sees, as a failure is to show them.
-func (c *scenario) lines(conn *pgx.Conn) []string {
-	lines := []string{}
-	for _, r := range c.rows(conn) {
-		lines = append(lines, c.schema.tables[r.Table].name+" "+r.Text)
-	}
-	return lines
 }

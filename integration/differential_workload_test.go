@@ -1,176 +1,151 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
-// scenario is one case while it runs.
-type scenario struct {
-	*twins
-
-	rt     *rapid.T
-	schema *schema
-}
-
-// exec runs SQL in one session and keeps it for the message of a failure.
-func (c *scenario) exec(conn *pgx.Conn, where, sql string) {
-	c.rt.Logf("%s: %s", where, sql)
-	_, err := conn.Exec(c.ctx, sql)
-	require.NoError(c.rt, err, "%s: %s", where, sql)
-}
-
-// control runs a script or a transaction's command in both databases.
-func (c *scenario) control(sql string) {
-	c.exec(c.native, "both", sql)
-	_, err := c.ours.Exec(c.ctx, sql)
-	require.NoError(c.rt, err, "ours: %s", sql)
-}
-
-// both runs a statement in both databases, or in none where the native one refuses it.
-func (c *scenario) both(sql string) {
-	if c.natively(sql) {
-		c.exec(c.ours, "ours", sql)
-	}
-}
-
-// natively runs a statement in the native database and reports whether that took it. Where a row is set to
-// NULL in one column before it is deleted for another one, within one cascade, Postgres checks the second
-// column again and refuses the whole.
-func (c *scenario) natively(sql string) bool {
-	open := c.native.PgConn().TxStatus() == 'T'
-	if open {
-		c.exec(c.native, "native", "SAVEPOINT attempt")
-	}
-	c.rt.Logf("native: %s", sql)
-	_, err := c.native.Exec(c.ctx, sql)
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == "23503" {
-		if open {
-			c.exec(c.native, "native", "ROLLBACK TO attempt")
+// fill adds rows to the tables. References may point anywhere, so the native checks are off meanwhile.
+func (c *scenario) fill() {
+	numbers := make([][]int, len(c.schema.tables))
+	more := make([]int, len(c.schema.tables))
+	for i, t := range c.schema.tables {
+		more[i] = rapid.IntRange(0, 9).Draw(c.rt, "rows")
+		numbers[i] = c.numbers(i)
+		for n := range more[i] {
+			numbers[i] = append(numbers[i], t.made+n)
 		}
-		return false
 	}
-	require.NoError(c.rt, err, "native: %s", sql)
-	return true
-}
-
-// row is one row as seen from outside.
-type row struct {
-	Table int
-	Key   string
-	Text  string
-}
-
-// rows returns all rows that a session sees, ordered.
-func (c *scenario) rows(conn *pgx.Conn) []row {
-	found, err := conn.Query(c.ctx, c.schema.content())
-	require.NoError(c.rt, err)
-	rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[row])
-	require.NoError(c.rt, err)
-	return rows
-}
-
-// state is which keys of each table are alive.
-type state [][]string
-
-// live returns the keys that the native database has now: the rows that an application can still see are
-// the only ones it may refer to or move, since without foreign keys nothing else stops it.
-func (c *scenario) live() state {
-	keys := make(state, len(c.schema.tables))
-	for _, r := range c.rows(c.native) {
-		keys[r.Table] = append(keys[r.Table], r.Key)
+	var script strings.Builder
+	for i, t := range c.schema.tables {
+		rows := make([]fresh, more[i])
+		for n := range rows {
+			rows[n] = c.drawRow(t, numbers)
+		}
+		if len(rows) > 0 {
+			script.WriteString(t.insert(rows...) + ";\n")
+		}
 	}
-	return keys
+	c.exec(c.native, "native", "SET session_replication_role = replica;\n"+script.String()+"RESET session_replication_role")
+	// Statements of one script share a transaction with those before the first BEGIN.
+	c.ours("BEGIN;\n" + script.String() + "COMMIT")
+	c.look()
+}
+
+// drawRow draws a row whose parents are among the given rows of each table.
+func (c *scenario) drawRow(t *table, numbers [][]int) fresh {
+	drawn := fresh{kind: rapid.SampledFrom(rowKinds()).Draw(c.rt, "kind"), targets: make([]int, len(t.references))}
+	for i, r := range t.references {
+		drawn.targets[i] = c.drawTarget(r, numbers[slices.Index(c.schema.tables, r.parent)])
+	}
+	return drawn
+}
+
+// drawTarget draws one of the numbers, or -1 for NULL.
+func (c *scenario) drawTarget(r *reference, numbers []int) int {
+	at := rapid.IntRange(-1, len(numbers)-1).Draw(c.rt, "target")
+	if at < 0 {
+		return -1
+	}
+	c.referred[place{slices.Index(c.schema.tables, r.parent), numbers[at]}] = true
+	return numbers[at]
+}
+
+// living are the numbers of all tables' living rows.
+func (c *scenario) living() [][]int {
+	numbers := make([][]int, len(c.schema.tables))
+	for _, r := range c.alive {
+		numbers[r.table] = append(numbers[r.table], r.number)
+	}
+	return numbers
 }
 
 // workload runs some transactions, which may be rolled back as a whole or in part.
 func (c *scenario) workload() {
-	for range rapid.IntRange(1, 4).Draw(c.rt, "transactions") {
+	for range rapid.IntRange(1, 3).Draw(c.rt, "transactions") {
 		c.control("BEGIN")
+		before := c.alive
 		for range rapid.IntRange(1, 4).Draw(c.rt, "statements") {
-			if rapid.IntRange(0, 5).Draw(c.rt, "savepoint") == 0 {
-				c.control("SAVEPOINT here")
-				c.statement()
-				c.control(rapid.SampledFrom([]string{"ROLLBACK TO here", "RELEASE here"}).Draw(c.rt, "end of savepoint"))
+			if rapid.IntRange(0, 5).Draw(c.rt, "savepoint") == 5 {
+				c.savepoint()
 			}
 			c.statement()
 		}
-		c.control(rapid.SampledFrom([]string{"COMMIT", "COMMIT", "ROLLBACK"}).Draw(c.rt, "end"))
+		end := rapid.SampledFrom([]string{"COMMIT", "ROLLBACK"}).Draw(c.rt, "end")
+		c.mix.count(end)
+		c.control(end)
+		if end == "ROLLBACK" {
+			c.alive = before
+		}
+	}
+}
+
+func (c *scenario) savepoint() {
+	c.control("SAVEPOINT here")
+	before := c.alive
+	c.statement()
+	end := rapid.SampledFrom([]string{"ROLLBACK TO here", "RELEASE here"}).Draw(c.rt, "end of savepoint")
+	c.mix.count(end)
+	c.control(end)
+	if end != "RELEASE here" {
+		c.alive = before
 	}
 }
 
 // statement runs one statement that both databases take.
 func (c *scenario) statement() {
-	live := c.live()
 	at := rapid.IntRange(0, len(c.schema.tables)-1).Draw(c.rt, "table")
-	t := c.schema.tables[at]
-	switch rapid.SampledFrom([]string{"delete", "delete", "delete some", "delete in two tables", "delete in partition", "insert", "move", "update"}).Draw(c.rt, "statement") {
+	t, numbers := c.schema.tables[at], c.numbers(at)
+	kind := rapid.SampledFrom([]string{"delete", "delete some", "move", "delete in two tables", "insert", "delete in partition", "update"}).Draw(c.rt, "statement")
+	var sql string
+	switch kind {
 	case "delete":
-		if keys := live[at]; len(keys) > 0 {
-			c.both(t.delete(rapid.SampledFrom(keys).Draw(c.rt, "key")))
+		if len(numbers) > 0 {
+			sql = t.delete(rapid.SampledFrom(numbers).Draw(c.rt, "row"))
 		}
 	case "delete some":
 		// By a condition, which also meets rows that natively are gone already.
-		c.both(fmt.Sprintf("DELETE FROM %s WHERE note %% 4 = %d", t.sql(), rapid.IntRange(0, 3).Draw(c.rt, "remainder")))
+		sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 4 = %d", t.sql(), rapid.IntRange(0, 3).Draw(c.rt, "remainder"))
 	case "delete in two tables":
 		other := (at + rapid.IntRange(1, len(c.schema.tables)-1).Draw(c.rt, "other table")) % len(c.schema.tables)
 		remainder := rapid.IntRange(0, 4).Draw(c.rt, "remainder")
-		c.both(fmt.Sprintf("WITH gone AS (DELETE FROM %s WHERE note %% 5 = %[2]d RETURNING note) DELETE FROM %[3]s WHERE note %% 5 = %[2]d",
-			t.sql(), remainder, c.schema.tables[other].sql()))
+		sql = fmt.Sprintf("WITH gone AS (DELETE FROM %s WHERE note %% 5 = %[2]d RETURNING note) DELETE FROM %[3]s WHERE note %% 5 = %[2]d",
+			t.sql(), remainder, c.schema.tables[other].sql())
 	case "delete in partition":
-		if t.partitions > 0 {
-			c.both(fmt.Sprintf("DELETE FROM %s WHERE note %% 3 = 0", t.partition(rapid.IntRange(0, t.partitions-1).Draw(c.rt, "partition"))))
+		if len(t.partitions) > 0 {
+			at := rapid.IntRange(0, len(t.partitions)-1).Draw(c.rt, "partition")
+			sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 3 = 0", t.partition(at))
 		}
 	case "insert":
-		targets := make([]*string, len(t.references))
-		for i, r := range t.references {
-			targets[i] = c.drawTarget(r, live)
-		}
-		// Rolled back or not, the key is used up.
-		c.both(t.insert(t.made, targets))
-		t.made++
+		number := t.made
+		sql = t.insert(c.drawRow(t, c.living()))
+		c.alive = append(slices.Clone(c.alive), row{place: place{at, number}})
 	case "move":
-		if keys := live[at]; len(keys) > 0 && len(t.references) > 0 {
-			c.both(c.move(t, rapid.SampledFrom(keys).Draw(c.rt, "key"), live))
+		numbers = c.movable(at)
+		if len(numbers) > 0 && len(t.references) > 0 {
+			sql = t.point(rapid.SampledFrom(numbers).Draw(c.rt, "row"), c.drawRow(t, c.living()).targets)
 		}
 	case "update":
-		if keys := live[at]; len(keys) > 0 {
-			c.both(t.renote(rapid.SampledFrom(keys).Draw(c.rt, "key"), rapid.IntRange(0, 9).Draw(c.rt, "note")))
+		if len(numbers) > 0 {
+			sql = t.renote(rapid.SampledFrom(numbers).Draw(c.rt, "row"), rapid.IntRange(0, 9).Draw(c.rt, "note"))
 		}
 	}
-}
-
-// drawTarget draws a living parent, or nil for NULL.
-func (c *scenario) drawTarget(r reference, live state) *string {
-	keys := live[slices.Index(c.schema.tables, r.parent)]
-	at := rapid.IntRange(-1, len(keys)-1).Draw(c.rt, "target")
-	if at < 0 {
-		return nil
+	if sql != "" {
+		c.mix.count(kind)
+		c.both(sql)
 	}
-	return &keys[at]
 }
 
-// move gives a row new parents, in all its columns.
-func (c *scenario) move(t *table, key string, live state) string {
-	sets := make([]string, len(t.references))
-	for i, r := range t.references {
-		sets[i] = quoteName(r.column) + " = " + quoteNullable(c.drawTarget(r, live))
+// movable are the living rows of a table that may be given other parents.
+func (c *scenario) movable(table int) []int {
+	var numbers []int
+	for _, r := range c.alive {
+		if r.table == table && !r.marked {
+			numbers = append(numbers, r.number)
+		}
 	}
-	return fmt.Sprintf("UPDATE %s SET %s WHERE id = %s", t.sql(), strings.Join(sets, ", "), quoteText(key))
-}
-
-func (t *table) delete(keys ...string) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE id IN (%s)", t.sql(), quoteAll(keys))
-}
-
-func (t *table) renote(key string, note int) string {
-	return fmt.Sprintf("UPDATE %s SET note = %d WHERE id = %s", t.sql(), note, quoteText(key))
+	return numbers
 }

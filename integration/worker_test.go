@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -26,7 +27,9 @@ type worker struct {
 	config *config.Config
 	db     database.Database
 	runner *jobrun.Runner
-	logger *slog.Logger
+	// bindings, if set, are kept from run to run.
+	bindings *riverjobs.Bindings
+	logger   *slog.Logger
 }
 
 // newWorker connects a worker to the database. Its lock timeout is long enough for locks that the test gives
@@ -68,6 +71,6 @@ func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitio
 
 // run runs one pass of the clean-up.
 func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
-	deps := riverjobs.Deps{Bindings: &riverjobs.Bindings{}, Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
+	deps := riverjobs.Deps{Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
 	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, w.db.Name)
 }

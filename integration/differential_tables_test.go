@@ -1,0 +1,268 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/definitions"
+)
+
+// create is the script that makes the tables, without foreign keys, in place of those of the case before.
+func (s *schema) create() string {
+	var sql strings.Builder
+	quoted := make([]string, len(schemaNames()))
+	for i, name := range schemaNames() {
+		quoted[i] = quoteName(name)
+	}
+	fmt.Fprintf(&sql, "DROP SCHEMA IF EXISTS %s CASCADE;\n", strings.Join(quoted, ", "))
+	for _, name := range quoted {
+		fmt.Fprintf(&sql, "CREATE SCHEMA %s;\n", name)
+	}
+	for _, t := range s.tables {
+		fmt.Fprintf(&sql, "CREATE TABLE %s (number integer NOT NULL, note integer NOT NULL, kind text NOT NULL", t.sql())
+		for i, name := range t.key {
+			fmt.Fprintf(&sql, ", %s %s NOT NULL", quoteName(name), t.kind.types[i])
+		}
+		for _, r := range t.references {
+			for i, name := range r.columns {
+				fmt.Fprintf(&sql, ", %s %s", quoteName(name), r.types[i])
+			}
+			if r.state != "" {
+				fmt.Fprintf(&sql, ", %s smallint", quoteName(r.state))
+			}
+		}
+		switch t.keying {
+		case primary:
+			fmt.Fprintf(&sql, ", PRIMARY KEY (%s)", quoteNames(t.key))
+		case unique:
+			fmt.Fprintf(&sql, ", PRIMARY KEY (number), UNIQUE (%s)", quoteNames(t.key))
+		case keyless:
+		}
+		sql.WriteString(")")
+		if len(t.partitions) > 0 {
+			fmt.Fprintf(&sql, " PARTITION BY HASH (%s)", quoteName(t.key[0]))
+		}
+		sql.WriteString(";\n")
+		for i := range t.partitions {
+			fmt.Fprintf(&sql, "CREATE TABLE %s PARTITION OF %s FOR VALUES WITH (MODULUS %d, REMAINDER %d);\n", t.partition(i), t.sql(), len(t.partitions), i)
+		}
+		for _, r := range t.references {
+			if r.indexed {
+				fmt.Fprintf(&sql, "CREATE INDEX ON %s (%s);\n", t.sql(), quoteNames(r.columns))
+			}
+		}
+	}
+	return sql.String()
+}
+
+// definitions reads the schema's definitions from a file's text. JSON is YAML, too.
+func (s *schema) definitions(t require.TestingT) []definitions.Definition {
+	type condition struct {
+		Column string `json:"column"`
+		Value  string `json:"value"`
+	}
+	type entry struct {
+		Table        string             `json:"table"`
+		Column       any                `json:"column"`
+		ParentColumn any                `json:"parent_column,omitempty"`
+		OnDelete     definitions.Action `json:"on_delete"`
+		Conditions   []condition        `json:"conditions,omitempty"`
+		TargetColumn string             `json:"target_column,omitempty"`
+		TargetValue  string             `json:"target_value,omitempty"`
+		DeleteLimit  int                `json:"delete_limit,omitempty"`
+	}
+	file := map[string][]entry{}
+	for _, child := range s.tables {
+		for _, r := range child.references {
+			e := entry{
+				Table: r.parent.sql(), Column: oneOrMore(r.columns), OnDelete: r.action,
+				TargetColumn: r.state, DeleteLimit: r.deleteLimit,
+			}
+			if r.parent.keying == unique || len(r.columns) > 1 {
+				e.ParentColumn = oneOrMore(r.parent.key)
+			}
+			if r.state != "" {
+				e.TargetValue = gone
+			}
+			if r.kind != "" {
+				e.Conditions = []condition{{Column: "kind", Value: r.kind}}
+			}
+			file[child.sql()] = append(file[child.sql()], e)
+		}
+	}
+	text, err := json.Marshal(file)
+	require.NoError(t, err)
+	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: text})
+	require.NoError(t, err)
+	return defs
+}
+
+func oneOrMore(names []string) any {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return names
+}
+
+// emulation is a function for triggers that do on the deletion of a parent what no foreign key of Postgres does.
+const emulation = `CREATE FUNCTION public.emulate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE TG_ARGV[0] USING OLD;
+	RETURN NULL;
+END $$`
+
+// constrain is the script with the native foreign keys, and with triggers in the place of those that Postgres does
+// not have: conditional ones, and such as set another column.
+func (s *schema) constrain() string {
+	var sql strings.Builder
+	for _, t := range s.tables {
+		for i, r := range t.references {
+			if r.native() {
+				action := "SET NULL"
+				if r.action == definitions.Delete {
+					action = "CASCADE"
+				}
+				fmt.Fprintf(&sql, "ALTER TABLE %s ADD FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s;\n",
+					t.sql(), quoteNames(r.columns), r.parent.sql(), quoteNames(r.parent.key), action)
+				continue
+			}
+			fmt.Fprintf(&sql, "CREATE TRIGGER %s AFTER DELETE ON %s FOR EACH ROW EXECUTE FUNCTION public.emulate(%s);\n",
+				quoteName(fmt.Sprintf("%s %s %d", t.schema, t.name, i)), r.parent.sql(), quoteText(t.emulate(r)))
+		}
+	}
+	return sql.String()
+}
+
+// emulate is what happens to the children of $1, a deleted parent's row.
+func (t *table) emulate(r *reference) string {
+	terms := make([]string, len(r.columns))
+	nulls := make([]string, len(r.columns))
+	for i, column := range r.columns {
+		terms[i] = fmt.Sprintf("%s = ($1).%s", quoteName(column), quoteName(r.parent.key[i]))
+		nulls[i] = quoteName(column) + " = NULL"
+	}
+	where := strings.Join(terms, " AND ")
+	if r.kind != "" {
+		where += " AND kind = " + quoteText(r.kind)
+	}
+	switch r.action {
+	case definitions.Nullify:
+		return fmt.Sprintf("UPDATE %s SET %s WHERE %s", t.sql(), strings.Join(nulls, ", "), where)
+	case definitions.UpdateColumn:
+		return fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s", t.sql(), quoteName(r.state), gone, where)
+	case definitions.Delete:
+	}
+	return fmt.Sprintf("DELETE FROM %s WHERE %s", t.sql(), where)
+}
+
+// fresh is a row to be inserted.
+type fresh struct {
+	kind string
+	// targets are the numbers of its parents' rows; below zero is NULL.
+	targets []int
+}
+
+// insert makes rows, whose notes are their numbers.
+func (t *table) insert(rows ...fresh) string {
+	columns := slices.Concat([]string{"number", "note", "kind"}, t.key)
+	for _, r := range t.references {
+		columns = append(columns, r.columns...)
+		if r.state != "" {
+			columns = append(columns, r.state)
+		}
+	}
+	tuples := make([]string, len(rows))
+	for i, row := range rows {
+		values := slices.Concat([]string{fmt.Sprint(t.made), fmt.Sprint(t.made), quoteText(row.kind)}, t.value(t.made))
+		for j, r := range t.references {
+			values = append(values, r.value(row.targets[j])...)
+			if r.state != "" {
+				values = append(values, intact)
+			}
+		}
+		tuples[i] = "(" + strings.Join(values, ", ") + ")"
+		// Rolled back or not, the key is used up.
+		t.made++
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES %s", t.sql(), quoteNames(columns), strings.Join(tuples, ", "))
+}
+
+// value is the key of row number n, quoted.
+func (t *table) value(n int) []string {
+	values := t.kind.value(n)
+	for i, text := range values {
+		values[i] = quoteText(text)
+	}
+	return values
+}
+
+// value is what refers to row number n of the parent.
+func (r *reference) value(n int) []string {
+	if n < 0 {
+		return slices.Repeat([]string{"NULL"}, len(r.columns))
+	}
+	return r.parent.value(n)
+}
+
+// point gives a row new parents, in all its columns.
+func (t *table) point(n int, targets []int) string {
+	var sets []string
+	for i, r := range t.references {
+		for j, value := range r.value(targets[i]) {
+			sets = append(sets, quoteName(r.columns[j])+" = "+value)
+		}
+	}
+	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", t.sql(), strings.Join(sets, ", "), t.is(n))
+}
+
+func (t *table) renote(n, note int) string {
+	return fmt.Sprintf("UPDATE %s SET note = %d WHERE %s", t.sql(), note, t.is(n))
+}
+
+// delete names the rows by their keys, as an application does.
+func (t *table) delete(numbers ...int) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE %s", t.sql(), t.is(numbers...))
+}
+
+func (t *table) is(numbers ...int) string {
+	keys := make([]string, len(numbers))
+	for i, n := range numbers {
+		keys[i] = "(" + strings.Join(t.value(n), ", ") + ")"
+	}
+	return fmt.Sprintf("(%s) IN (%s)", quoteNames(t.key), strings.Join(keys, ", "))
+}
+
+// content is a query for all rows: number of the table, number of the row, whether a parent's deletion has changed
+// its state, the whole row.
+func (s *schema) content() string {
+	queries := make([]string, len(s.tables))
+	for i, t := range s.tables {
+		marked := []string{"false"}
+		for _, r := range t.references {
+			if r.state != "" {
+				marked = append(marked, fmt.Sprintf("%s = %s", quoteName(r.state), gone))
+			}
+		}
+		queries[i] = fmt.Sprintf("SELECT %d, entry.number, %s, entry::text FROM %s AS entry", i, strings.Join(marked, " OR "), t.sql())
+	}
+	return strings.Join(queries, " UNION ALL ") + " ORDER BY 1, 2"
+}
+
+func (t *table) sql() string { return pgx.Identifier{t.schema, t.name}.Sanitize() }
+
+func (t *table) partition(i int) string { return pgx.Identifier{t.schema, t.partitions[i]}.Sanitize() }
+
+func quoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func quoteNames(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quoteName(name)
+	}
+	return strings.Join(quoted, ", ")
+}
