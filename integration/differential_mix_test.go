@@ -18,8 +18,10 @@ import (
 type mix struct {
 	mu                   sync.Mutex
 	schemas, cases, runs int
-	counts               map[string]int
-	spent                map[string]time.Duration
+	// merged are the mixes that this one is made of.
+	merged int
+	counts map[string]int
+	spent  map[string]time.Duration
 	// phase has been going on since the time.
 	phase string
 	since time.Time
@@ -90,6 +92,7 @@ func (m *mix) describe(s *schema, pace config.Pace) {
 func (m *mix) merge(other *mix) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.merged++
 	m.schemas, m.cases, m.runs = m.schemas+other.schemas, m.cases+other.cases, m.runs+other.runs
 	for what, n := range other.counts {
 		m.counts[what] += n
@@ -107,17 +110,16 @@ func (m *mix) report(t *testing.T) {
 	t.Logf("%d schemas, %d cases, %d runs of the worker, %.1f cases/s", m.schemas, m.cases, m.runs, float64(m.cases)/total.Seconds())
 }
 
-// enough is the number of cases from which on every kind of thing must have come.
-const enough = 500
-
-// check logs what all shapes were made of, and expects that nothing is missing where that cannot be chance.
+// check logs what all shapes were made of, and expects that nothing is missing where that cannot be chance: with all
+// shapes and enough cases.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(m.counts)) {
 		t.Logf("%7d %s", m.counts[what], what)
 	}
 	t.Logf("%7d cases on %d schemas, %d runs of the worker", m.cases, m.schemas, m.runs)
-	if m.cases < enough {
+	const shapes, enough = 3, 500
+	if m.merged < shapes || m.cases < enough {
 		return
 	}
 	for _, what := range []string{

@@ -94,6 +94,8 @@ type schema struct{ tables []*table }
 
 // shape restricts what is drawn, so that each kind of schema comes often enough.
 type shape struct {
+	// share says how many times as many schemas are drawn as of the most expensive shape.
+	share      int
 	tables     []int
 	keys       []keyKind
 	partitions bool

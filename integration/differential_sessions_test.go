@@ -62,9 +62,8 @@ func (c *scenario) drawDeletes() *forecast {
 	before, referred := c.keep()
 	c.exec(c.native, "native", "BEGIN")
 	f.deletes = slices.DeleteFunc(f.deletes, func(sql string) bool { return !c.natively(sql) })
-	after := c.alive
+	after := c.rows(c.native)
 	c.exec(c.native, "native", "ROLLBACK")
-	c.alive = before
 
 	survives := map[place]string{}
 	for _, r := range after {
@@ -139,6 +138,8 @@ func (c *scenario) drawStep(s *session, draw func() string) []string {
 	if undone {
 		c.exec(c.native, "native", "ROLLBACK TO step")
 		c.alive, s.deletes = alive, deletes
+	} else {
+		c.lookAfter(sql)
 	}
 	switch {
 	case sql == "":

@@ -237,7 +237,30 @@ func (t *table) is(numbers ...int) string {
 	return fmt.Sprintf("(%s) IN (%s)", quoteNames(t.key), strings.Join(keys, ", "))
 }
 
-// content is a query for all rows: number of the table, number of the row, whether a parent's deletion has changed
+// orphans prepares a query that counts the references of rows that something should have been done about.
+func (s *schema) orphans() string {
+	counts := []string{"0"}
+	for _, t := range s.tables {
+		for _, r := range t.references {
+			var refers, is []string
+			for i, column := range r.columns {
+				refers = append(refers, fmt.Sprintf("child.%s IS NOT NULL", quoteName(column)))
+				is = append(is, fmt.Sprintf("parent.%s = child.%s", quoteName(r.parent.key[i]), quoteName(column)))
+			}
+			if r.kind != "" {
+				refers = append(refers, "child.kind = "+quoteText(r.kind))
+			}
+			if r.state != "" {
+				refers = append(refers, fmt.Sprintf("child.%s <> %s", quoteName(r.state), gone))
+			}
+			counts = append(counts, fmt.Sprintf("(SELECT count(*) FROM %s AS child WHERE %s AND NOT EXISTS (SELECT FROM %s AS parent WHERE %s))",
+				t.sql(), strings.Join(refers, " AND "), r.parent.sql(), strings.Join(is, " AND ")))
+		}
+	}
+	return "PREPARE orphans AS SELECT " + strings.Join(counts, " + ")
+}
+
+// content prepares a query for all rows: number of the table, number of the row, whether a parent's deletion has changed
 // its state, the whole row.
 func (s *schema) content() string {
 	queries := make([]string, len(s.tables))
@@ -250,7 +273,7 @@ func (s *schema) content() string {
 		}
 		queries[i] = fmt.Sprintf("SELECT %d, entry.number, %s, entry::text FROM %s AS entry", i, strings.Join(marked, " OR "), t.sql())
 	}
-	return strings.Join(queries, " UNION ALL ") + " ORDER BY 1, 2"
+	return "PREPARE content AS " + strings.Join(queries, " UNION ALL ") + " ORDER BY 1, 2"
 }
 
 func (t *table) sql() string { return pgx.Identifier{t.schema, t.name}.Sanitize() }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -26,33 +27,37 @@ import (
 // A failure prints the flags that replay it: -run with the name of its shape, and -rapid.seed.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	drawMore(t)
+	ownNumber := drawMore(t)
 	total := newMix()
 	t.Cleanup(func() { total.check(t) })
-	// All at a time: while one waits, for locks or its turn, the others use the processors.
 	for name, s := range map[string]shape{
-		"integer keys":                     {tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
-		"partitions and keys of all types": {tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(), partitions: true},
-		"up to 12 tables":                  {tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(), partitions: true},
+		"integer keys":                     {share: 3, tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
+		"partitions and keys of all types": {share: 2, tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(), partitions: true},
+		"up to 12 tables":                  {share: 1, tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(), partitions: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLane(t)
-			rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
+			for n := 0; n == 0 || n < s.share && ownNumber; n++ {
+				rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
+			}
 			l.mix.report(t)
 			total.merge(l.mix)
 		})
 	}
 }
 
-// drawMore raises the number of schemas of each shape over rapid's own, unless -rapid.checks says how many.
-func drawMore(t *testing.T) {
+// drawMore sets the number of schemas, unless flags say how many or which, and reports whether it has.
+func drawMore(t *testing.T) bool {
 	t.Helper()
 	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	flag.Visit(func(f *flag.Flag) {
+		given = given || slices.Contains([]string{"rapid.checks", "rapid.seed", "rapid.failfile"}, f.Name)
+	})
 	if !given {
-		require.NoError(t, flag.Set("rapid.checks", fmt.Sprint(schemasPerShape)))
+		require.NoError(t, flag.Set("rapid.checks", fmt.Sprint(schemasPerShare)))
 	}
+	return !given
 }
 
 // lane is a pair of databases, used for one schema after the other, with the sessions on them.
@@ -110,12 +115,15 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	defer l.mix.clock("create")()
 	c.exec(l.native, "native", c.schema.create()+c.schema.constrain())
 	c.exec(l.main, "ours", c.schema.create())
+	for _, conn := range []*pgx.Conn{l.main, l.native} {
+		c.exec(conn, "prepare", "DEALLOCATE ALL;\n"+c.schema.content()+";\n"+c.schema.orphans())
+	}
 	l.worker.config.Databases[0].Pace = rapid.SampledFrom([]config.Pace{config.Adaptive, config.Normal, config.Turbo}).Draw(rt, "pace")
 	l.worker.bindings = &riverjobs.Bindings{}
 	l.defs = c.schema.definitions(rt)
 	l.mix.clock("install triggers")
 	l.worker.track(l.ctx, rt, l.defs)
-	for range rapid.SampledFrom([]int{4, 3, 5, 2, 1}).Draw(rt, "cases") {
+	for range drawCases(rt) {
 		l.mix.clock("workload")
 		c.fill()
 		c.workload()
@@ -132,6 +140,18 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	require.False(rt, stats.Changed(), "a run without work must change nothing, but: %+v", stats)
 	c.compare()
 	l.mix.describe(c.schema, l.worker.config.Databases[0].Pace)
+}
+
+// drawCases draws how many cases a schema is good for. Making it costs as much as running some.
+func drawCases(rt *rapid.T) int {
+	cases := 1
+	// By digits, as ranges favour small numbers.
+	for _, more := range []int{8, 5, 3} {
+		if rapid.Bool().Draw(rt, "more cases") {
+			cases += more
+		}
+	}
+	return cases
 }
 
 // clear takes away what a case that failed half-way has left. Statements that the worker has prepared for the tables

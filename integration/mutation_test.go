@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ type suite struct {
 }
 
 func mutations() []mutation {
-	engine := suite{"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$", "-rapid.seed=1 -rapid.checks=20 -rapid.shrinktime=0s -rapid.nofailfile"}
+	engine := suite{"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$/^integer_keys$", "-rapid.seed=1 -rapid.checks=20 -rapid.shrinktime=0s -rapid.nofailfile"}
 	wakeUps := suite{folder: "./internal/listen", run: "^TestBarrierWaitsForWriters$/^READ_COMMITTED$/^open$|^TestStress$"}
 	confirming := suite{folder: "./internal/loosefk", run: "^TestLateChildOfAnOlderTransaction$"}
 	return []mutation{
@@ -42,7 +43,7 @@ func mutations() []mutation {
 		{
 			name: "tombstones removed without a look at the children",
 			file: "internal/loosefk/statements.go", old: "[%d] OR NOT %s)", new: "[%d] OR true OR NOT %s)",
-			message: "rows differ from what native foreign keys leave",
+			message: "children are left after the run",
 			suite:   engine,
 		},
 		{
@@ -50,6 +51,19 @@ func mutations() []mutation {
 			file: "sql/migrations/base/00001_fences_and_events.up.sql",
 			old:  "IF found_token IS DISTINCT FROM fence_token THEN", new: "IF false THEN",
 			message: "a worker whose lease has passed on must fail",
+			suite:   engine,
+		},
+		withoutLook(engine),
+		{
+			name: "parents confirmed while older transactions are open",
+			file: "internal/loosefk/confirm.go", old: "THEN oldest.swept_at < $4 AND present", new: "THEN present",
+			message: "rows differ from what native foreign keys leave",
+			suite:   engine,
+		},
+		{
+			name: "parents confirmed while transactions are prepared",
+			file: "internal/loosefk/confirm.go", old: "THEN oldest.swept_at < $4 AND present.transactions = '{}'", new: "THEN oldest.swept_at < $4",
+			message: "rows differ from what native foreign keys leave",
 			suite:   engine,
 		},
 		{
@@ -67,6 +81,16 @@ func mutations() []mutation {
 	}
 }
 
+// withoutLook is a build that forgets removed tombstones without a second look at their children.
+func withoutLook(s suite) mutation {
+	return mutation{
+		name: "parents confirmed without a look at their children",
+		file: "internal/loosefk/confirm.go", old: "if !slices.Contains(live, true) {", new: "if true || !slices.Contains(live, true) {",
+		message: "rows differ from what native foreign keys leave",
+		suite:   s,
+	}
+}
+
 // TestMutations breaks the program in one place at a time and expects the tests to fail for it. They run
 // one after the other, since each builds packages anew.
 func TestMutations(t *testing.T) {
@@ -81,18 +105,36 @@ func TestMutations(t *testing.T) {
 			out, err := m.suite.runMutated(t, root, map[string]string{})
 			require.NoError(t, err, "the same tests without a mutation: %s", out)
 		}
-		path := filepath.Join(root, m.file)
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file, m.name)
-		mutated := filepath.Join(t.TempDir(), filepath.Base(path))
-		require.NoError(t, os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600))
-
-		out, err := m.suite.runMutated(t, root, map[string]string{path: mutated})
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit, "%s: the tests must fail, but pass", m.name)
-		require.Contains(t, out, m.message, "%s: the tests fail for another reason", m.name)
+		m.fails(t, root)
 	}
+	testReplay(t, root)
+}
+
+// testReplay takes what a failing differential test prints, and nothing else, to make it fail again at once.
+func testReplay(t *testing.T, root string) {
+	t.Helper()
+	drawn := withoutLook(suite{"./integration", "^TestDifferential$/^integer_keys$", "-rapid.shrinktime=0s -rapid.nofailfile"})
+	printed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`).FindStringSubmatch(drawn.fails(t, root))
+	require.NotNil(t, printed, "the failing test prints its seed")
+	again := withoutLook(suite{"./integration", printed[1], printed[2] + " -rapid.checks=1 -rapid.nofailfile"})
+	again.fails(t, root)
+}
+
+// fails runs the mutation's tests and expects them to fail for it. It returns what they print.
+func (m mutation) fails(t *testing.T, root string) string {
+	t.Helper()
+	path := filepath.Join(root, m.file)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file, m.name)
+	mutated := filepath.Join(t.TempDir(), filepath.Base(path))
+	require.NoError(t, os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600))
+
+	out, err := m.suite.runMutated(t, root, map[string]string{path: mutated})
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s: the tests must fail, but pass", m.name)
+	require.Contains(t, out, m.message, "%s: the tests fail for another reason", m.name)
+	return out
 }
 
 // runMutated runs the tests with some files replaced, and returns what they print.

@@ -2,5 +2,5 @@
 
 package integration
 
-// schemasPerShape is how many schemas TestDifferential draws of each shape, with three cases each.
-const schemasPerShape = 350
+// schemasPerShare is how many schemas TestDifferential draws per share of a shape, for nine cases each on average.
+const schemasPerShare = 56

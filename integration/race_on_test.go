@@ -2,6 +2,6 @@
 
 package integration
 
-// schemasPerShape is how many schemas TestDifferential draws of each shape, with three cases each. The race detector
-// looks at the worker's code, not at its outcomes, and makes that several times slower; other schemas bring it nothing.
-const schemasPerShape = 25
+// schemasPerShare is how many schemas TestDifferential draws per share of a shape, for nine cases each on average. What
+// the race detector looks for, the worker's own goroutines, is the same in every schema, and it doubles the time of each.
+const schemasPerShare = 6
