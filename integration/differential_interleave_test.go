@@ -95,16 +95,22 @@ func (x *interleaving) expectNoOrphans() {
 	require.Equal(x.rt, "0", string(found[0].Rows[0][0]), "children are left after the run")
 }
 
-// finish runs the worker when everybody has gone. One run is enough, but for tombstones behind an earlier one.
+// finish runs the worker when everybody has gone. One run is enough, but for tombstones behind an earlier one, and where
+// something that is not of this test had a transaction open in the database while the run looked at its gates.
 func (x *interleaving) finish() {
 	x.pass(nil)
-	for x.behind {
+	const most = 3
+	for range most {
 		pending, unconfirmed := x.left()
-		if pending+unconfirmed == 0 {
-			break
+		switch {
+		case pending > 0 && x.behind:
+			x.mix.count("run for tombstones that came late")
+		case pending == 0 && unconfirmed > 0:
+			x.mix.count(shutOut)
+		default:
+			return
 		}
-		x.mix.count("run for tombstones that came late")
-		x.behind = x.pass(nil).Changed()
+		x.pass(nil)
 	}
 }
 

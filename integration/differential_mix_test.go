@@ -14,6 +14,9 @@ import (
 	"sexton/internal/config"
 )
 
+// shutOut counts parents that the first run after everybody's end has not confirmed. It may happen, but seldom.
+const shutOut = "run for parents that were not confirmed at once"
+
 // mix counts what was drawn, and the time that it took.
 type mix struct {
 	mu                   sync.Mutex
@@ -34,14 +37,13 @@ func (m *mix) count(what string) { m.counts[what]++ }
 // add counts several at once.
 func (m *mix) add(what string, n int) { m.counts[what] += n }
 
-// clock ends one phase and begins another. What it returns ends the last one.
-func (m *mix) clock(phase string) func() {
+// clock ends one phase and begins another; an empty one is none.
+func (m *mix) clock(phase string) {
 	now := time.Now()
 	if m.phase != "" {
 		m.spent[m.phase] += now.Sub(m.since)
 	}
 	m.phase, m.since = phase, now
-	return func() { m.clock("") }
 }
 
 // describe counts what a schema that has passed was made of.
@@ -125,9 +127,10 @@ func (m *mix) check(t *testing.T) {
 	for _, what := range []string{
 		"late children found", "session prepared, COMMIT", "session in repeatable read", "deletions overlap", "worker waits for a session",
 		"table partitioned, parent", "table in a cycle", "table with unique key", "reference to itself", "reference with condition",
-		"reference across schemas", "reference to a parent that another column refers to", "reference with delete limit", "refused natively",
+		"reference across schemas", "reference to a parent that another column refers to", "reference with delete limit",
 		"session statement undone", "ROLLBACK TO here",
 	} {
 		require.Positive(t, m.counts[what], "%s: the draws have lost it", what)
 	}
+	require.LessOrEqual(t, m.counts[shutOut], m.cases/100, shutOut)
 }

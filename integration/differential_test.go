@@ -112,7 +112,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func (l *lane) check(rt *rapid.T, s shape) {
 	c := &scenario{lane: l, rt: rt, schema: drawSchema(rt, s), referred: map[place]bool{}}
 	l.clear(c)
-	defer l.mix.clock("create")()
+	l.mix.clock("create")
+	defer l.mix.clock("")
 	c.exec(l.native, "native", c.schema.create()+c.schema.constrain())
 	c.exec(l.main, "ours", c.schema.create())
 	for _, conn := range []*pgx.Conn{l.main, l.native} {

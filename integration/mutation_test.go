@@ -56,13 +56,13 @@ func mutations() []mutation {
 		withoutLook(engine),
 		{
 			name: "parents confirmed while older transactions are open",
-			file: "internal/loosefk/confirm.go", old: "THEN oldest.swept_at < $4 AND present", new: "THEN present",
+			file: "internal/loosefk/gate.go", old: "THEN oldest.swept_at < $4 AND present", new: "THEN present",
 			message: "rows differ from what native foreign keys leave",
 			suite:   engine,
 		},
 		{
 			name: "parents confirmed while transactions are prepared",
-			file: "internal/loosefk/confirm.go", old: "THEN oldest.swept_at < $4 AND present.transactions = '{}'", new: "THEN oldest.swept_at < $4",
+			file: "internal/loosefk/gate.go", old: "THEN oldest.swept_at < $4 AND present.transactions = '{}'", new: "THEN oldest.swept_at < $4",
 			message: "rows differ from what native foreign keys leave",
 			suite:   engine,
 		},
