@@ -304,10 +304,13 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 	if p.Integer {
 		column, form, key = "primary_key_value", "bigint", "candidate.key"
 	}
-	liveAt := args.add(live)
+	liveAt := 0
 	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.add(elsewhere), form)}
 	for i, reference := range p.References {
 		if !reference.Remote && reference.usable() {
+			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
+				liveAt = args.add(live)
+			}
 			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
 		}
 	}

@@ -3,6 +3,7 @@ package loosefk_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,6 +172,33 @@ func TestLateChildInAnotherDatabase(t *testing.T) {
 	exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	stats := b.run(t)
+	require.EqualValues(t, 1, stats.LateChildren)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+	require.Zero(t, b.Pending(t))
+}
+
+// Where a parent has no children in its own database, nothing in the statements there is about children.
+func TestAllChildrenInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	for _, parent := range b.engine.Parents {
+		parent.References = slices.DeleteFunc(parent.References, func(r *loosefk.Reference) bool { return !r.Remote })
+	}
+	older, err := ci.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = older.Rollback(context.WithoutCancel(t.Context())) }()
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.EqualValues(t, 1, stats.Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+
+	_, err = older.Exec(t.Context(), "INSERT INTO builds VALUES (1000, 1)")
+	require.NoError(t, err)
+	require.NoError(t, older.Commit(t.Context()))
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	stats = b.run(t)
+	require.Empty(t, stats.Errors)
 	require.EqualValues(t, 1, stats.LateChildren)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 	require.Zero(t, b.Pending(t))

@@ -197,7 +197,8 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	args := &arguments{}
 	nameAt := args.add(p.Recorded)
 	ids, times := places(tombstones)
-	idsAt, timesAt, verifyAt := args.add(ids), args.add(times), args.add(verify)
+	idsAt, timesAt := args.add(ids), args.add(times)
+	verifyAt := 0
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	fmt.Fprintf(&sql, `WITH removed AS (
@@ -218,6 +219,9 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 	for i, reference := range p.References {
 		if reference.Remote || !reference.usable() {
 			continue
+		}
+		if verifyAt == 0 { // Postgres refuses parameters that no term mentions.
+			verifyAt = args.add(verify)
 		}
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
 	}
