@@ -98,18 +98,29 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Run serves the lane until ctx ends. Whatever goes wrong with a connection is logged, and a
+// Run serves the lane until ctx ends. Whatever goes wrong with a connection is logged once per outage, and a
 // fresh one is dialled after about a second.
 func (l *Lane) Run(ctx context.Context) {
 	timing := l.Timing.withDefaults()
 	log := l.Logger.With("kind", l.Kind, "database", l.Database)
+	var failing time.Time
+	back := func() {
+		if !failing.IsZero() {
+			log.InfoContext(ctx, "wake-up connection is back", "outage_ms", time.Since(failing).Milliseconds())
+			failing = time.Time{}
+		}
+	}
 	for ctx.Err() == nil {
-		s := &session{lane: l, timing: timing, log: log}
+		s := &session{lane: l, timing: timing, log: log, well: back}
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		log.WarnContext(ctx, "wake-up connection lost, dialling again", "error", err)
+		level := slog.LevelDebug
+		if failing.IsZero() {
+			failing, level = time.Now(), slog.LevelWarn
+		}
+		log.Log(ctx, level, "wake-up connection lost, dialling again", "error", err)
 		pause(ctx, timing.Reconnect/2+rand.N(timing.Reconnect/2+1))
 	}
 }

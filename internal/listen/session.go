@@ -18,6 +18,8 @@ type session struct {
 	timing Timing
 	log    *slog.Logger
 	conn   *pgx.Conn
+	// well is called whenever the session has got through a round of looking and working.
+	well func()
 	// awake tells that the connection holds the awake lock.
 	awake bool
 	// checked is when the connection was last asked to hear itself.
@@ -55,6 +57,7 @@ func (s *session) serve(ctx context.Context) error {
 				return err
 			}
 		}
+		s.well()
 		if rest == again {
 			continue
 		}
