@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// reachTimeout bounds the dialling of another database than the pass's own: what does not depend on it is not to wait.
+	// reachTimeout bounds the dialling of another database than the pass's own, and its first answer: what does not depend on
+	// it is not to wait.
 	reachTimeout = 2 * time.Second
 	// reachAgain is the pause after a database could not be reached before anybody tries again.
 	reachAgain = 5 * time.Second
@@ -97,6 +98,13 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 	dialling, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	conn, err := db.Pool.Acquire(dialling)
+	if err == nil {
+		// The pool asks no connection that was in use a moment ago, and one that is stalled would hold up the pass until
+		// its lease ends.
+		if err = conn.Ping(dialling); err != nil {
+			conn.Release()
+		}
+	}
 	if err != nil {
 		return nil, o.lose(ctx, db, db.Unreachable(err))
 	}
