@@ -22,6 +22,7 @@ func testMulti(t *testing.T, p program) {
 		"stopped between batches elsewhere":     testMultiStoppedBetweenBatches,
 		"down at the start":                     testMultiDownAtStart,
 		"down meanwhile":                        testMultiDownMeanwhile,
+		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
 		"jobs die in the checks at the start":   testMultiJobsDieAtStart,
 		"ticks":                                 testMultiTicks,

@@ -2,9 +2,11 @@ package integration
 
 import (
 	"encoding/json"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/devpg"
@@ -121,6 +123,35 @@ func testMultiJobsDown(t *testing.T, p program) {
 	s.run(t, 4, "status")
 	s.sec.restart(t, server)
 	s.cleaned(t)
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3, "lines about lost connections, at most one per lane")
+	w.stop(t)
+	s.settled(t)
+}
+
+// testMultiHangs stops the processes of the server of ci, which then neither answer nor close their connections, as behind
+// a network that swallows packets.
+func testMultiHangs(t *testing.T, p program) {
+	t.Helper()
+	s, server := newOutageSite(t, p, "ci", "main")
+	w := s.started(t)
+	s.deleteParents(t, "id = 40")
+	s.cleaned(t)
+	rows, err := s.ci.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+	require.NoError(t, err)
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	require.NoError(t, err)
+	pids = append(pids, server.PID())
+	signal := func(signal syscall.Signal) {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, signal) // The session may have ended.
+		}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	s.deleteParents(t, "id <= 5")
+	s.waitsForCI(t, 5, "id <= 10")
+	signal(syscall.SIGCONT)
+	s.hurried(t)
 	w.stop(t)
 	s.settled(t)
 }
