@@ -74,7 +74,7 @@ func testMultiBroken(t *testing.T, p program) {
 			_, _, reason := s.main.waitingTombstones(t, "parents")
 			require.Contains(t, reason, change.reason)
 			require.Contains(t, s.run(t, 0, "tombstones", "list", "--failed"), change.reason)
-			for _, at := range []*place{&s.ci, &s.sec} {
+			for _, at := range []*home{&s.ci, &s.sec} {
 				at.wait(t, soon, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 			}
 

@@ -131,7 +131,7 @@ func testMultiChain(t *testing.T, p program) {
 }
 
 // chainRows are the rows of those tables of the chain that are there, one line each.
-func (p *place) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
+func (p *home) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
 	t.Helper()
 	var lines []string
 	for _, table := range chain() {

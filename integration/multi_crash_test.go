@@ -41,7 +41,7 @@ func testMultiKills(t *testing.T, p program) {
 			s.plant(t, made)
 			s.deleteParents(t, fmt.Sprintf("id %% 7 = %d AND id <= %d", random.IntN(7), random.IntN(made)))
 			build := random.IntN(160)
-			for _, at := range []*place{&s.native, &s.ci} {
+			for _, at := range []*home{&s.native, &s.ci} {
 				at.exec(t, "DELETE FROM builds WHERE id = $1", build)
 			}
 		}
@@ -70,11 +70,11 @@ func testMultiKills(t *testing.T, p program) {
 func (s *multiSite) plant(t *testing.T, id int) {
 	t.Helper()
 	for _, into := range []struct {
-		at     *place
+		at     *home
 		first  chainTable
 		second int
 	}{{at: &s.main, first: chain()[0]}, {at: &s.ci, first: chain()[1], second: 4}, {at: &s.sec, first: chain()[3], second: 8}} {
-		for _, at := range []*place{&s.native, into.at} {
+		for _, at := range []*home{&s.native, into.at} {
 			switch into.second {
 			case 0:
 				at.exec(t, "INSERT INTO parents VALUES ($1)", id)
@@ -186,7 +186,7 @@ func (s *multiSite) takenOver(t *testing.T, first *runningWorker, release func()
 	s.jobs.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.pass(t, "main").Outcome)
 	require.Zero(t, s.main.count(t, backlogOf), "tombstones in main")
-	for _, at := range []*place{&s.main, &s.ci} {
+	for _, at := range []*home{&s.main, &s.ci} {
 		require.Equal(t, int64(2), at.count(t, "SELECT token FROM sexton.fences WHERE key = $1", leaseKey), "fence of main's lease in %s", at.name)
 	}
 	release()

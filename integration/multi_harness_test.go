@@ -19,8 +19,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// place is one of several databases, with its schema first in the pool's search path.
-type place struct {
+// home is one of several databases, with its schema first in the pool's search path.
+type home struct {
 	twinSite
 
 	name, schema string
@@ -43,12 +43,12 @@ type layout struct {
 type multiSite struct {
 	program       program
 	dir           string
-	main, ci, sec place
+	main, ci, sec home
 	// jobs is one of those, native a database of its own in which Postgres's foreign keys do the same.
-	jobs, native place
+	jobs, native home
 }
 
-func openPlace(t *testing.T, p program, dir, name, schema, address string) place {
+func openHome(t *testing.T, p program, dir, name, schema, address string) home {
 	t.Helper()
 	settings, err := pgxpool.ParseConfig(address)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func openPlace(t *testing.T, p program, dir, name, schema, address string) place
 	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	made := place{twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name, schema: schema}
+	made := home{twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name, schema: schema}
 	made.exec(t, "CREATE SCHEMA IF NOT EXISTS "+quoted)
 	return made
 }
@@ -65,15 +65,15 @@ func openPlace(t *testing.T, p program, dir, name, schema, address string) place
 func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 	t.Helper()
 	s := &multiSite{program: p, dir: t.TempDir()}
-	open := func(name, schema string) place {
+	open := func(name, schema string) home {
 		address := l.urls[name]
 		if address == "" {
 			address = pgtest.New(t).URL
 		}
-		return openPlace(t, p, s.dir, name, schema, address)
+		return openHome(t, p, s.dir, name, schema, address)
 	}
 	s.main, s.ci, s.sec, s.native = open("main", "app"), open("ci", "Ci"), open("sec", "public"), open("native", "public")
-	s.jobs = *s.place(cmp.Or(l.jobs, "main"))
+	s.jobs = *s.home(cmp.Or(l.jobs, "main"))
 
 	definitions := ""
 	for _, table := range chain() {
@@ -123,11 +123,11 @@ func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
 }
 
-func (s *multiSite) places() []*place { return []*place{&s.main, &s.ci, &s.sec} }
+func (s *multiSite) places() []*home { return []*home{&s.main, &s.ci, &s.sec} }
 
-func (s *multiSite) place(name string) *place {
+func (s *multiSite) home(name string) *home {
 	places := s.places()
-	return places[slices.IndexFunc(places, func(p *place) bool { return p.name == name })]
+	return places[slices.IndexFunc(places, func(p *home) bool { return p.name == name })]
 }
 
 // run runs a command to its end and expects its exit code.
@@ -153,7 +153,7 @@ func (s *multiSite) started(t *testing.T, environ ...string) *runningWorker {
 // deleteParents deletes the same parents in main and where the foreign keys are native.
 func (s *multiSite) deleteParents(t *testing.T, condition string) {
 	t.Helper()
-	for _, at := range []*place{&s.native, &s.main} {
+	for _, at := range []*home{&s.native, &s.main} {
 		at.exec(t, "DELETE FROM parents WHERE "+condition)
 	}
 }
@@ -187,7 +187,7 @@ const backlogOf = "SELECT count(*) FROM loose_foreign_keys_deleted_records"
 // cleaned waits until workers have finished everything everywhere: work of one database makes work in the next.
 func (s *multiSite) cleaned(t *testing.T) {
 	t.Helper()
-	for _, at := range []*place{&s.main, &s.ci, &s.sec} {
+	for _, at := range []*home{&s.main, &s.ci, &s.sec} {
 		at.wait(t, time.Minute, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	}
 }
@@ -225,7 +225,7 @@ func (s *multiSite) hurried(t *testing.T) {
 }
 
 // waitingTombstones are those of a database that have a reason: how many, the most attempts, and one of the reasons.
-func (p *place) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
+func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
 	t.Helper()
 	err := p.pool.QueryRow(t.Context(), `SELECT count(*), coalesce(max(cleanup_attempts), 0), coalesce(max(last_error), '')
 		FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
@@ -242,7 +242,7 @@ func crash(t *testing.T, server *devpg.Server) {
 }
 
 // restart starts a server that is down, or ends it as a crash would first, and forgets the connections to it.
-func (p *place) restart(t *testing.T, server *devpg.Server) {
+func (p *home) restart(t *testing.T, server *devpg.Server) {
 	t.Helper()
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	p.pool.Reset()

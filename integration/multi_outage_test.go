@@ -26,7 +26,7 @@ const soon = 20 * time.Second
 // deleteScans makes work of which ci has no part.
 func (s *multiSite) deleteScans(t *testing.T, condition string) {
 	t.Helper()
-	for _, at := range []*place{&s.native, &s.sec} {
+	for _, at := range []*home{&s.native, &s.sec} {
 		at.exec(t, "DELETE FROM scans WHERE "+condition)
 	}
 }
@@ -67,7 +67,7 @@ func testMultiDownAtStart(t *testing.T, p program) {
 	t.Helper()
 	s, server := newOutageSite(t, p, "ci", "main")
 	s.deleteParents(t, "id <= 5")
-	for _, at := range []*place{&s.native, &s.ci} {
+	for _, at := range []*home{&s.native, &s.ci} {
 		at.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	crash(t, server)
@@ -98,7 +98,7 @@ func testMultiDownMeanwhile(t *testing.T, p program) {
 	s.deleteParents(t, "id <= 5")
 	s.waitsForCI(t, 5, "id <= 10")
 	s.ci.restart(t, server)
-	for _, at := range []*place{&s.native, &s.ci} {
+	for _, at := range []*home{&s.native, &s.ci} {
 		at.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	s.hurried(t)
