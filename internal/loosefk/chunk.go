@@ -17,7 +17,9 @@ type chunk struct {
 	tasks []task
 	// verify marks the references whose children decide whether a tombstone is done.
 	verify []bool
-	how    pass
+	// exact are those of them that need no look: an exact statement of this pass has taken all of their children.
+	exact []*Reference
+	how   pass
 	// begun tells that a statement has been run for it.
 	begun bool
 	// cleaned counts the rows of the current pass; idle counts waiting passes in a row that cleaned none,
@@ -71,6 +73,7 @@ func divided(c *chunk, how remedy) rest {
 	for part := range slices.Chunk(c.tombstones, size) {
 		d := *c
 		d.tombstones, d.tasks = slices.Clone(part), slices.Clone(c.tasks)
+		d.exact = slices.Clone(c.exact)
 		d.begun = false // Nothing has been run for these alone.
 		left.next = append(left.next, &d)
 	}

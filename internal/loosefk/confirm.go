@@ -270,7 +270,7 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		return 0, &troubleError{*f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
-	live, err := r.live(ctx, parent, keys)
+	live, err := r.live(ctx, parent, keys, true)
 	if err != nil {
 		return 0, err
 	}

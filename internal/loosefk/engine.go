@@ -303,7 +303,7 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 // probe tells which references have children of these keys. Where it cannot be told at once, all of them
 // count as live, so that the error comes up where it can be blamed on one of them.
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
-	live, err := r.live(ctx, parent, keys)
+	live, err := r.live(ctx, parent, keys, false)
 	if err != nil {
 		live = make([]bool, len(parent.References))
 		for i, reference := range parent.References {
@@ -314,15 +314,19 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 }
 
 // live tells which references have children of these keys. Those with trouble count as without.
-func (r *run) live(ctx context.Context, parent *Parent, keys any) ([]bool, error) {
+// Late is for keys that nearly surely have none left, but have index entries of many that are gone.
+func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
 	live := make([]bool, len(parent.References))
 	for _, database := range r.databases(parent) {
 		sql, args := parent.probeStatement(database, keys)
 		var found []bool
-		_, err := r.in(ctx, database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
-			return err
-		}})
+		var statements []batch.Statement
+		if late {
+			statements = append(statements, batch.Statement{SQL: bitmapOnly})
+			sql += " AS late" // With a text of its own it gets a plan of its own.
+		}
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: into(&found)})
+		_, err := r.in(ctx, database, r.engine.Session.Limits, statements...)
 		if err != nil {
 			return nil, err
 		}
@@ -331,6 +335,14 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any) ([]bool, error
 		}
 	}
 	return live, nil
+}
+
+// into scans the one row of a probe.
+func into(live *[]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
+		return err
+	}
 }
 
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.

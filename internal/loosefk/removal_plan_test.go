@@ -167,10 +167,13 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		build   func([]tombstone) (string, []any)
 	}{
 		"removal": {5, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{true})
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{true}, []bool{false})
 		}},
 		"removal without a look at children": {10, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{false})
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{false}, []bool{false})
+		}},
+		"removal of what an exact statement has cleaned": {10, func(tombstones []tombstone) (string, []any) {
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{true}, []bool{true})
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := places(tombstones)
@@ -202,7 +205,7 @@ func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 	db, tombstones := backlog(t, 100, false)
 	tombstones = tombstones[:3]
 	tombstones[1].consumeAfter = pgtype.Timestamptz{Time: tombstones[1].consumeAfter.Time.Add(time.Hour), Valid: true}
-	sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, []bool{false})
+	sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, []bool{false}, []bool{false})
 	db.Exec(sql, args...)
 	require.Equal(t, [][]string{{"2"}, {"4"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value < 5 ORDER BY 1"))
 }

@@ -126,15 +126,20 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	}
 	countsItself := clean.Scan != nil
 	var gone []int64
+	removing := len(statements)
 	if remove {
-		statements = append(statements, r.removal(c, c.tombstones, &gone))
+		if form == direct {
+			statements = append(statements, batch.Statement{SQL: bitmapOff})
+			removing++
+		}
+		statements = append(statements, r.removal(c, c.tombstones, c.exactWith(*t, form), &gone))
 	}
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	began := time.Now()
 	affected, err := r.in(ctx, t.reference.Database, r.limits(*t, form), statements...)
 	took := time.Since(began)
 	unwatch()
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == cleaning+1 {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == removing {
 		return false, fmt.Errorf("%w: %w", errRemoval, err)
 	}
 	if err != nil {
@@ -147,6 +152,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	r.breaker.succeeded(*t, r.usual(*t, form))
 	delete(r.backOffs, t.place())
 	r.stats.clean(t.reference, rows)
+	c.took(*t, form)
 	c.cleaned += rows
 	switch form {
 	case direct:
@@ -174,6 +180,7 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {
 	case direct:
+		add(bitmapOn, nil)
 		add(c.parent.directStatement(names, t.reference, t.leaf, keys))
 	case piecewise:
 		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))]))
@@ -201,9 +208,10 @@ func (r *run) look(ctx context.Context, c *chunk, t *task) error {
 	return err
 }
 
-// removal is the statement that removes the finished ones among tombstones of the chunk.
-func (r *run) removal(c *chunk, finished []tombstone, gone *[]int64) batch.Statement {
-	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.verify)
+// removal is the statement that removes the finished ones among tombstones of the chunk, without a look at the children
+// of the exact references.
+func (r *run) removal(c *chunk, finished []tombstone, exact []*Reference, gone *[]int64) batch.Statement {
+	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.verify, c.parent.marks(exact))
 	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
@@ -223,7 +231,7 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 		var gone []int64
 		finished, err := r.finished(ctx, c)
 		if err == nil && len(finished) > 0 {
-			_, err = r.engine.Session.Run(ctx, r.removal(c, finished, &gone))
+			_, err = r.engine.Session.Run(ctx, r.removal(c, finished, c.exact, &gone))
 		}
 		if err != nil {
 			f := judge(err, c.parent.Label())
@@ -268,6 +276,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
 	}
 	c.how = waiting
+	c.exact = nil
 	c.verify = r.probe(ctx, c.parent, keysOf(c.parent, c.tombstones))
 	c.plan(c.verify)
 	return later(c), nil

@@ -189,16 +189,17 @@ func (p *Parent) probeStatement(database string, keys any) (string, []any) {
 }
 
 // removeStatement removes those of the tombstones that have no child left in the references marked in
-// verify, and returns their ids. It decides by rows that are not there and never by a count of rows that
+// verify, and returns their ids. Those that are also marked in exact are looked at only where the child may
+// have kept rows from them. It decides by rows that are not there and never by a count of rows that
 // were cleaned: locked rows are skipped, and rows that move during a statement are missed. Row pointers and
 // OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and
 // with wrong ones it read all pending tombstones of the parent in each batch. The keys are left to be confirmed.
-func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, verify []bool) (string, []any) {
+func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, verify, exact []bool) (string, []any) {
 	args := &arguments{}
 	nameAt := args.add(p.Recorded)
 	ids, times := places(tombstones)
 	idsAt, timesAt := args.add(ids), args.add(times)
-	verifyAt := 0
+	verifyAt, exactAt := 0, 0
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	fmt.Fprintf(&sql, `WITH removed AS (
@@ -221,9 +222,10 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 			continue
 		}
 		if verifyAt == 0 { // Postgres refuses parameters that no term mentions.
-			verifyAt = args.add(verify)
+			verifyAt, exactAt = args.add(verify), args.add(exact)
 		}
-		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(p.tombstoneKey("tombstone"), args))
+		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR ($%d::boolean[])[%d] AND %s OR NOT %s)",
+			verifyAt, i+1, exactAt, i+1, reference.undisturbed(args), reference.exists(p.tombstoneKey("tombstone"), args))
 	}
 	fmt.Fprintf(&sql, `
 ))

@@ -120,7 +120,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	// The child's own schema is called public here and must not be taken for the placeholder.
 	at := pgtype.Timestamptz{Time: time.Unix(1, 0), Valid: true}
 	tombstones := []tombstone{{position: position{id: 7, consumeAfter: at}}}
-	sql, args = parent.removeStatement(schemas, "main", tombstones, []bool{true})
+	sql, args = parent.removeStatement(schemas, "main", tombstones, []bool{true}, []bool{false})
 	require.Equal(t, squeeze(`WITH removed AS (
 		DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS gone
 		WHERE gone.ctid = ANY (ARRAY(
@@ -136,25 +136,30 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		OFFSET 0
 		) AS tombstone
 		WHERE true
-		AND (NOT ($4::boolean[])[1] OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
-		WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $5::text::pg_catalog.text OFFSET 0))
+		AND (NOT ($4::boolean[])[1] OR ($5::boolean[])[1] AND NOT EXISTS (
+		SELECT FROM pg_catalog.pg_trigger AS hook
+		WHERE hook.tgrelid = $6::oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D' AND hook.tgtype & 8 <> 0
+		AND hook.tgname <> 'sexton_track'
+		) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $6::oid)
+		OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
+		WHERE child."p id" = tombstone.primary_key_value AND child."kind" = $7::text::pg_catalog.text OFFSET 0))
 		))
 		RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
 		), remembered AS (
 		INSERT INTO "sexton_jobs".swept (database, parent, integer_keys, text_keys)
-		SELECT $6::text, $1::text, array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+		SELECT $8::text, $1::text, array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 		array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 		FROM removed
 		HAVING count(*) > 0
 		)
 		SELECT removed.id FROM removed`), squeeze(sql))
-	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, "A", "main"}, args)
+	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, []bool{false}, uint32(0), "A", "main"}, args)
 
 	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})
 	sql, _ = parent.probeStatement("main", []string{"x"})
 	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")
-	sql, _ = parent.removeStatement(schemas, "main", tombstones, []bool{true})
+	sql, _ = parent.removeStatement(schemas, "main", tombstones, []bool{true}, []bool{false})
 	require.Contains(t, sql, `= tombstone.primary_key_text::pg_catalog.uuid`)
 }
 
