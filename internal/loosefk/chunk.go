@@ -46,6 +46,8 @@ type task struct {
 	// window are pointers to rows that are still to be worked off piecewise. Reading many at once matters where
 	// an old snapshot keeps deleted entries in the index: every read walks over all of them.
 	window []pgtype.TID
+	// walk is the way through the table where that needs no pointers.
+	walk walk
 	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
 	looked        bool
 	cleanedBefore int64

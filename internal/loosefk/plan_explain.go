@@ -80,6 +80,9 @@ func (p *planner) explain(ctx context.Context, parent *Parent, reference *Refere
 	var plan []byte
 	var pages int64
 	err := p.readOnly(ctx, engineSettings, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, bitmapOn); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
 			return err
 		}

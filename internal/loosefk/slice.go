@@ -109,8 +109,11 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
 	form := r.form(*t, c.how)
 	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
-	if form == piecewise && len(t.window) == 0 {
-		if err := r.look(ctx, c, t); err != nil || len(t.window) == 0 {
+	if form == piecewise && t.walk.underWay() && t.walk.blocks(limit) == 0 {
+		t.walk.stop()
+	}
+	if form == piecewise && len(t.window) == 0 && !t.walk.underWay() {
+		if err := r.look(ctx, c, t, limit); err != nil || len(t.window) == 0 && !t.walk.underWay() {
 			return false, err
 		}
 	}
@@ -157,7 +160,11 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	switch form {
 	case direct:
 	case piecewise:
-		t.window = t.window[min(limit, len(t.window)):]
+		if t.walk.underWay() {
+			t.walk.advance(t.walk.blocks(limit), rows)
+		} else {
+			t.window = t.window[min(limit, len(t.window)):]
+		}
 		more = true // The look that finds nothing ends it.
 	case skipping, waiting:
 		more = rows >= int64(limit)
@@ -183,6 +190,10 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 		add(bitmapOn, nil)
 		add(c.parent.directStatement(names, t.reference, t.leaf, keys))
 	case piecewise:
+		if t.walk.underWay() {
+			add(c.parent.stretchStatement(names, t.reference, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
+			break
+		}
 		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))]))
 	case waiting:
 		add(c.parent.waitStatement(t.reference, t.leaf, keys, limit))
@@ -195,16 +206,22 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 
 // look reads the next window of a task. Where the last one cleaned nothing, something keeps the rows there,
 // and the next one would clean nothing either: the waiting pass finds out.
-func (r *run) look(ctx context.Context, c *chunk, t *task) error {
+func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	if t.looked && c.cleaned == t.cleanedBefore {
 		return nil
 	}
+	wanted := t.walk.looksFor(!t.looked)
 	t.looked, t.cleanedBefore = true, c.cleaned
-	sql, args := c.parent.windowStatement(t.reference, t.leaf, keysOf(c.parent, c.tombstones), largestBatch)
+	sql, args := c.parent.windowStatement(t.reference, t.leaf, keysOf(c.parent, c.tombstones), wanted)
+	began := time.Now()
 	_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		t.window, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
 		return err
 	}})
+	t.walk.looked(time.Since(began), r.engine.Adaptive.Target)
+	if err == nil && t.walk.begin(t.window, limit) {
+		t.window = nil
+	}
 	return err
 }
 
