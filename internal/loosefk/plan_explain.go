@@ -80,7 +80,7 @@ func (p *planner) explain(ctx context.Context, parent *Parent, reference *Refere
 	var plan []byte
 	var pages int64
 	err := p.readOnly(ctx, engineSettings, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bitmapOn); err != nil {
+		if _, err := tx.Exec(ctx, bitmapOn); err != nil { // As for the statement itself.
 			return err
 		}
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {

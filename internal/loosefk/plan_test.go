@@ -67,7 +67,7 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 		return loosefk.PlannedDefinition{
 			Child: child, Column: "parent_id", Parent: "parents", Action: action, Backlog: backlog, Rows: rows,
 			Conditions: append([]loosefk.PlannedCondition{}, conditions...),
-			Access:     loosefk.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
+			Access:     loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
 			Findings:   []string{}, MissingIndexes: []loosefk.MissingIndex{}, Then: []loosefk.FollowOn{},
 		}
 	}
@@ -218,7 +218,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 		run, err := loosefk.Plan(t.Context(), pool, dbtest.Names(), parents, planLimits())
 		require.NoError(t, err)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
-		require.Equal(t, "Index Scan", run.Definitions[0].Access.Node)
+		require.Equal(t, "Bitmap Heap Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
 		require.True(t, hidden.RowsCapped, "nobody knows")
 		require.Equal(t, loosefk.AccessPath{Table: "hidden"}, hidden.Access)
@@ -286,5 +286,5 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 20, plan.Definitions[0].Rows)
 	require.Empty(t, plan.Definitions[0].Findings)
-	require.Equal(t, loosefk.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, plan.Definitions[0].Access)
+	require.Equal(t, loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, plan.Definitions[0].Access)
 }
