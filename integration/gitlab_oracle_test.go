@@ -27,7 +27,7 @@ func (f *forest) settle() {
 				continue
 			}
 			for _, d := range f.concerned(t, row, definitions.Nullify) {
-				delete(row.parents, d.Column)
+				delete(row.parents, d.Columns[0])
 				row.changed = true
 			}
 			for _, d := range f.concerned(t, row, definitions.UpdateColumn) {
@@ -43,7 +43,7 @@ func (f *forest) settle() {
 func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []definitions.Definition {
 	var found []definitions.Definition
 	for _, d := range t.definitions {
-		parent, refers := row.parents[d.Column]
+		parent, refers := row.parents[d.Columns[0]]
 		if d.OnDelete != action || !refers || !f.byName[d.Parent.String()].rows[parent-1].dead {
 			continue
 		}

@@ -101,7 +101,7 @@ func (f *forest) fill(t *tree, row *leaf, random *rand.Rand) {
 	for _, d := range t.definitions {
 		if random.IntN(10) > 0 {
 			rows := f.byName[d.Parent.String()].rows
-			row.parents[d.Column] = rows[random.IntN(len(rows))].id
+			row.parents[d.Columns[0]] = rows[random.IntN(len(rows))].id
 		}
 		for _, condition := range d.Conditions {
 			row.texts[condition.Column] = []string{condition.Value, "Other"}[random.IntN(2)]
@@ -122,7 +122,7 @@ func (t *tree) ddl() string {
 		columns, key = append(columns, "partition_id bigint NOT NULL"), "PRIMARY KEY (id, partition_id)"
 	}
 	for _, d := range t.definitions {
-		columns = append(columns, quoteName(d.Column)+" bigint")
+		columns = append(columns, quoteName(d.Columns[0])+" bigint")
 	}
 	for _, column := range t.texts {
 		columns = append(columns, quoteName(column)+" text NOT NULL")
@@ -142,7 +142,7 @@ func (t *tree) ddl() string {
 		}
 	}
 	for _, d := range t.definitions {
-		script += fmt.Sprintf(";\nCREATE INDEX ON %s (%s)", name, quoteName(d.Column))
+		script += fmt.Sprintf(";\nCREATE INDEX ON %s (%s)", name, quoteName(d.Columns[0]))
 	}
 	return script + ";\n"
 }
@@ -156,7 +156,7 @@ func (t *tree) columns() []string {
 		columns = append(columns, "partition_id")
 	}
 	for _, d := range t.definitions {
-		columns = append(columns, d.Column)
+		columns = append(columns, d.Columns[0])
 	}
 	return append(slices.Concat(columns, t.texts, t.states), "note")
 }
@@ -168,7 +168,7 @@ func (t *tree) values(row *leaf) []any {
 		values = append(values, row.id%2)
 	}
 	for _, d := range t.definitions {
-		if parent, ok := row.parents[d.Column]; ok {
+		if parent, ok := row.parents[d.Columns[0]]; ok {
 			values = append(values, parent)
 		} else {
 			values = append(values, nil)

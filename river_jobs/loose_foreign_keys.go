@@ -236,7 +236,7 @@ func trackNewPartitions(ctx context.Context, deps Deps, db database.Database, co
 func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent) {
 	tracked := make([]triggers.Parent, len(parents))
 	for i, parent := range parents {
-		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumn: parent.KeyColumn}
+		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
 	}
 	return triggers.Config{
 		JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate),

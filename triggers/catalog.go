@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -65,7 +66,7 @@ func (t target) function() string {
 	case TruncateTrigger:
 		return truncateFunction
 	default:
-		return trackName(t.parent.KeyColumn, t.parent.class)
+		return trackName(t.parent.KeyColumns, t.parent.class)
 	}
 }
 
@@ -118,54 +119,100 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up parents: %w", err)
 	}
-	keys := map[uint32]string{}
-	var relkind, partitionOf string
-	var temporary bool
-	next := resolved{}
-	_, err = pgx.ForEachRow(rows,
-		[]any{&next.oid, &relkind, &temporary, &partitionOf, &next.recorded, &next.class},
-		func() error {
-			parent := next
-			parent.Parent = unique[len(found)+len(problems)]
-			if problem := parent.problem(relkind, partitionOf, temporary); problem != nil {
-				problems = append(problems, problem)
-				return nil
-			}
-			if other, taken := keys[parent.oid]; taken {
-				problems = append(problems, fmt.Errorf("track table %s: it has the two key columns %q and %q; a tombstone carries one key",
-					parent.recorded, other, parent.KeyColumn))
-				return nil
-			}
-			keys[parent.oid] = parent.KeyColumn
-			found = append(found, &parent)
-			return nil
-		})
+	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyLook])
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up parents: %w", err)
 	}
+	keys := map[uint32]string{}
+	for _, p := range unique {
+		if len(p.KeyColumns) == 0 {
+			problems = append(problems, fmt.Errorf("track table %s: no key column is given", pgx.Identifier{p.Schema, p.Table}.Sanitize()))
+			continue
+		}
+		parent, problem := p.resolved(looks[:len(p.KeyColumns)])
+		looks = looks[len(p.KeyColumns):]
+		if problem != nil {
+			problems = append(problems, problem)
+			continue
+		}
+		if other, taken := keys[parent.oid]; taken {
+			problems = append(problems, fmt.Errorf("track table %s: it has the two key columns %s and %s; a tombstone carries one key",
+				parent.recorded, other, parent.keyLabel()))
+			continue
+		}
+		keys[parent.oid] = parent.keyLabel()
+		found = append(found, parent)
+	}
 	return found, problems, nil
+}
+
+// keyLook is what the catalogue says about one key column and its table: a row of parents.sql.
+type keyLook struct {
+	OID                 uint32
+	Relkind             string
+	Temporary           bool
+	PartitionOf, Record string
+	// Class is empty where there is no such column.
+	Class keyClass
+}
+
+// resolved binds a parent to what the catalogue says about its columns, or says why it cannot be tracked.
+func (p Parent) resolved(columns []keyLook) (*resolved, error) {
+	table := columns[0]
+	r := &resolved{Parent: p, oid: table.OID, recorded: table.Record, class: table.Class}
+	if len(columns) > 1 {
+		r.class = compositeKey
+	}
+	missing := slices.IndexFunc(columns, func(c keyLook) bool { return c.Class == "" })
+	return r, r.problem(table.Relkind, table.PartitionOf, table.Temporary, missing)
 }
 
 func unrepeated(parents []Parent) []Parent {
 	var unique []Parent
 	for _, p := range parents {
-		if !slices.Contains(unique, p) {
+		if !slices.ContainsFunc(unique, func(other Parent) bool {
+			return other.Schema == p.Schema && other.Table == p.Table && slices.Equal(other.KeyColumns, p.KeyColumns)
+		}) {
 			unique = append(unique, p)
 		}
 	}
 	return unique
 }
 
+// columnsOf lists the key columns, each with its table.
 func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	schemas, tables, columns = []string{}, []string{}, []string{}
 	for _, p := range parents {
-		schemas, tables, columns = append(schemas, p.Schema), append(tables, p.Table), append(columns, p.KeyColumn)
+		for _, column := range p.KeyColumns {
+			schemas, tables, columns = append(schemas, p.Schema), append(tables, p.Table), append(columns, column)
+		}
 	}
 	return schemas, tables, columns
 }
 
-// problem says why triggers cannot be installed on a parent, or returns nil.
-func (r *resolved) problem(relkind, partitionOf string, temporary bool) error {
+// keyArgument is the key as the TRUNCATE trigger has it: the column, or several as the text form of an array.
+func (p Parent) keyArgument() string {
+	if len(p.KeyColumns) == 1 {
+		return p.KeyColumns[0]
+	}
+	elements := make([]string, len(p.KeyColumns))
+	for i, column := range p.KeyColumns {
+		elements[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(column) + `"`
+	}
+	return "{" + strings.Join(elements, ",") + "}"
+}
+
+// keyLabel is the key for people.
+func (p Parent) keyLabel() string {
+	if len(p.KeyColumns) == 1 {
+		return strconv.Quote(p.KeyColumns[0])
+	}
+	return fmt.Sprintf("%q", p.KeyColumns)
+}
+
+// problem says why triggers cannot be installed on a parent, or returns nil. missing is the place of a key column
+// that does not exist, or -1.
+func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing int) error {
 	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
 	switch {
 	case r.oid == 0:
@@ -178,8 +225,8 @@ func (r *resolved) problem(relkind, partitionOf string, temporary bool) error {
 		return fmt.Errorf("track table %s: it is a partition of %s; name that table instead", name, partitionOf)
 	case temporary:
 		return fmt.Errorf("track table %s: it is a temporary table", name)
-	case r.class == "":
-		return fmt.Errorf("track table %s: it has no column %q", name, r.KeyColumn)
+	case missing >= 0:
+		return fmt.Errorf("track table %s: it has no column %q", name, r.KeyColumns[missing])
 	}
 	return nil
 }
@@ -189,7 +236,7 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 	roots, recorded, columns, classes := []uint32{}, []string{}, []string{}, []string{}
 	for _, p := range parents {
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
-		columns, classes = append(columns, p.KeyColumn), append(classes, string(p.class))
+		columns, classes = append(columns, p.keyArgument()), append(classes, string(p.class))
 	}
 	rows, err := tx.Query(ctx, tablesSQL, roots, recorded, columns, classes, string(c.Truncate))
 	if err != nil {
@@ -220,7 +267,7 @@ func (c Config) wantedFunctions(parents []*resolved) []function {
 		wanted = append(wanted, c.truncateFunction())
 	}
 	for _, p := range parents {
-		f := c.trackFunction(p.KeyColumn, p.class)
+		f := c.trackFunction(p.KeyColumns, p.class)
 		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}

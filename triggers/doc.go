@@ -11,7 +11,8 @@
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
 // whoever may delete a parent needs no right on the tombstones. There is one tracking function per key
-// column and key class: integers are recorded as bigint, everything else as text.
+// column and key class: integers are recorded as bigint, everything else as text, and keys of several columns as the
+// text form of an array of texts.
 //
 // A statement trigger fires for the table that the statement names. A partitioned parent therefore
 // carries the triggers itself and so does each of its partitions, all recording the name of the root.
@@ -21,7 +22,7 @@
 // the table; elsewhere Postgres allows a plain trigger only, which [Status] reports.
 //
 // Not recorded, because Postgres fires no trigger for it: DROP TABLE, DROP or DETACH of a partition, and
-// a change of the key column.
+// a change of a key column.
 //
 // The functions are code, not data: Install may run at any time, compares with the catalogue first, and
 // locks no table whose triggers are as they should be.

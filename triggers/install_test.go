@@ -128,7 +128,7 @@ func TestInstallFollowsTheConfiguration(t *testing.T) {
 	b.cfg.Truncate = triggers.Ignore
 	require.Equal(t, []triggers.Change{{Table: "public.parents", Trigger: triggers.TruncateTrigger, Action: triggers.Replaced}}, b.install(id("parents")).Triggers)
 
-	key := triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "iid"}
+	key := triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"iid"}}
 	require.Len(t, b.install(key).Triggers, 2)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 100"}, b.tombstones())
@@ -157,11 +157,11 @@ func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
 		CREATE TABLE mixed (id int) PARTITION BY LIST (id); CREATE FOREIGN TABLE mixed_remote PARTITION OF mixed DEFAULT SERVER s`)
 	all := []triggers.Parent{
 		id("missing"),
-		{Schema: "nowhere", Table: "parents", KeyColumn: "id"},
-		{Schema: "public", Table: "parents", KeyColumn: "nothing"},
+		{Schema: "nowhere", Table: "parents", KeyColumns: []string{"id"}},
+		{Schema: "public", Table: "parents", KeyColumns: []string{"nothing"}},
 		id("a_view"), id("a_matview"), id("remote"), id("events_low"), id("events_high_11"),
 		id("parents"),
-		{Schema: "public", Table: "parents", KeyColumn: "iid"},
+		{Schema: "public", Table: "parents", KeyColumns: []string{"iid"}},
 		id("mixed"),
 	}
 	messages := []string{

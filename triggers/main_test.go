@@ -92,7 +92,7 @@ func (b *bundle) catalogue() [][]string {
 }
 
 func id(table string) triggers.Parent {
-	return triggers.Parent{Schema: "public", Table: table, KeyColumn: "id"}
+	return triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 }
 
 func requireState(t *testing.T, err error, state string) *pgconn.PgError {

@@ -29,10 +29,10 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 	var all []triggers.Parent
 	for i, name := range names {
 		// Neighbours in the list meet in one table.
-		parent := triggers.Parent{Schema: names[(i+1)%len(names)], Table: name, KeyColumn: names[(i+2)%len(names)]}
+		parent := triggers.Parent{Schema: names[(i+1)%len(names)], Table: name, KeyColumns: []string{names[(i+2)%len(names)]}}
 		all = append(all, parent)
 		b.Exec("CREATE SCHEMA " + pgx.Identifier{parent.Schema}.Sanitize())
-		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(), pgx.Identifier{parent.KeyColumn}.Sanitize()
+		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(), pgx.Identifier{parent.KeyColumns[0]}.Sanitize()
 		b.Exec("CREATE TABLE " + table + " (" + key + " bigint)")
 		b.Exec("INSERT INTO "+table+" VALUES ($1), ($2)", i, -i-1)
 	}
@@ -43,7 +43,7 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 
 	for i, parent := range all {
 		table := pgx.Identifier{parent.Schema, parent.Table}.Sanitize()
-		b.Exec("DELETE FROM "+table+" WHERE "+pgx.Identifier{parent.KeyColumn}.Sanitize()+" = $1", i)
+		b.Exec("DELETE FROM "+table+" WHERE "+pgx.Identifier{parent.KeyColumns[0]}.Sanitize()+" = $1", i)
 		b.Exec("TRUNCATE " + table)
 		want := pgtest.Scalar[string](t, b.Database, "SELECT format('%I.%I', $1::text, $2::text)", parent.Schema, parent.Table)
 		got := b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY id DESC LIMIT 2")

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,9 @@ var trackBigintSQL string
 
 //go:embed functions/track_text.sql
 var trackTextSQL string
+
+//go:embed functions/track_composite.sql
+var trackCompositeSQL string
 
 //go:embed functions/track_truncate.sql
 var trackTruncateSQL string
@@ -34,6 +38,8 @@ type keyClass string
 const (
 	bigintKey keyClass = "bigint"
 	textKey   keyClass = "text"
+	// compositeKey is text as well: that of an array of the columns' text forms.
+	compositeKey keyClass = "composite"
 )
 
 // function is a trigger function as it should be. The catalogue keeps body and settings apart from the
@@ -46,32 +52,45 @@ type function struct {
 	settings []string
 }
 
-// trackFunction returns the function for a key column. Its name is derived from the column, because any
+// trackFunction returns the function for key columns. Its name is derived from the columns, because any
 // column name must work and the name of a function has 63 bytes as well.
-func (c Config) trackFunction(keyColumn string, class keyClass) function {
-	template := trackTextSQL
-	if class == bigintKey {
+func (c Config) trackFunction(keyColumns []string, class keyClass) function {
+	template, noun := trackTextSQL, "column"
+	switch class {
+	case bigintKey:
 		template = trackBigintSQL
+	case compositeKey:
+		template, noun = trackCompositeSQL, "columns"
+	case textKey:
 	}
-	comment := fmt.Sprintf("Sexton: records deletions by key column %q (%s)", keyColumn, class)
-	return c.render(trackName(keyColumn, class), template, comment, keyColumn)
+	names := make([]string, len(keyColumns))
+	for i, column := range keyColumns {
+		names[i] = strconv.Quote(column)
+	}
+	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
+	return c.render(trackName(keyColumns, class), template, comment, keyColumns)
 }
 
-func trackName(keyColumn string, class keyClass) string {
-	sum := sha256.Sum256([]byte(string(class) + "\x00" + keyColumn))
+func trackName(keyColumns []string, class keyClass) string {
+	sum := sha256.Sum256([]byte(string(class) + "\x00" + strings.Join(keyColumns, "\x00")))
 	return "track_" + hex.EncodeToString(sum[:6])
 }
 
 func (c Config) truncateFunction() function {
-	return c.render(truncateFunction, trackTruncateSQL, "Sexton: decides about TRUNCATE of tracked tables", "")
+	return c.render(truncateFunction, trackTruncateSQL, "Sexton: decides about TRUNCATE of tracked tables", nil)
 }
 
-func (c Config) render(name, template, comment, keyColumn string) function {
+func (c Config) render(name, template, comment string, keyColumns []string) function {
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
-	for strings.Contains(c.TrackedSchema+keyColumn, tag) {
+	for strings.Contains(c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
+	}
+	quoted, gone, texts := "", make([]string, len(keyColumns)), make([]string, len(keyColumns))
+	for i, column := range keyColumns {
+		quoted = quoteIdent(column)
+		gone[i], texts[i] = "gone."+quoted, "gone."+quoted+"::pg_catalog.text"
 	}
 	create := strings.NewReplacer(
 		`$sexton$`, tag,
@@ -79,7 +98,9 @@ func (c Config) render(name, template, comment, keyColumn string) function {
 		`"public"`, quoteIdent(c.TrackedSchema),
 		`'tracked_schema'`, quoteLiteral(c.TrackedSchema),
 		`"track_function"`, quoteIdent(name),
-		`"key_column"`, quoteIdent(keyColumn),
+		`"key_columns"`, strings.Join(gone, ", "),
+		`"key_texts"`, strings.Join(texts, ", "),
+		`"key_column"`, quoted,
 	).Replace(template)
 
 	header, body, _ := strings.Cut(create, "AS "+tag)
@@ -109,7 +130,7 @@ func (c Config) createTrigger(t target) string {
 		`"parent_schema"."parent_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
 		`"sexton"."track_function"`, pgx.Identifier{c.JobsSchema, t.function()}.Sanitize(),
 		`'recorded_name'`, quoteLiteral(t.parent.recorded),
-		`'key_column'`, quoteLiteral(t.parent.KeyColumn),
+		`'key_column'`, quoteLiteral(t.parent.keyArgument()),
 		`'truncate_policy'`, quoteLiteral(string(c.Truncate)),
 		`'key_class'`, quoteLiteral(string(t.parent.class)),
 	).Replace(template)

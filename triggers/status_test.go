@@ -140,7 +140,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 			ORDER BY 1, 2`)
 	}
 	before := names()
-	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{Schema: "far", Table: "away", KeyColumn: "id"})
+	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{Schema: "far", Table: "away", KeyColumns: []string{"id"}})
 	b.Exec("ALTER TABLE events DETACH PARTITION events_high; DELETE FROM parents WHERE id = 1")
 	report, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
 	require.NoError(t, err)

@@ -114,7 +114,7 @@ func TestKeysOfEveryType(t *testing.T) {
 			conn := b.connect(b.URL)
 			_, err := conn.Exec(t.Context(), test.given)
 			require.NoError(t, err)
-			b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumn: test.key})
+			b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumns: []string{test.key}})
 			_, err = conn.Exec(t.Context(), "DELETE FROM p")
 			require.NoError(t, err)
 			require.Equal(t, test.want, b.tombstones())
@@ -128,7 +128,7 @@ func TestKeysOfEveryType(t *testing.T) {
 func TestOneFunctionPerKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE a (id int); CREATE TABLE b (id bigint); CREATE TABLE c (id uuid); CREATE TABLE d (other int)")
-	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{Schema: "public", Table: "d", KeyColumn: "other"})
+	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{Schema: "public", Table: "d", KeyColumns: []string{"other"}})
 	require.Len(t, report.Functions, 4, "three for keys, one for TRUNCATE: %v", report.Functions)
 	require.Equal(t, []string{
 		`Sexton: decides about TRUNCATE of tracked tables`,

@@ -52,11 +52,12 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.checkWake()
 }
 
-// Parent is a table whose deletions are recorded, with the column whose values name its rows.
+// Parent is a table whose deletions are recorded, with the columns whose values name its rows, in the order of
+// recorded keys.
 type Parent struct {
-	Schema    string
-	Table     string
-	KeyColumn string
+	Schema     string
+	Table      string
+	KeyColumns []string
 }
 
 // Kind says how a trigger or function differs from what it should be.

@@ -46,7 +46,7 @@ func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
 }
 
 func (c Config) wakeFunction() function {
-	return c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", "")
+	return c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", nil)
 }
 
 // createWake returns the statement that creates or replaces one wake trigger.

@@ -12,7 +12,7 @@ import (
 func TestAuditSkipsChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	reference := &loosefk.Reference{
-		Definition: definitions.Definition{Key: "builds[0]", Column: "project_id"}, Database: "ci", Remote: true, Child: loosefk.Table{Schema: "public", Name: "builds"},
+		Definition: definitions.Definition{Key: "builds[0]", Columns: []string{"project_id"}}, Database: "ci", Remote: true, Child: loosefk.Table{Schema: "public", Name: "builds"},
 	}
 	parent := &loosefk.Parent{Table: loosefk.Table{Schema: "public", Name: "projects"}, References: []*loosefk.Reference{reference}}
 	one := pair{database: "main", parent: parent, reference: reference}

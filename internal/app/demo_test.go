@@ -34,7 +34,7 @@ func TestDemoPrintsItsSchema(t *testing.T) {
 		require.Equal(t, [][]string{{"t", "t"}}, db.Rows(`
 			SELECT EXISTS (SELECT FROM information_schema.columns WHERE table_name = $1 AND column_name = $2),
 				EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($3) AND relkind IN ('r', 'p'))`,
-			d.Child.Table, d.Column, d.Parent.Table), "%s: %s.%s of %s is in the schema", d.Key, d.Child, d.Column, d.Parent)
+			d.Child.Table, d.Columns[0], d.Parent.Table), "%s: %s.%s of %s is in the schema", d.Key, d.Child, d.Columns[0], d.Parent)
 	}
 }
 

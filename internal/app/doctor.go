@@ -258,8 +258,8 @@ func (x *examination) target(db database.Database, schema migrate.Database) doct
 		for _, parent := range parents {
 			for _, reference := range parent.References {
 				if reference.Database == db.Name && reference.Broken == "" && !reference.Unreachable {
-					t.Columns = append(t.Columns, doctor.Column{
-						Schema: reference.Child.Schema, Table: reference.Child.Name, Column: reference.Definition.Column,
+					t.References = append(t.References, doctor.Reference{
+						Schema: reference.Child.Schema, Table: reference.Child.Name, Columns: reference.Definition.Columns,
 					})
 				}
 			}

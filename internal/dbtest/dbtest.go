@@ -61,8 +61,14 @@ func (d *DB) Track(tb testing.TB, tables ...string) {
 	tb.Helper()
 	parents := make([]triggers.Parent, len(tables))
 	for i, table := range tables {
-		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumn: "id"}
+		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
+	d.TrackKeys(tb, parents...)
+}
+
+// TrackKeys installs the tracking triggers on tables with any keys.
+func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
+	tb.Helper()
 	conn, err := d.Pool().Acquire(tb.Context())
 	require.NoError(tb, err)
 	defer conn.Release()

@@ -2,6 +2,7 @@ package definitions
 
 import (
 	"fmt"
+	"slices"
 
 	"sexton/internal/problem"
 	"sexton/internal/yamlfile"
@@ -45,6 +46,23 @@ func (c *checker) identifier(field, name string) {
 	}
 }
 
+// columns checks a key that has one name or a list of names.
+func (c *checker) columns(field string, names []string) {
+	if c.sound(field) && len(names) == 0 {
+		c.fail(field, "is empty", "name at least one column")
+	}
+	for i, name := range names {
+		at := field
+		if element := fmt.Sprintf("%s[%d]", field, i); c.given(element) {
+			at = element
+		}
+		c.identifier(at, name)
+		if c.sound(at) && slices.Contains(names[:i], name) {
+			c.fail(at, "is named twice", "")
+		}
+	}
+}
+
 // check completes the problems and returns the parent's name.
 func (c *checker) check() Name {
 	var parent Name
@@ -54,8 +72,12 @@ func (c *checker) check() Name {
 			c.fail("table", "the name "+err.Error(), "")
 		}
 	}
-	c.identifier("column", c.entry.Column)
-	c.identifier("parent_column", c.entry.ParentColumn)
+	c.columns("column", c.entry.Column)
+	c.columns("parent_column", c.entry.ParentColumn)
+	if c.sound("column") && c.sound("parent_column") && len(c.entry.Column) != len(c.entry.ParentColumn) {
+		c.fail("parent_column", fmt.Sprintf("names %d, but column names %d", len(c.entry.ParentColumn), len(c.entry.Column)),
+			"name one column of the parent for each of the child's")
+	}
 	c.identifier("target_column", c.entry.TargetColumn)
 	if c.sound("database") && c.entry.Database == "" {
 		c.fail("database", "is empty", "")

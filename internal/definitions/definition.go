@@ -5,7 +5,11 @@
 // is checked by package loosefk.
 package definitions
 
-import "sexton/internal/problem"
+import (
+	"strings"
+
+	"sexton/internal/problem"
+)
 
 // Action says what happens to the children of a deleted parent.
 type Action string
@@ -42,18 +46,19 @@ type Condition struct {
 	Value string
 }
 
-// Definition is one entry: children in Child whose Column names a deleted row of Parent.
+// Definition is one entry: children in Child whose Columns name a deleted row of Parent.
 type Definition struct {
 	// Position is where the entry begins; Key is its path, such as "issues[2]".
 	Position problem.Position
 	Key      string
 
-	Child  Name
-	Column string
-	Parent Name
-	// ParentColumn is the referenced column; empty means the parent's primary key.
-	ParentColumn string
-	OnDelete     Action
+	Child Name
+	// Columns are the child's columns with the parent's key; a child with NULL in one of them refers to nobody.
+	Columns []string
+	Parent  Name
+	// ParentColumns are the referenced columns, one for each of Columns; none means the parent's primary key.
+	ParentColumns []string
+	OnDelete      Action
 
 	// TargetColumn and TargetValue belong to UpdateColumn alone. TargetValue is the text form.
 	TargetColumn string
@@ -70,14 +75,21 @@ type Definition struct {
 	// Database names the database that the child lives in; empty means the parent's.
 	Database string
 
-	// places are where the entry's keys have their values.
+	// places are where the entry's keys, and the items of its lists, have their values.
 	places map[string]problem.Position
 }
 
-// At is where the value of a key of the entry stands, or where the entry begins if it has no such key.
+// At is where the value of a key of the entry stands, such as column or column[1], or where the entry begins if
+// it has no such key.
 func (d Definition) At(key string) problem.Position {
-	if at, given := d.places[key]; given {
-		return at
+	list, _, _ := strings.Cut(key, "[")
+	for _, name := range []string{key, list} {
+		if at, given := d.places[name]; given {
+			return at
+		}
 	}
 	return d.Position
 }
+
+// ColumnList is the child's columns for people.
+func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }

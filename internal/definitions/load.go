@@ -72,7 +72,7 @@ func parse(files []File) ([]Definition, problem.List) {
 // entry is one definition as it stands in a file.
 type entry struct {
 	Table        string           `yaml:"table,required"`
-	Column       string           `yaml:"column,required"`
+	Column       yamlfile.Texts   `yaml:"column,required"`
 	OnDelete     Action           `yaml:"on_delete,required"`
 	TargetColumn string           `yaml:"target_column"`
 	TargetValue  yamlfile.Literal `yaml:"target_value"`
@@ -81,7 +81,7 @@ type entry struct {
 	WorkerClass  workerClass      `yaml:"worker_class"`
 	CleanerClass cleanerClass     `yaml:"cleaner_class"`
 	Database     string           `yaml:"database"`
-	ParentColumn string           `yaml:"parent_column"`
+	ParentColumn yamlfile.Texts   `yaml:"parent_column"`
 }
 
 type condition struct {
@@ -161,23 +161,26 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 		return
 	}
 	definition := Definition{
-		Position:     item.Place.Position,
-		Key:          key,
-		Child:        child,
-		Column:       e.Column,
-		Parent:       parent,
-		ParentColumn: e.ParentColumn,
-		OnDelete:     e.OnDelete,
-		TargetColumn: e.TargetColumn,
-		TargetValue:  e.TargetValue.Text,
-		DeleteLimit:  e.DeleteLimit,
-		WorkerClass:  string(e.WorkerClass),
-		CleanerClass: string(e.CleanerClass),
-		Database:     e.Database,
-		places:       map[string]problem.Position{},
+		Position:      item.Place.Position,
+		Key:           key,
+		Child:         child,
+		Columns:       e.Column,
+		Parent:        parent,
+		ParentColumns: e.ParentColumn,
+		OnDelete:      e.OnDelete,
+		TargetColumn:  e.TargetColumn,
+		TargetValue:   e.TargetValue.Text,
+		DeleteLimit:   e.DeleteLimit,
+		WorkerClass:   string(e.WorkerClass),
+		CleanerClass:  string(e.CleanerClass),
+		Database:      e.Database,
+		places:        map[string]problem.Position{},
 	}
 	for _, field := range item.Fields {
 		definition.places[field.Key] = field.Value.Place.Position
+		for i, element := range field.Value.Items {
+			definition.places[fmt.Sprintf("%s[%d]", field.Key, i)] = element.Place.Position
+		}
 	}
 	for _, c := range e.Conditions {
 		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})
@@ -195,19 +198,19 @@ func (r *reader) conflicts() {
 		id := identity(d)
 		if earlier, twice := first[id]; twice {
 			r.problems.Errorf(d.Position, d.Key, "repeats %s at %s: child %s, column %s, parent %s",
-				earlier.Key, earlier.Position, d.Child, d.Column, d.Parent)
+				earlier.Key, earlier.Position, d.Child, d.ColumnList(), d.Parent)
 			continue
 		}
 		first[id] = d
-		// A tombstone carries one key, so all definitions of a parent have to refer to the same column. One
-		// that leaves it out means the primary key, whose name only the catalogue knows.
+		// A tombstone carries one key, so all definitions of a parent have to refer to the same columns, in
+		// the same order. One that leaves them out means the primary key, which only the catalogue knows.
 		earlier, named := keys[d.Parent]
-		if d.ParentColumn != "" && named && earlier.ParentColumn != d.ParentColumn {
+		if len(d.ParentColumns) > 0 && named && !slices.Equal(earlier.ParentColumns, d.ParentColumns) {
 			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
-				d.ParentColumn, earlier.Key, earlier.Position, earlier.ParentColumn, d.Parent)
+				strings.Join(d.ParentColumns, ", "), earlier.Key, earlier.Position, strings.Join(earlier.ParentColumns, ", "), d.Parent)
 			continue
 		}
-		if d.ParentColumn != "" && !named {
+		if len(d.ParentColumns) > 0 && !named {
 			keys[d.Parent] = d
 		}
 		r.definitions = append(r.definitions, d)
@@ -221,5 +224,5 @@ func identity(d Definition) string {
 		conditions = append(conditions, fmt.Sprintf("%q=%q", c.Column, c.Value))
 	}
 	slices.Sort(conditions)
-	return fmt.Sprintf("%q %q %q %q %s", d.Database, d.Child, d.Column, d.Parent, strings.Join(conditions, " "))
+	return fmt.Sprintf("%q %q %q %q %s", d.Database, d.Child, d.Columns, d.Parent, strings.Join(conditions, " "))
 }

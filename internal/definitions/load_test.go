@@ -78,13 +78,13 @@ ci.caches:
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff([]definitions.Definition{
 		{
-			Position:     problem.Position{File: "f.yml", Line: 3, Column: 5},
-			Key:          "p_ci_job_artifacts[0]",
-			Child:        definitions.Name{Table: "p_ci_job_artifacts"},
-			Column:       "Project_ID",
-			Parent:       definitions.Name{Schema: "my.schema", Table: `t"x`},
-			ParentColumn: "uuid",
-			OnDelete:     definitions.Delete,
+			Position:      problem.Position{File: "f.yml", Line: 3, Column: 5},
+			Key:           "p_ci_job_artifacts[0]",
+			Child:         definitions.Name{Table: "p_ci_job_artifacts"},
+			Columns:       []string{"Project_ID"},
+			Parent:        definitions.Name{Schema: "my.schema", Table: `t"x`},
+			ParentColumns: []string{"uuid"},
+			OnDelete:      definitions.Delete,
 			Conditions: []definitions.Condition{
 				{Column: "kind", Value: "Vulnerability"}, {Column: "state", Value: "16"}, {Column: "live", Value: "true"},
 			},
@@ -97,7 +97,7 @@ ci.caches:
 			Position:     problem.Position{File: "f.yml", Line: 16, Column: 5},
 			Key:          "ci.caches[0]",
 			Child:        definitions.Name{Schema: "ci", Table: "caches"},
-			Column:       "project_id",
+			Columns:      []string{"project_id"},
 			Parent:       definitions.Name{Schema: "ci", Table: "projects"},
 			OnDelete:     definitions.UpdateColumn,
 			TargetColumn: "status",

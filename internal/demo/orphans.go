@@ -34,13 +34,18 @@ func orphansOf(d definitions.Definition, names pgschema.Names) (sql string, args
 		return pgx.Identifier{n.Schema, n.Table}.Sanitize()
 	}
 	column := func(name string) string { return "child." + pgx.Identifier{name}.Sanitize() }
-	parentColumn := d.ParentColumn
-	if parentColumn == "" {
-		parentColumn = "id"
+	parentColumns := d.ParentColumns
+	if len(parentColumns) == 0 {
+		parentColumns = []string{"id"}
+	}
+	var same, given []string
+	for i, name := range parentColumns {
+		same = append(same, fmt.Sprintf("parent.%s = %s", pgx.Identifier{name}.Sanitize(), column(d.Columns[i])))
+		given = append(given, column(d.Columns[i])+" IS NOT NULL")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "SELECT count(*) FROM %s AS child LEFT JOIN %s AS parent ON parent.%s = %s WHERE %[4]s IS NOT NULL AND parent.%[3]s IS NULL",
-		table(d.Child), table(d.Parent), pgx.Identifier{parentColumn}.Sanitize(), column(d.Column))
+	fmt.Fprintf(&b, "SELECT count(*) FROM %s AS child LEFT JOIN %s AS parent ON %s WHERE %s AND parent.%s IS NULL",
+		table(d.Child), table(d.Parent), strings.Join(same, " AND "), strings.Join(given, " AND "), pgx.Identifier{parentColumns[0]}.Sanitize())
 	for _, c := range d.Conditions {
 		args = append(args, c.Value)
 		fmt.Fprintf(&b, " AND %s::text = $%d", column(c.Column), len(args))

@@ -24,8 +24,8 @@ func TestColumnsWithoutIndex(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
 	p.Exec(`CREATE SCHEMA "My app"; CREATE TABLE "My app"."Kids" (id bigint PRIMARY KEY, "Parent id" bigint, note text)`)
-	p.target.Columns = append(p.target.Columns,
-		doctor.Column{Schema: "My app", Table: "Kids", Column: "Parent id"}, doctor.Column{Schema: "My app", Table: "Kids", Column: "Parent id"})
+	p.target.References = append(p.target.References,
+		doctor.Reference{Schema: "My app", Table: "Kids", Columns: []string{"Parent id"}}, doctor.Reference{Schema: "My app", Table: "Kids", Columns: []string{"Parent id"}})
 	want := doctor.Finding{
 		Severity: problem.Warning, Check: "indexes", Database: "main", Object: `"My app"."Kids"."Parent id"`,
 		Message: `no index of "My app"."Kids" begins with "Parent id", so every batch reads the whole table`,
@@ -82,7 +82,7 @@ func TestPartitionsWithoutIndex(t *testing.T) {
 		CREATE TABLE builds_21 PARTITION OF builds_2 FOR VALUES FROM (10) TO (15);
 		CREATE TABLE builds_22 PARTITION OF builds_2 FOR VALUES FROM (15) TO (20);
 		CREATE INDEX ON builds_21 (parent_id)`)
-	p.target.Columns = []doctor.Column{{Schema: "public", Table: "builds", Column: "parent_id"}}
+	p.target.References = []doctor.Reference{{Schema: "public", Table: "builds", Columns: []string{"parent_id"}}}
 	f := p.one("indexes")
 	require.Equal(t, "no index of 2 of the 3 partitions of public.builds begins with parent_id, so every batch reads the whole table", f.Message)
 	require.Equal(t, "CREATE INDEX CONCURRENTLY ON public.builds_1 (parent_id); CREATE INDEX CONCURRENTLY ON public.builds_22 (parent_id); "+
@@ -91,4 +91,35 @@ func TestPartitionsWithoutIndex(t *testing.T) {
 	require.Empty(t, p.findings("indexes"))
 	require.Equal(t, [][]string{{"5"}}, p.Rows("SELECT count(*) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid WHERE c.relname LIKE 'builds%'"),
 		"the last statement took over the indexes that were there")
+}
+
+func TestIndexesOfSeveralColumns(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(`CREATE TABLE notes (id bigint, tenant int, "Issue id" int, part int) PARTITION BY LIST (part);
+		CREATE TABLE notes_1 PARTITION OF notes FOR VALUES IN (1); CREATE TABLE notes_2 PARTITION OF notes FOR VALUES IN (2);
+		CREATE INDEX ON notes_2 ("Issue id", tenant, id)`)
+	p.target.References = []doctor.Reference{{Schema: "public", Table: "notes", Columns: []string{"tenant", "Issue id"}}}
+	want := doctor.Finding{
+		Severity: problem.Warning, Check: "indexes", Database: "main", Object: `public.notes (tenant, "Issue id")`,
+		Message: `no index of 1 of the 2 partitions of public.notes begins with tenant, "Issue id", so every batch reads the whole table`,
+		Fix:     `CREATE INDEX CONCURRENTLY ON public.notes_1 (tenant, "Issue id"); CREATE INDEX ON public.notes (tenant, "Issue id")`,
+	}
+	for _, unusable := range []string{
+		"SELECT", "CREATE INDEX ON notes_1 (tenant)", `CREATE INDEX ON notes_1 (tenant, id, "Issue id")`,
+		`CREATE INDEX ON notes_1 (tenant) INCLUDE ("Issue id")`, `CREATE INDEX ON notes_1 (tenant, "Issue id") WHERE tenant IS NOT NULL AND id IS NOT NULL`,
+	} {
+		p.Exec(unusable)
+		require.Equal(t, []doctor.Finding{want}, p.findings("indexes"), unusable)
+	}
+	for _, usable := range []string{
+		`CREATE INDEX fits ON notes_1 ("Issue id", tenant)`, `CREATE INDEX fits ON notes_1 (tenant, "Issue id") WHERE tenant IS NOT NULL AND "Issue id" IS NOT NULL`,
+		`CREATE INDEX fits ON notes_1 (tenant, "Issue id", id) WHERE "Issue id" IS NOT NULL`, `CREATE UNIQUE INDEX fits ON notes_1 ("Issue id")`,
+	} {
+		p.Exec(usable)
+		require.Empty(t, p.findings("indexes"), usable)
+		p.Exec("DROP INDEX fits")
+	}
+	p.follow(want.Fix)
+	require.Empty(t, p.findings("indexes"))
 }

@@ -61,7 +61,7 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	p := healthy(t)
 	owner := p.CreateRole()
 	p.Exec(`CREATE TABLE "Builds" (id bigint PRIMARY KEY) PARTITION BY RANGE (id); ALTER TABLE "Builds" OWNER TO ` + owner)
-	parents := []triggers.Parent{{Schema: "public", Table: "Builds", KeyColumn: "id"}, {Schema: "public", Table: "parents", KeyColumn: "id"}}
+	parents := []triggers.Parent{{Schema: "public", Table: "Builds", KeyColumns: []string{"id"}}, {Schema: "public", Table: "parents", KeyColumns: []string{"id"}}}
 	conn, err := pgx.Connect(t.Context(), p.URL)
 	require.NoError(t, err)
 	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)

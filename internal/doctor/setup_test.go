@@ -37,9 +37,9 @@ func healthy(t *testing.T) *patient {
 	p.Exec(patientTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5,
-		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
-		Columns: []doctor.Column{{Schema: "public", Table: "children", Column: "parent_id"}},
-		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
+		Grants:     migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
+		References: []doctor.Reference{{Schema: "public", Table: "children", Columns: []string{"parent_id"}}},
+		Parents:    []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)
 	return p

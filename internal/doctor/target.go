@@ -22,8 +22,8 @@ type Target struct {
 	Grants string
 	// Connections is how many connections one worker may open.
 	Connections int
-	// Columns are the referring columns that batches search by.
-	Columns []Column
+	// References are the columns that batches search by.
+	References []Reference
 	// Parents are the tracked tables; nil where the definitions leave that open.
 	Parents []Parent
 
@@ -35,8 +35,12 @@ type Target struct {
 	Now func() time.Time
 }
 
-// Column is a column of a table.
-type Column struct{ Schema, Table, Column string }
+// Reference is a table with the columns by which it refers to a parent.
+type Reference struct {
+	Schema  string   `json:"schema"`
+	Table   string   `json:"relation"`
+	Columns []string `json:"names"`
+}
 
 // Parent is a table whose deletions are recorded.
 type Parent struct {

@@ -48,7 +48,7 @@ func setup(t *testing.T) *bundle {
 	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id)")
 	_, err := triggers.Install(t.Context(), b.connect(), triggers.Config{
 		JobsSchema: "sexton", TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
-	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumn: "id"}})
+	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		// A database with prepared transactions cannot be dropped.

@@ -71,7 +71,7 @@ type AuditReport struct {
 // NewAuditReport is the report of a definition that nothing is known about yet.
 func NewAuditReport(parent *Parent, reference *Reference) AuditReport {
 	d := reference.Definition
-	return AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.Column, Parent: parent.Label(), Samples: []string{}}
+	return AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
 }
 
 // Audit audits one definition. What is wrong with its tables stands in the report; the error is for the connection
@@ -103,7 +103,7 @@ type auditRun struct {
 func (r *auditRun) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
-		keys, suspects, err := r.next(ctx, after, size)
+		found, err := r.next(ctx, after, size)
 		if err != nil && size > 1 && judge(err, "").verdict == timeout {
 			size = max(1, size/8)
 			continue
@@ -111,41 +111,51 @@ func (r *auditRun) walk(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.report.CheckedKeys += int64(len(keys))
-		if len(suspects) > 0 {
-			if err := r.suspect(ctx, suspects); err != nil || r.report.Error != "" {
+		r.report.CheckedKeys += found.keys
+		if len(found.suspects) > 0 {
+			if err := r.suspect(ctx, found.suspects); err != nil || r.report.Error != "" {
 				return err
 			}
 		}
-		if len(keys) < size {
+		if found.stops < size {
 			return nil
 		}
-		after = &keys[len(keys)-1]
+		after = &found.last
 	}
 }
 
-// next returns the next keys, and those among them that have no parent.
-func (r *auditRun) next(ctx context.Context, after *string, size int) (keys, suspects []string, err error) {
-	// The walk is one step in the index per key, whatever statistics say of a table that has none yet.
-	const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+// stretch is a part of the column that was walked through.
+type stretch struct {
+	// stops are the steps, last is the position of the last one. Of composite keys, stops with a NULL are no keys.
+	stops int
+	last  string
+	keys  int64
+	// suspects are the keys without a parent.
+	suspects []string
+}
+
+// next walks through the next keys.
+func (r *auditRun) next(ctx context.Context, after *string, size int) (found stretch, err error) {
 	err = r.Bounds.run(ctx, r.DB, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
 		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}
-		var key string
-		var gone bool
-		_, err = pgx.ForEachRow(rows, []any{&key, &gone}, func() error {
-			keys = append(keys, key)
-			if gone {
-				suspects = append(suspects, key)
+		var gone *bool
+		_, err = pgx.ForEachRow(rows, []any{&found.last, &gone}, func() error {
+			found.stops++
+			if gone != nil {
+				found.keys++
+			}
+			if gone != nil && *gone {
+				found.suspects = append(found.suspects, found.last)
 			}
 			return nil
 		})
 		return err
 	})
-	return keys, suspects, err
+	return found, err
 }
 
 // suspect counts, and repairs, those of keys without a parent that are orphaned. Where that takes too long it is
@@ -215,6 +225,9 @@ func (r *auditRun) orphans(ctx context.Context, keys []string) (orphans []string
 	})
 	return orphans, rows, err
 }
+
+// byIndex makes a walk one step in the index per key, whatever statistics say of a table that has none yet.
+const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
 // byHash keeps the comparison with the tombstones to one reading of them: they may have come in since the last
 // statistics. Children and parents are looked up in subplans, which are not joins.

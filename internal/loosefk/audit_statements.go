@@ -10,53 +10,53 @@ import (
 // Keys travel in text form, whatever their type: a key that was read under boundedSettings and is cast back under
 // them is the same value.
 
-// auditType is the type that keys are compared in. Integers of different width share an operator family.
-func (p *Parent) auditType() string {
-	if p.Integer {
-		return "pg_catalog.int8"
+// auditKeys is the array of keys, typed for comparing.
+func (p *Parent) auditKeys(n int) string {
+	if p.composite() {
+		return p.keysParameter(n)
 	}
-	return p.KeyType
+	return fmt.Sprintf("$%d::text[]::%s[]", n, keyType(p.KeyTypes[0]))
 }
 
-func (p *Parent) auditKeys(n int) string { return fmt.Sprintf("$%d::text[]::%s[]", n, p.auditType()) }
-
-// audited is the child in a FROM clause. As with real foreign keys, tables that inherit from a plain one are not
-// its rows.
-func (r *Reference) audited() string {
-	if r.partitioned() {
-		return r.Child.SQL() + " AS child"
+// auditKey are the values of one of auditKeys.
+func (p *Parent) auditKey(key string) []string {
+	if p.composite() {
+		return p.parts(key)
 	}
-	return "ONLY " + r.Child.SQL() + " AS child"
+	return []string{key}
 }
 
 // gone is true for a key without a parent. Rows of tables that inherit from the parent count as the parent's:
 // to take a living row for a gone one would cost its children.
-func (p *Parent) gone(key string) string {
-	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE parent.%s = %s OFFSET 0)", p.SQL(), identifier(p.KeyColumn), key)
+func (p *Parent) gone(key []string) string {
+	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), equal("parent", p.KeyColumns, key))
 }
 
 // walkStatement returns the next distinct values of the child's column behind a key, and whether each has no
 // parent. It goes from one value to the next through the index, so that a parent with a million children costs one
 // step. The conditions are left for later: a step that looks for a row that meets them may have far to go.
 func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, []any) {
+	if p.composite() {
+		return p.compositeWalk(r, after, limit)
+	}
 	args := &arguments{}
-	column := "child." + identifier(r.Definition.Column)
+	column := "child." + identifier(r.Definition.Columns[0])
 	behind := column + " IS NOT NULL"
 	if after != nil {
-		behind = fmt.Sprintf("%s > $%d::text::%s", column, args.add(*after), p.auditType())
+		behind = fmt.Sprintf("%s > $%d::text::%s", column, args.add(*after), keyType(p.KeyTypes[0]))
 	}
 	limitAt := args.add(limit)
-	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.audited(), behind, limitAt)
+	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.whole(), behind, limitAt)
 	if r.Index {
 		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
 UNION ALL
 SELECT next.key, walk.step + 1
 FROM walk
 CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s > walk.key ORDER BY %[1]s LIMIT 1) AS next
-WHERE walk.step < $%[4]d`, column, r.audited(), behind, limitAt)
+WHERE walk.step < $%[4]d`, column, r.whole(), behind, limitAt)
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::text, %s\nFROM walk ORDER BY walk.key",
-		walk, p.gone("walk.key")), args.values
+		walk, p.gone([]string{"walk.key"})), args.values
 }
 
 // orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
@@ -66,14 +66,15 @@ func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *a
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
 	FROM unnest(%s) AS wanted (key)
-	JOIN %s AS tombstone ON %s = wanted.key
+	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name = $%d AND tombstone.status = 1
-)`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`), p.tombstoneKey("tombstone"), args.add(p.Recorded))
+)`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
+		pairwise(p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
 	from = fmt.Sprintf(`FROM unnest(%s) AS candidate (key)
 WHERE %s
 AND NOT EXISTS (SELECT FROM tombstoned WHERE tombstoned.key = candidate.key)
-AND EXISTS (SELECT FROM %s WHERE child.%s = candidate.key%s OFFSET 0)`,
-		p.auditKeys(keysAt), p.gone("candidate.key"), r.audited(), identifier(r.Definition.Column), r.restrictions("child", args))
+AND %s`,
+		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")), r.exists(p.auditKey("candidate.key"), args))
 	return with, from
 }
 
@@ -81,15 +82,14 @@ AND EXISTS (SELECT FROM %s WHERE child.%s = candidate.key%s OFFSET 0)`,
 func (p *Parent) orphansStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
 	args := &arguments{}
 	with, from := p.orphans(names, r, args.add(keys), args)
-	return with + "\nSELECT candidate.key::text\n" + from + "\nORDER BY candidate.key", args.values
+	return with + "\nSELECT candidate.key::text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.values
 }
 
 // orphanRowsStatement counts the children of orphaned keys, up to limit.
 func (p *Parent) orphanRowsStatement(r *Reference, keys []string, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	return fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE child.%s = ANY (%s)%s LIMIT $%d) AS counted",
-		r.audited(), identifier(r.Definition.Column), p.auditKeys(keysAt), r.restrictions("child", args), limitAt), args.values
+	return fmt.Sprintf("SELECT count(*) FROM (%s LIMIT $%d) AS counted", p.children(r, p.auditKeys(keysAt), args), limitAt), args.values
 }
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are

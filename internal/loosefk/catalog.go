@@ -67,6 +67,8 @@ func (r *relation) identifies(column string) bool {
 type catalog struct {
 	schema    string
 	relations map[definitions.Name]*relation
+	// indexes are the valid B-trees of all relations and their leaves, by table.
+	indexes map[uint32][]tableIndex
 }
 
 func (c *catalog) lookup(name definitions.Name) *relation {
@@ -109,9 +111,10 @@ JOIN pg_type AS type ON type.oid = base.oid
 JOIN pg_namespace AS namespace ON namespace.oid = type.typnamespace
 WHERE base.typtype <> 'd'`
 
-// Each index with its key columns in order; a NULL name is an expression.
+// Each index with its key columns in order; an empty name is an expression.
 const indexesSQL = `
 SELECT index.indrelid, index.indisprimary, index.indisunique AND index.indpred IS NULL AND index.indisvalid, index.indpred IS NULL AND index.indisvalid,
+       index.indisunique, method.amname = 'btree' AND index.indisvalid, coalesce(pg_get_expr(index.indpred, index.indrelid), ''),
        ARRAY(
            SELECT coalesce(attribute.attname, '')::text
            FROM unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
@@ -120,7 +123,10 @@ SELECT index.indrelid, index.indisprimary, index.indisunique AND index.indpred I
            ORDER BY key.position
        )
 FROM pg_index AS index
-WHERE index.indrelid = ANY ($1)`
+JOIN pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_am AS method ON method.oid = class.relam
+WHERE index.indrelid = ANY ($1)
+ORDER BY index.indexrelid`
 
 const leavesSQL = `
 SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::text
@@ -133,7 +139,7 @@ ORDER BY root.oid, leaf.oid`
 
 // readCatalog reads everything about the named tables in a handful of statements, however many there are.
 func readCatalog(ctx context.Context, db dbsqlc.DBTX, schema string, names []definitions.Name) (*catalog, error) {
-	c := &catalog{schema: schema, relations: map[definitions.Name]*relation{}}
+	c := &catalog{schema: schema, relations: map[definitions.Name]*relation{}, indexes: map[uint32][]tableIndex{}}
 	var schemas, tables []string
 	for _, name := range names {
 		name = c.qualified(name)
@@ -150,10 +156,10 @@ func readCatalog(ctx context.Context, db dbsqlc.DBTX, schema string, names []def
 	if err := readColumns(ctx, db, oids, byOID); err != nil {
 		return nil, err
 	}
-	if err := readIndexes(ctx, db, oids, byOID); err != nil {
+	if err := readLeaves(ctx, db, oids, byOID); err != nil {
 		return nil, err
 	}
-	if err := readLeaves(ctx, db, oids, byOID); err != nil {
+	if err := c.readIndexes(ctx, db, byOID); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -202,7 +208,16 @@ func readColumns(ctx context.Context, db dbsqlc.DBTX, oids []uint32, byOID map[u
 	return nil
 }
 
-func readIndexes(ctx context.Context, db dbsqlc.DBTX, oids []uint32, byOID map[uint32]*relation) error {
+func (c *catalog) readIndexes(ctx context.Context, db dbsqlc.DBTX, byOID map[uint32]*relation) error {
+	var oids []uint32
+	for oid, r := range byOID {
+		oids = append(oids, oid)
+		for _, leaf := range r.Leaves {
+			if leaf.OID != oid {
+				oids = append(oids, leaf.OID)
+			}
+		}
+	}
 	rows, err := db.Query(ctx, indexesSQL, oids)
 	if err != nil {
 		return fmt.Errorf("read indexes: %w", err)
@@ -210,10 +225,20 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, oids []uint32, byOID map[u
 	var (
 		oid                       uint32
 		primary, unique, complete bool
+		index                     tableIndex
+		ordered                   bool
 		columns                   []string
 	)
-	_, err = pgx.ForEachRow(rows, []any{&oid, &primary, &unique, &complete, &columns}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&oid, &primary, &unique, &complete, &index.unique, &ordered, &index.predicate, &columns}, func() error {
+		if ordered {
+			found := index
+			found.columns = append([]string(nil), columns...)
+			c.indexes[oid] = append(c.indexes[oid], found)
+		}
 		r := byOID[oid]
+		if r == nil {
+			return nil // a leaf that no definition names
+		}
 		if primary {
 			r.PrimaryKey = append([]string(nil), columns...)
 		}

@@ -300,9 +300,9 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
 	args := &arguments{}
 	databaseAt, idsAt, nameAt, keysAt := args.add(database), args.add(ids), args.add(p.Recorded), args.add(keys)
-	column, form, key := "primary_key_text", "text", "candidate.key::"+p.KeyType
+	column, form, key := "primary_key_text", "text", p.storedKey("candidate.key")
 	if p.Integer {
-		column, form, key = "primary_key_value", "bigint", "candidate.key"
+		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
 	}
 	liveAt := 0
 	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.add(elsewhere), form)}

@@ -135,9 +135,9 @@ func (r *run) databases(parent *Parent) []string {
 func (p *Parent) childrenStatement(database string, keys any, live []bool) (string, []any) {
 	args := &arguments{}
 	keysAt, liveAt := args.add(keys), args.add(live)
-	form, key := "text", "candidate.key::"+p.KeyType
+	form, key := "text", p.storedKey("candidate.key")
 	if p.Integer {
-		form, key = "bigint", "candidate.key"
+		form, key = "bigint", []string{"candidate.key"}
 	}
 	var terms []string
 	for i, reference := range p.References {

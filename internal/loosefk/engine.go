@@ -279,7 +279,7 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 			var t tombstone
 			_, err := pgx.ForEachRow(rows, []any{&t.id, &t.consumeAfter, &t.integer, &t.text}, func() error {
 				l.after = t.position
-				if (t.integer != nil) == l.parent.Integer {
+				if l.parent.fits(t, r.engine.Session.Conn.TypeMap()) {
 					fresh = append(fresh, t)
 				} else {
 					foreign = append(foreign, t)
@@ -293,7 +293,7 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
 	if len(foreign) > 0 {
-		f := failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.KeyColumn}
+		f := failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.label()}
 		r.stats.fail(f)
 		return fresh, r.blame(ctx, l.parent, foreign, f)
 	}

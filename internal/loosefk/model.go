@@ -39,10 +39,11 @@ type Parent struct {
 	Database string
 	// Recorded is the name that the tracking trigger writes into tombstones.
 	Recorded string
-	// KeyColumn is the referenced column, KeyType its type as Postgres prints it.
-	KeyColumn string
-	KeyType   string
-	// Integer tells that keys are stored as bigint; all others are stored as text.
+	// KeyColumns are the referenced columns, KeyTypes their types as Postgres prints them.
+	KeyColumns []string
+	KeyTypes   []string
+	// Integer tells that keys are stored as bigint, those of a single column of an integer type; all others are
+	// stored as text.
 	Integer    bool
 	References []*Reference
 }
@@ -71,8 +72,13 @@ type Reference struct {
 	Target     typedColumn
 	// PrimaryKey lists the child's key columns in order; empty where it has none.
 	PrimaryKey []string
-	// Index is false where no index leads with the column, so that each statement reads the whole table.
+	// Index is false where no index leads with the columns, so that each statement reads the whole table.
 	Index bool
+	// For references of several columns: indexed are the leaves in which an index leads with them, order their places
+	// in the order of that index, and stepped tells that it has all rows in that order, in all leaves.
+	indexed map[uint32]bool
+	order   []int
+	stepped bool
 
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.

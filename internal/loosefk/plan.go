@@ -20,7 +20,8 @@ type DryRun struct {
 
 // PlannedDefinition is one definition with its work and how Postgres would do it.
 type PlannedDefinition struct {
-	// Child and Parent are schema.table; "public." is left out as in definitions.
+	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
+	// composite key, with commas.
 	Child      string             `json:"child"`
 	Column     string             `json:"column"`
 	Parent     string             `json:"parent"`
@@ -156,7 +157,7 @@ type planner struct {
 func (p *planner) definition(ctx context.Context, parent *Parent, reference *Reference, pending pendingKeys) (PlannedDefinition, error) {
 	d := reference.Definition
 	planned := PlannedDefinition{
-		Child: reference.Child.Label(), Column: d.Column, Parent: parent.Label(), Action: d.OnDelete,
+		Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete,
 		Conditions: []PlannedCondition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
 	}
 	for _, condition := range d.Conditions {
@@ -192,7 +193,7 @@ func (p *planner) followOns(gone []uint32) []FollowOn {
 		}
 		for _, reference := range parent.References {
 			found = append(found, FollowOn{
-				Child: reference.Child.Label(), Column: reference.Definition.Column, Parent: parent.Label(), Action: reference.Definition.OnDelete,
+				Child: reference.Child.Label(), Column: reference.Definition.ColumnList(), Parent: parent.Label(), Action: reference.Definition.OnDelete,
 			})
 		}
 	}

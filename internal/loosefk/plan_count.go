@@ -140,12 +140,8 @@ func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Refe
 func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *Reference, keys any, most int64) (int64, error) {
 	args := &arguments{}
 	keysAt, mostAt := args.add(keys), args.add(most)
-	from := reference.Child.SQL()
-	if !reference.partitioned() {
-		from = "ONLY " + from
-	}
-	sql := fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s%s LIMIT $%d) AS counted",
-		from, parent.matches(reference, "child", keysAt), reference.restrictions("child", args), mostAt)
+	sql := fmt.Sprintf("SELECT count(*) FROM (%s LIMIT $%d) AS counted",
+		parent.children(reference, parent.keysParameter(keysAt), args), mostAt)
 	var counted int64
 	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, sql, args.values...).Scan(&counted)

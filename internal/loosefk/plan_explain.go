@@ -119,9 +119,10 @@ type planNode struct {
 	Plans     []planNode `json:"Plans"`
 }
 
-// scan is the first scan of a table, in the order of the plan. That of a bitmap has its index in the node below.
+// scan is the first scan of a table, in the order of the plan, but for going to rows by pointers that another one
+// found. That of a bitmap has its index in the node below.
 func (n planNode) scan(table string) scan {
-	if strings.HasSuffix(n.NodeType, "Scan") && n.Relation == table {
+	if strings.HasSuffix(n.NodeType, "Scan") && n.NodeType != "Tid Scan" && n.Relation == table {
 		return scan{node: n.NodeType, index: n.firstIndex()}
 	}
 	for _, child := range n.Plans {

@@ -54,9 +54,22 @@ func (i surveyIndex) fits(n need) bool {
 // complete tells whether the index has all rows that an equality can find: all of them, or all but those with
 // NULL in a column that is compared. What else a predicate says about a row is unknown where plans are made.
 func (i surveyIndex) complete(n need) bool {
-	return i.predicate == "" || slices.ContainsFunc(slices.Concat(n.columns, n.given), func(column string) bool {
-		return i.predicate == "("+column+" IS NOT NULL)" || i.predicate == "("+identifier(column)+" IS NOT NULL)"
-	})
+	return i.predicate == "" || excludesNullsOf(i.predicate, slices.Concat(n.columns, n.given))
+}
+
+// excludesNullsOf tells whether an index's predicate says that some of columns are not NULL, and nothing else.
+func excludesNullsOf(predicate string, columns []string) bool {
+	if strings.HasPrefix(predicate, "((") {
+		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")
+	}
+	for term := range strings.SplitSeq(predicate, " AND ") {
+		if !slices.ContainsFunc(columns, func(column string) bool {
+			return term == "("+column+" IS NOT NULL)" || term == "("+identifier(column)+" IS NOT NULL)"
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // missing describes the index that a need lacks, if it does.

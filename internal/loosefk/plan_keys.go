@@ -23,7 +23,7 @@ type need struct {
 
 // childNeed is what a definition's own statements need.
 func childNeed(reference *Reference, proven map[uint32]bool) need {
-	n := need{table: reference.Child.OID, columns: []string{reference.Definition.Column}, list: true, proven: proven, reader: "every statement"}
+	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, proven: proven, reader: "every statement"}
 	for _, condition := range reference.Conditions {
 		n.given = append(n.given, condition.Column)
 	}

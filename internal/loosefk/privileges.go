@@ -2,6 +2,7 @@ package loosefk
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,15 +12,19 @@ import (
 	"sexton/internal/problem"
 )
 
-// One row per table that statements address, in the order given. A deletion needs UPDATE as well, on any
+// One row per table that statements address, in the order given, with a JSON array of the columns that they write. A
+// deletion needs UPDATE as well, on any
 // column: batches lock the rows that they have found. Row-level security is asked for apart, as no grant
 // helps against it.
 const privilegesSQL = `
 SELECT has_schema_privilege(class.relnamespace, 'USAGE'),
        has_table_privilege(class.oid, 'SELECT')
            AND CASE
-               WHEN wanted.updated = '' THEN has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
-               ELSE has_column_privilege(class.oid, wanted.updated, 'UPDATE')
+               WHEN wanted.updated = '[]' THEN has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
+               ELSE (
+                   SELECT bool_and(has_column_privilege(class.oid, name, 'UPDATE'))
+                   FROM jsonb_array_elements_text(wanted.updated::jsonb) AS name
+               )
            END,
        row_security_active(class.oid),
        format('%I.%I', namespace.nspname, class.relname),
@@ -45,8 +50,12 @@ func MissingPrivileges(ctx context.Context, db Beginner, database string, parent
 			if reference.partitioned() {
 				tables = append([]Table{reference.Child}, tables...) // looked through for children that are left
 			}
+			columns, err := json.Marshal(reference.updatedColumns())
+			if err != nil {
+				return nil, fmt.Errorf("list columns of %s: %w", reference.Definition.Key, err)
+			}
 			for _, table := range tables {
-				needs, oids, updated = append(needs, reference), append(oids, table.OID), append(updated, reference.updatedColumn())
+				needs, oids, updated = append(needs, reference), append(oids, table.OID), append(updated, string(columns))
 			}
 		}
 	}
@@ -131,14 +140,14 @@ func privileges(d definitions.Definition) []string {
 	return []string{"SELECT", "UPDATE"}
 }
 
-// updatedColumn is the column that the reference's statements write, or "" where they delete.
-func (r *Reference) updatedColumn() string {
+// updatedColumns are the columns that the reference's statements write; none where they delete.
+func (r *Reference) updatedColumns() []string {
 	switch r.Definition.OnDelete {
 	case definitions.Nullify:
-		return r.Definition.Column
+		return r.Definition.Columns
 	case definitions.UpdateColumn:
-		return r.Definition.TargetColumn
+		return []string{r.Definition.TargetColumn}
 	default:
-		return ""
+		return []string{}
 	}
 }

@@ -19,6 +19,7 @@ import (
 type ranNode struct {
 	Node      string    `json:"Node Type"`
 	Relation  string    `json:"Relation Name"`
+	Index     string    `json:"Index Name"`
 	IndexCond string    `json:"Index Cond"`
 	Parent    string    `json:"Parent Relationship"`
 	Rows      float64   `json:"Actual Rows"`
@@ -92,7 +93,7 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 // backlogParent is the parent of a backlog's tombstones.
 func backlogParent() *Parent {
 	reference := &Reference{
-		Definition: definitions.Definition{Column: "parent_id", OnDelete: definitions.Delete},
+		Definition: definitions.Definition{Columns: []string{"parent_id"}, OnDelete: definitions.Delete},
 		Child:      Table{Schema: "public", Name: "children"},
 	}
 	reference.Leaves = []Table{reference.Child}
@@ -102,14 +103,19 @@ func backlogParent() *Parent {
 // explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.
 func explain(t *testing.T, db *dbtest.DB, sql string, args []any) ranNode {
 	t.Helper()
+	return explainUnder(t, db, []string{
+		"INSERT INTO sexton.fences VALUES ('plan', 1)",
+		fmt.Sprintf("SELECT sexton.begin_batch('plan', 1, %d, %d, true)", time.Minute.Milliseconds(), time.Minute.Milliseconds()),
+	}, sql, args)
+}
+
+// explainUnder runs a prepared statement behind others, and rolls it back.
+func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args []any) ranNode {
+	t.Helper()
 	tx, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	for _, statement := range []string{
-		"INSERT INTO sexton.fences VALUES ('plan', 1)",
-		fmt.Sprintf("SELECT sexton.begin_batch('plan', 1, %d, %d, true)", time.Minute.Milliseconds(), time.Minute.Milliseconds()),
-		"PREPARE statement AS " + sql,
-	} {
+	for _, statement := range append(before, "PREPARE statement AS "+sql) {
 		_, err := tx.Exec(t.Context(), statement)
 		require.NoError(t, err, statement)
 	}

@@ -85,8 +85,7 @@ type resolver struct {
 
 // report adds a finding about one key of a definition, such as ".column", or about all of it.
 func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
-	field, _, _ := strings.Cut(strings.TrimPrefix(key, "."), "[")
-	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(field), Key: d.Key + key, Message: message, Fix: fix})
+	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key, Message: message, Fix: fix})
 }
 
 func (r *resolver) bind(d definitions.Definition) {
@@ -139,8 +138,9 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	if child == nil || parent == nil {
 		return nil
 	}
-	reference.Child, reference.Leaves, reference.PrimaryKey, reference.Index = child.Table, child.Leaves, child.PrimaryKey, child.Leading[d.Column]
-	ok := r.checkColumn(d, parent, child)
+	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey
+	home.catalog.bindIndexes(reference, child)
+	ok := r.checkColumns(d, parent, child)
 	ok = r.bindValues(d, child, reference) && ok
 	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
 		r.report(d, problem.Error, ".cleaner_class",
@@ -151,12 +151,12 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		return nil
 	}
 	if !reference.Index {
-		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifier(d.Column))
+		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifiers(d.Columns))
 		if reference.partitioned() {
 			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
 		}
 		r.report(d, problem.Warning, ".column",
-			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.Column),
+			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()),
 			fix)
 	}
 	for _, other := range parent.References {
@@ -190,7 +190,7 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 // same tells whether two references of one parent are one.
 func (r *Reference) same(other *Reference) bool {
 	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
-		r.Definition.Column == other.Definition.Column && slices.Equal(r.Conditions, other.Conditions)
+		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
 }
 
 // parent returns the parent's entry, or nil where it is unusable or out of reach.
@@ -215,43 +215,31 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is not a table", d.Parent), "name the table behind it")
 		return nil
 	}
-	keyColumn := d.ParentColumn
-	if keyColumn == "" {
-		if keyColumn = table.defaultKey(); keyColumn == "" {
-			r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key of one column", d.Parent), "name a unique column with parent_column")
-			return nil
-		}
-	}
-	key, found := table.Columns[keyColumn]
-	if !found {
-		r.missingColumn(d, ".parent_column", d.Parent, table, keyColumn)
-		return nil
-	}
-	if !table.identifies(keyColumn) {
-		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("column %s of parent %s is not unique", keyColumn, d.Parent),
-			"name a column with a unique index: a key that two rows share would lose the children of both")
+	key, ok := r.key(d, home, table)
+	if !ok {
 		return nil
 	}
 	parent, known := r.parents[home.Name][table.recorded]
-	if !known && !table.Unique[keyColumn] {
+	if !known && len(key) == 1 && !table.Unique[key[0]] {
 		r.report(d, problem.Warning, ".table",
 			fmt.Sprintf("%s is only a part of the primary key of %s: where two partitions share a value, deleting one row deletes the children of both",
-				keyColumn, d.Parent), "draw its values from one sequence")
+				key[0], d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{
-			Table: table.Table, Database: home.Name, Recorded: table.recorded, KeyColumn: keyColumn, KeyType: key.Type, Integer: integer(key.Type),
+		parent = &Parent{Table: table.Table, Database: home.Name, Recorded: table.recorded, KeyColumns: key}
+		for _, column := range key {
+			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Type)
 		}
+		parent.Integer = len(key) == 1 && integer(parent.KeyTypes[0])
 		if r.parents[home.Name] == nil {
 			r.parents[home.Name] = map[string]*Parent{}
 		}
 		r.parents[home.Name][table.recorded] = parent
 	}
-	if parent.KeyColumn != keyColumn {
+	if !slices.Equal(parent.KeyColumns, key) {
 		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.KeyColumn),
-			"all definitions of one parent have to use one column, as a tombstone carries one key")
+			fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.label()),
+			"all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key")
 		return nil
 	}
 	return parent
@@ -272,29 +260,6 @@ func (r *resolver) child(d definitions.Definition, home *site) *relation {
 		return nil
 	}
 	return table
-}
-
-func (r *resolver) checkColumn(d definitions.Definition, parent *Parent, child *relation) bool {
-	foreign, found := child.Columns[d.Column]
-	switch {
-	case !found:
-		r.missingColumn(d, ".column", d.Child, child, d.Column)
-		return false
-	case !compatible(foreign.Type, parent.KeyType):
-		r.report(d, problem.Error, ".column",
-			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s",
-				d.Child, d.Column, short(foreign.Type), d.Parent, parent.KeyColumn, short(parent.KeyType)),
-			"the two columns need one type, or integers of any width")
-		return false
-	case d.OnDelete == definitions.Nullify && foreign.NotNull:
-		r.report(d, problem.Error, ".on_delete",
-			fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, d.Column), "drop the constraint, or use async_delete")
-		return false
-	case d.OnDelete == definitions.Nullify && foreign.Generated:
-		r.report(d, problem.Error, ".column", fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.Column), "use async_delete")
-		return false
-	}
-	return true
 }
 
 // bindValues gives conditions and target the types of their columns.

@@ -143,9 +143,9 @@ children:
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	require.Len(t, parents, 2)
-	require.Equal(t, "code", parents[0].KeyColumn)
+	require.Equal(t, []string{"code"}, parents[0].KeyColumns)
 	require.False(t, parents[0].Integer)
-	require.Equal(t, "id", parents[1].KeyColumn, "id stands for a row of a partitioned table")
+	require.Equal(t, []string{"id"}, parents[1].KeyColumns, "id stands for a row of a partitioned table")
 	require.True(t, parents[1].Integer)
 }
 

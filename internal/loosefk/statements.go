@@ -14,21 +14,32 @@ import (
 // Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table
 // may itself live in a schema called public.
 
-// keysParameter is the array of parent keys, typed like the parent's column. Integers of different width
+// keysParameter is the array of parent keys, typed like the parent's column, composite ones as they are stored. Integers of different width
 // share an operator family, so an index on an integer column serves a bigint array as well.
 func (p *Parent) keysParameter(n int) string {
 	if p.Integer {
 		return fmt.Sprintf("$%d::bigint[]", n)
 	}
-	return fmt.Sprintf("$%d::text[]::%s[]", n, p.KeyType)
+	if p.composite() {
+		return fmt.Sprintf("$%d::text[]", n)
+	}
+	return fmt.Sprintf("$%d::text[]::%s[]", n, p.KeyTypes[0])
 }
 
-// tombstoneKey is the key of a tombstone row, typed like keysParameter.
-func (p *Parent) tombstoneKey(tombstone string) string {
+// tombstoneKey is the key of a tombstone row, one value per column.
+func (p *Parent) tombstoneKey(tombstone string) []string {
 	if p.Integer {
-		return tombstone + ".primary_key_value"
+		return []string{tombstone + ".primary_key_value"}
 	}
-	return fmt.Sprintf("%s.primary_key_text::%s", tombstone, p.KeyType)
+	return p.storedKey(tombstone + ".primary_key_text")
+}
+
+// storedKey are the values of a key that is stored as text.
+func (p *Parent) storedKey(text string) []string {
+	if p.composite() {
+		return p.parts(text)
+	}
+	return []string{fmt.Sprintf("%s::%s", text, p.KeyTypes[0])}
 }
 
 // arguments numbers the parameters of one statement.
@@ -52,14 +63,27 @@ func (r *Reference) restrictions(alias string, args *arguments) string {
 	return sql.String()
 }
 
-// pick is the subquery for at most limit children of keys.
-func (p *Parent) pick(r *Reference, leaf Table, columns string, keysAt, limitAt int, args *arguments) string {
-	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s LIMIT $%d",
-		columns, leaf.SQL(), p.matches(r, "picked", keysAt), r.restrictions("picked", args), r.attached(leaf, args), limitAt)
+// pick is the subquery for at most limit children of keys, locked by the clause lock. limitAt is 0 for no limit.
+func (p *Parent) pick(r *Reference, leaf Table, columns, lock string, keysAt, limitAt int, args *arguments) string {
+	limit := ""
+	if limitAt > 0 {
+		limit = fmt.Sprintf(" LIMIT $%d", limitAt)
+	}
+	if p.lookedUp(r, leaf) {
+		found := fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s",
+			columns, leaf.SQL(), equal("picked", r.Definition.Columns, p.parts("wanted.key")), r.restrictions("picked", args))
+		return lookUps(columns, p.keysParameter(keysAt), found, lock) + r.attached(leaf, args) + limit
+	}
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
+		columns, leaf.SQL(), p.matches(r, "picked", p.keysParameter(keysAt)), r.restrictions("picked", args), r.attached(leaf, args), limit) + lock
 }
 
-func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
-	return fmt.Sprintf("%s.%s = ANY (%s)", alias, identifier(r.Definition.Column), p.keysParameter(keysAt))
+// matches is true for rows of alias that have one of keys.
+func (p *Parent) matches(r *Reference, alias, keys string) string {
+	if p.composite() {
+		return p.among(r, alias, keys)
+	}
+	return equal(alias, r.Definition.Columns, []string{fmt.Sprintf("ANY (%s)", keys)})
 }
 
 // waitStatement waits until it has locked at most limit children of keys. The statement behind it in the
@@ -68,7 +92,7 @@ func (p *Parent) matches(r *Reference, alias string, keysAt int) string {
 func (p *Parent) waitStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "", keysAt, limitAt, args) + r.lock(), args.values
+	return p.pick(r, leaf, "", r.lock(), keysAt, limitAt, args), args.values
 }
 
 // lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside
@@ -84,7 +108,7 @@ func (r *Reference) lock() string {
 func (p *Parent) windowStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args), args.values
+	return p.pick(r, leaf, "picked.ctid", "", keysAt, limitAt, args), args.values
 }
 
 // pieceStatement deletes or changes the children of keys that the pointers lead to. It waits for rows that
@@ -93,38 +117,51 @@ func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, 
 	args := &arguments{}
 	keysAt, pointersAt := args.add(keys), args.add(pointers)
 	where := fmt.Sprintf("child.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s",
-		pointersAt, p.matches(r, "child", keysAt), r.restrictions("child", args), r.attached(leaf, args))
+		pointersAt, p.matches(r, "child", p.keysParameter(keysAt)), r.restrictions("child", args), r.attached(leaf, args))
 	return r.change(names, leaf, where, args), args.values
 }
 
 // cleanStatement deletes or changes at most limit children of keys in one leaf, without waiting for rows
-// that somebody else has locked. It is built around row pointers, as a LIMIT needs a subquery. The
-// foreign-key condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the
-// index, which would compare every child with every pointer.
+// that somebody else has locked. It is built around row pointers, as a LIMIT needs a subquery.
 func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, keys any, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	picked := p.pick(r, leaf, "picked.ctid", keysAt, limitAt, args) + r.lock() + " SKIP LOCKED"
-	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
-		picked, p.matches(r, "child", keysAt), r.restrictions("child", args))
-	return r.change(names, leaf, where, args), args.values
+	picked := p.pick(r, leaf, "picked.ctid", r.lock()+" SKIP LOCKED", keysAt, limitAt, args)
+	return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
+}
+
+// pointed is true for the rows of child that picked has pointers to. The foreign-key condition is repeated on the
+// row itself; IS TRUE keeps the planner from serving that by the index, which would compare every child with every
+// pointer.
+func (p *Parent) pointed(r *Reference, picked string, keysAt int, args *arguments) string {
+	return fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
+		picked, p.matches(r, "child", p.keysParameter(keysAt)), r.restrictions("child", args))
 }
 
 // directStatement deletes or changes all children of keys in one leaf. It waits for rows that somebody else
-// has locked.
+// has locked. By composite keys it goes to the rows by pointers, as what is looked up must not be joined with the
+// table that is changed; what moves while it waits is left to the pass behind it.
 func (p *Parent) directStatement(names pgschema.Names, r *Reference, leaf Table, keys any) (string, []any) {
 	args := &arguments{}
-	where := p.matches(r, "child", args.add(keys)) + r.restrictions("child", args) + r.attached(leaf, args)
+	keysAt := args.add(keys)
+	if p.lookedUp(r, leaf) {
+		picked := p.pick(r, leaf, "picked.ctid", "", keysAt, 0, args)
+		return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
+	}
+	where := p.matches(r, "child", p.keysParameter(keysAt)) + r.restrictions("child", args) + r.attached(leaf, args)
 	return r.change(names, leaf, where, args), args.values
 }
 
 // change is the statement that does to children what the definition says.
 func (r *Reference) change(names pgschema.Names, leaf Table, where string, args *arguments) string {
-	column := identifier(r.Definition.Column)
 	var sql string
 	switch {
 	case r.Definition.OnDelete == definitions.Nullify:
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = NULL WHERE %s", leaf.SQL(), column, where)
+		columns := make([]string, len(r.Definition.Columns))
+		for i, column := range r.Definition.Columns {
+			columns[i] = identifier(column) + " = NULL"
+		}
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s WHERE %s", leaf.SQL(), strings.Join(columns, ", "), where)
 	case r.Definition.OnDelete == definitions.UpdateColumn:
 		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::text::%s WHERE %s",
 			leaf.SQL(), identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
@@ -161,16 +198,28 @@ event AS (
 SELECT count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
 }
 
-// exists is true where the reference has a child that matches condition. OFFSET 0 keeps it a subquery of
+// exists is true where the reference has a child with the key. OFFSET 0 keeps it a subquery of
 // its own: with it pulled up into a join, a hundred definitions would be a join of a hundred tables.
-func (r *Reference) exists(matches string, args *arguments) string {
-	from := r.Child.SQL()
-	if !r.partitioned() {
-		// As with real foreign keys, tables that inherit from the child are not its rows.
-		from = "ONLY " + from
+func (r *Reference) exists(key []string, args *arguments) string {
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", r.whole(), equal("child", r.Definition.Columns, key), r.restrictions("child", args))
+}
+
+// whole is the child with all its partitions in a FROM clause. As with real foreign keys, tables that inherit from
+// a plain one are not its rows.
+func (r *Reference) whole() string {
+	if r.partitioned() {
+		return r.Child.SQL() + " AS child"
 	}
-	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE child.%s = %s%s OFFSET 0)",
-		from, identifier(r.Definition.Column), matches, r.restrictions("child", args))
+	return "ONLY " + r.Child.SQL() + " AS child"
+}
+
+// children is the subquery for the children of keys in all partitions.
+func (p *Parent) children(r *Reference, keys string, args *arguments) string {
+	if p.composite() && r.Index {
+		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
+			r.whole(), equal("child", r.Definition.Columns, p.parts("wanted.key")), r.restrictions("child", args)), "")
+	}
+	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", r.whole(), p.matches(r, "child", keys), r.restrictions("child", args))
 }
 
 // probeStatement tells in one row, one boolean per reference, which of the references in a database have children of keys:
@@ -182,7 +231,7 @@ func (p *Parent) probeStatement(database string, keys any) (string, []any) {
 	for i, reference := range p.References {
 		terms[i] = "false"
 		if reference.Database == database && reference.usable() {
-			terms[i] = reference.exists(fmt.Sprintf("ANY (%s)", p.keysParameter(keysAt)), args)
+			terms[i] = fmt.Sprintf("EXISTS (%s OFFSET 0)", p.children(reference, p.keysParameter(keysAt), args))
 		}
 	}
 	return "SELECT ARRAY[" + strings.Join(terms, ", ") + "]", args.values
@@ -332,3 +381,12 @@ WITH waiting AS (
 SELECT count(*), count(*) FROM waiting`
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// identifiers is a list of column names.
+func identifiers(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = identifier(name)
+	}
+	return strings.Join(quoted, ", ")
+}

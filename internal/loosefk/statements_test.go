@@ -23,7 +23,7 @@ func example(d definitions.Definition) (*Parent, *Reference) {
 		Conditions: []typedColumn{{Column: "kind", Type: "pg_catalog.text", Value: "A"}},
 		Target:     typedColumn{Column: "state", Type: "pg_catalog.int2", Value: "3"},
 	}
-	parent := &Parent{Table: Table{Schema: "public", Name: "parents"}, Database: "main", Recorded: "public.parents", KeyColumn: "id", KeyType: "pg_catalog.int8", Integer: true, References: []*Reference{reference}}
+	parent := &Parent{Table: Table{Schema: "public", Name: "parents"}, Database: "main", Recorded: "public.parents", KeyColumns: []string{"id"}, KeyTypes: []string{"pg_catalog.int8"}, Integer: true, References: []*Reference{reference}}
 	return parent, reference
 }
 
@@ -40,26 +40,26 @@ func TestCleanStatement(t *testing.T) {
 		args       []any
 	}{
 		"delete": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete},
+			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete},
 			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"nullify": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Nullify},
+			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Nullify},
 			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"update": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.UpdateColumn},
+			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.UpdateColumn},
 			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
 			 AND picked."state" IS DISTINCT FROM $4::text::pg_catalog.int2 LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $5::text::pg_catalog.text AND child."state" IS DISTINCT FROM $6::text::pg_catalog.int2) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "3", "A", "3", "3"},
 		},
 		"files": {
-			definitions.Definition{Column: "p id", OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
+			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
 			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE
 			 RETURNING jsonb_build_object($5::text, child."id", $6::text, child."part") AS key),
@@ -81,7 +81,7 @@ func TestCleanStatement(t *testing.T) {
 func TestWaitStatement(t *testing.T) {
 	t.Parallel()
 
-	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Nullify})
+	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Nullify})
 	sql, args := parent.waitStatement(reference, leaf, []int64{1, 2}, 10)
 	require.Equal(t, squeeze(`SELECT FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" = ANY ($1::bigint[])
 		AND picked."kind" = $3::text::pg_catalog.text LIMIT $2 FOR NO KEY UPDATE`), squeeze(sql))
@@ -91,7 +91,7 @@ func TestWaitStatement(t *testing.T) {
 func TestStatementsWithoutALimit(t *testing.T) {
 	t.Parallel()
 
-	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
+	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.directStatement(schemas, reference, leaf, []int64{1, 2})
 	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::bigint[])
 		AND child."kind" = $2::text::pg_catalog.text`), squeeze(sql))
@@ -112,7 +112,7 @@ func TestStatementsWithoutALimit(t *testing.T) {
 func TestProbeAndRemoveStatements(t *testing.T) {
 	t.Parallel()
 
-	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
+	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.probeStatement("main", []int64{1})
 	require.Equal(t, `SELECT ARRAY[EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::bigint[]) AND child."kind" = $2::text::pg_catalog.text OFFSET 0)]`, sql)
 	require.Equal(t, []any{[]int64{1}, "A"}, args)
@@ -155,7 +155,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		SELECT removed.id FROM removed`), squeeze(sql))
 	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, []bool{false}, uint32(0), "A", "main"}, args)
 
-	parent.Integer, parent.KeyType = false, "pg_catalog.uuid"
+	parent.Integer, parent.KeyTypes = false, []string{"pg_catalog.uuid"}
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})
 	sql, _ = parent.probeStatement("main", []string{"x"})
 	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" = ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")

@@ -27,7 +27,7 @@ func TestDownLeavesNothing(t *testing.T) {
 	before := catalogueWithoutWriters(d)
 	db := everything(t, d)
 	up(t, db)
-	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"}, triggers.Parent{Schema: "public", Table: "tags", KeyColumn: "id"})
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}, triggers.Parent{Schema: "public", Table: "tags", KeyColumns: []string{"id"}})
 
 	// The components are remembered, whatever the configuration says by now.
 	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
@@ -64,7 +64,7 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 9)")
 	db := everything(t, d)
 	up(t, db)
-	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"})
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}})
 	d.Exec("DELETE FROM parents WHERE id <= 3")
 	before := catalogue(d)
 
@@ -87,7 +87,7 @@ func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
 	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY)")
 	db := everything(t, d)
 	up(t, db)
-	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumn: "id"})
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}})
 	d.Exec(`CREATE VIEW backlog AS SELECT count(*) FROM loose_foreign_keys_deleted_records;
 		CREATE VIEW sexton.holders AS SELECT holder FROM sexton.leases;
 		CREATE TABLE notes (run_id bigint REFERENCES sexton.runs (id))`)

@@ -32,7 +32,7 @@ func TestGrants(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "app"},
-		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumn: "id"}})
+		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumns: []string{"id"}}})
 	require.NoError(t, err)
 
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()

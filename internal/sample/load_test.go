@@ -59,7 +59,7 @@ func requireNoOrphans(t *testing.T, d *pgtest.Database) {
 	for _, definition := range loose(t) {
 		child := pgx.Identifier{definition.Child.Table}.Sanitize()
 		parent := pgx.Identifier{definition.Parent.Table}.Sanitize()
-		column := "child." + pgx.Identifier{definition.Column}.Sanitize()
+		column := "child." + pgx.Identifier{definition.Columns[0]}.Sanitize()
 		where := column + " IS NOT NULL"
 		var values []any
 		for _, condition := range definition.Conditions {

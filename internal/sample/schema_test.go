@@ -125,6 +125,6 @@ func TestLooseColumnsHaveNoRealKey(t *testing.T) {
 			FROM pg_constraint AS key
 			JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = ANY (key.conkey)
 			WHERE key.contype = 'f' AND key.conrelid = $1::text::regclass AND attribute.attname = $2`,
-			definition.Child.String(), definition.Column), "%s: %s.%s", definition.Key, definition.Child, definition.Column)
+			definition.Child.String(), definition.Columns[0]), "%s: %s.%s", definition.Key, definition.Child, definition.Columns[0])
 	}
 }

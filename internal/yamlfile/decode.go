@@ -26,6 +26,9 @@ type Literal struct {
 	Given bool
 }
 
+// Texts is one text or a list of texts.
+type Texts []string
+
 // Places tells by path, such as "databases.main.pace" or "[2].column", where a value was written. Paths of
 // keys that were left out are missing.
 type Places map[string]Place
@@ -49,7 +52,7 @@ func (p Places) Of(path string) Place {
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field that is tagged "-,key"). Types: string,
-// bool, int, time.Duration, Literal, Chooser, and structs and slices of these.
+// bool, int, time.Duration, Literal, Texts, Chooser, and structs and slices of these.
 func Decode(n *Node, path string, target any) (Places, problem.List) {
 	d := decoder{places: Places{}}
 	d.value(n, path, reflect.ValueOf(target).Elem())
@@ -77,6 +80,8 @@ func (d *decoder) value(n *Node, path string, v reflect.Value) {
 		d.duration(n, path, v)
 	case v.Kind() == reflect.Struct:
 		d.structure(n, path, v)
+	case v.Type() == reflect.TypeFor[Texts]() && n.Kind != Sequence:
+		d.single(n, path, v)
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
 	default:

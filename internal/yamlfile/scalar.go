@@ -106,6 +106,17 @@ func (d *decoder) str(n *Node, path string, v reflect.Value) {
 	}
 }
 
+// single reads a list that is given as its only text.
+func (d *decoder) single(n *Node, path string, v reflect.Value) {
+	if n.Kind == Mapping {
+		d.fail(n, path, "must be a text or a list of texts, not "+n.Kind.describe(), "")
+		return
+	}
+	one := reflect.New(v.Type().Elem()).Elem()
+	d.str(n, path, one)
+	v.Set(reflect.Append(reflect.MakeSlice(v.Type(), 0, 1), one))
+}
+
 func (d *decoder) notChosen(n *Node, path string, chooser Chooser) {
 	fix := ""
 	if near := problem.Nearest(n.Text, chooser.Choices()); near != "" {

@@ -1,7 +1,7 @@
 -- Decides about TRUNCATE of a tracked parent, which fires no DELETE trigger.
 --
--- TG_ARGV: recorded parent name, key column, policy (reject, capture or ignore), key class (bigint or
--- text). The session setting sexton.truncate, where set, overrides the policy.
+-- TG_ARGV: recorded parent name, key column, policy (reject, capture or ignore), key class (bigint, text
+-- or composite, where the second one is an array of columns). The session setting sexton.truncate, where set, overrides the policy.
 --
 -- capture reads leaves and plain tables only: TRUNCATE of a partitioned table fires the triggers of all
 -- its leaves as well, and a row must be recorded once.
@@ -54,6 +54,22 @@ BEGIN
     END IF;
 
     -- ONLY: after TRUNCATE ONLY the rows of inheritance children live on.
+    IF TG_ARGV[3] = 'composite' THEN
+        EXECUTE (
+            SELECT format(
+                'INSERT INTO %5$I.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text) '
+                'SELECT $1, ARRAY[%1$s]::pg_catalog.text FROM ONLY %3$I.%4$I AS gone WHERE num_nulls(%2$s) = 0',
+                string_agg(format('gone.%I::pg_catalog.text', key.name), ', ' ORDER BY key.place),
+                string_agg(format('gone.%I', key.name), ', '),
+                TG_TABLE_SCHEMA,
+                TG_TABLE_NAME,
+                'tracked_schema')
+            FROM unnest(TG_ARGV[1]::text[]) WITH ORDINALITY AS key (name, place))
+        USING TG_ARGV[0];
+
+        RETURN NULL;
+    END IF;
+
     EXECUTE format(
         'INSERT INTO %6$I.loose_foreign_keys_deleted_records (fully_qualified_table_name, %1$I) '
         'SELECT $1, gone.%2$I::pg_catalog.%3$I FROM ONLY %4$I.%5$I AS gone WHERE gone.%2$I IS NOT NULL',

@@ -1,0 +1,102 @@
+package definitions_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/problem"
+)
+
+func TestColumnsAreOneNameOrAList(t *testing.T) {
+	t.Parallel()
+
+	got, err := parse(`
+notes:
+  - {table: users, column: user_id, parent_column: uuid, on_delete: async_delete}
+  - {table: projects, column: [project_id], parent_column: [id], on_delete: async_delete}
+  - {table: issues, column: [tenant_id, issue_id], on_delete: async_delete}
+  - table: merge_requests
+    column: [tenant_id, "merge, request"]
+    parent_column:
+      - tenant
+      - iid
+    on_delete: async_nullify
+`)
+	require.NoError(t, err)
+	require.Len(t, got, 4)
+	require.Equal(t, []string{"user_id"}, got[0].Columns)
+	require.Equal(t, []string{"uuid"}, got[0].ParentColumns)
+	require.Equal(t, []string{"project_id"}, got[1].Columns)
+	require.Equal(t, []string{"id"}, got[1].ParentColumns)
+	require.Equal(t, []string{"tenant_id", "issue_id"}, got[2].Columns)
+	require.Empty(t, got[2].ParentColumns)
+	require.Equal(t, []string{"tenant_id", "merge, request"}, got[3].Columns)
+	require.Equal(t, []string{"tenant", "iid"}, got[3].ParentColumns)
+	require.Equal(t, "tenant_id, issue_id", got[2].ColumnList())
+
+	at := func(line, column int) problem.Position {
+		return problem.Position{File: "f.yml", Line: line, Column: column}
+	}
+	require.Equal(t, at(3, 28), got[0].At("column"))
+	require.Equal(t, at(5, 41), got[2].At("column[1]"))
+	require.Equal(t, at(5, 29), got[2].At("column[7]"), "an item that is not there is in the list")
+	require.Equal(t, at(10, 9), got[3].At("parent_column[1]"))
+	require.Equal(t, got[2].Position, got[2].At("parent_column[1]"), "a key that is not there is in the entry")
+}
+
+func TestColumnErrors(t *testing.T) {
+	t.Parallel()
+
+	entry := func(columns string) string { return "a:\n  - {table: p, on_delete: async_delete, " + columns + "}\n" }
+	for name, test := range map[string]struct{ text, want string }{
+		"empty list": {
+			entry("column: []"),
+			"f.yml:2:49: a[0].column: is empty (name at least one column)",
+		},
+		"empty list of the parent": {
+			entry("column: [b, c], parent_column: []"),
+			"f.yml:2:72: a[0].parent_column: is empty (name at least one column)",
+		},
+		"other length": {
+			entry("column: [b, c], parent_column: [d, e, f]"),
+			"f.yml:2:72: a[0].parent_column: names 3, but column names 2 (name one column of the parent for each of the child's)",
+		},
+		"one for several": {
+			entry("column: [b, c], parent_column: d"),
+			"f.yml:2:72: a[0].parent_column: names 1, but column names 2 (name one column of the parent for each of the child's)",
+		},
+		"several for one": {
+			entry("column: b, parent_column: [d, e]"),
+			"f.yml:2:67: a[0].parent_column: names 2, but column names 1 (name one column of the parent for each of the child's)",
+		},
+		"named twice": {
+			entry("column: [b, c, b], parent_column: [d, d, e]"),
+			"f.yml:2:56: a[0].column[2]: is named twice\n" +
+				"f.yml:2:79: a[0].parent_column[1]: is named twice",
+		},
+		"empty name":   {entry(`column: [b, ""]`), "f.yml:2:53: a[0].column[1]: the name is empty"},
+		"number":       {entry("column: [b, 7]"), "f.yml:2:53: a[0].column[1]: must be a text, not a number (put it in quotes)"},
+		"nothing":      {entry("column: [b, ~]"), "f.yml:2:53: a[0].column[1]: has no value (write one, or remove the key)"},
+		"list in list": {entry("column: [b, [c]]"), "f.yml:2:53: a[0].column[1]: must be a text, not a list"},
+		"mapping":      {entry("column: {b: c}"), "f.yml:2:49: a[0].column: must be a text or a list of texts, not a mapping"},
+		"other columns of one parent": {
+			"a:\n" +
+				"  - {table: p, column: [b, c], parent_column: [d, e], on_delete: async_delete}\n" +
+				"  - {table: p, column: [c, b], parent_column: [e, d], on_delete: async_delete}\n",
+			"f.yml:3:5: a[1].parent_column: is e, d, but a[0] at f.yml:2:5 has d, e for the same parent p",
+		},
+		"repeated": {
+			"a:\n" +
+				"  - {table: p, column: [b, c], on_delete: async_delete}\n" +
+				"  - {table: p, column: [b, c], on_delete: async_nullify}\n",
+			"f.yml:3:5: a[1]: repeats a[0] at f.yml:2:5: child a, column b, c, parent p",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parse(test.text)
+			require.EqualError(t, err, test.want)
+		})
+	}
+}

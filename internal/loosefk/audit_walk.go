@@ -1,0 +1,116 @@
+package loosefk
+
+import (
+	"fmt"
+	"strings"
+)
+
+// compositeWalk is walkStatement for keys of several columns. A position is the text form of an array, and may have
+// NULL in it: a stop without a key, for which the second column is NULL.
+func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, []any) {
+	w := compositeWalk{reference: r, columns: qualified("child", r.Definition.Columns)}
+	w.keys = make([]string, len(w.columns))
+	for i := range w.keys {
+		w.keys[i] = fmt.Sprintf("k%d", i+1)
+	}
+	args := &arguments{}
+	var position []string
+	if after != nil {
+		position = p.parts(fmt.Sprintf("$%d::text", args.add(*after)))
+	}
+	limitAt := args.add(limit)
+	walk := w.all(position, limitAt)
+	if r.stepped {
+		walk = w.steps(position, limitAt)
+	}
+	keys := prefixed("walk.", w.keys)
+	key := fmt.Sprintf("ARRAY[%s::text]::text", strings.Join(keys, "::text, "))
+	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
+		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.gone(keys), strings.Join(w.ordered(keys), ", ")), args.values
+}
+
+type compositeWalk struct {
+	reference *Reference
+	// columns are the child's, keys the names of their values; both in the order of the key.
+	columns, keys []string
+}
+
+// ordered are names in the order of the index.
+func (w compositeWalk) ordered(names []string) []string {
+	ordered := make([]string, len(names))
+	for i, at := range w.reference.order {
+		ordered[i] = names[at]
+	}
+	return ordered
+}
+
+// named are the child's columns under the names of the keys.
+func (w compositeWalk) named() string {
+	named := make([]string, len(w.columns))
+	for i, column := range w.columns {
+		named[i] = column + " AS " + w.keys[i]
+	}
+	return strings.Join(named, ", ")
+}
+
+// all reads and sorts what is behind a position.
+func (w compositeWalk) all(position []string, limitAt int) string {
+	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
+	if position != nil {
+		where += fmt.Sprintf(" AND (%s) > (%s)", strings.Join(w.ordered(w.columns), ", "), strings.Join(w.ordered(position), ", "))
+	}
+	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
+		w.named(), w.reference.whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
+}
+
+// steps goes from one key to the next through the index.
+func (w compositeWalk) steps(position []string, limitAt int) string {
+	first := w.jump(1, nil)
+	if position != nil {
+		first = w.next(position)
+	}
+	return fmt.Sprintf(`(SELECT first.%s, 1 FROM (%s) AS first)
+UNION ALL
+SELECT next.%s, walk.step + 1
+FROM walk
+CROSS JOIN LATERAL (%s) AS next
+WHERE walk.step < $%d`,
+		strings.Join(w.keys, ", first."), first, strings.Join(w.keys, ", next."), w.next(prefixed("walk.", w.keys)), limitAt)
+}
+
+// next is the nearest stop behind a position. It is searched for with the same value in all columns of the index but
+// the last, then in all but the last two, and so on, as each of these is one look-up: one condition for all would
+// walk over every child with NULL in a later column. Where there are such children alone, the stop has that NULL.
+func (w compositeWalk) next(position []string) string {
+	jumps := make([]string, len(w.columns))
+	for i := range jumps {
+		length := len(w.columns) - i
+		jumps[i] = fmt.Sprintf("(SELECT stop.*, %d AS place FROM (%s) AS stop)", i, w.jump(length, position))
+	}
+	return fmt.Sprintf("SELECT * FROM (%s) AS stop ORDER BY stop.place LIMIT 1", strings.Join(jumps, "\nUNION ALL "))
+}
+
+// jump is the first stop with another value than the position's in the index's column number length, and the same
+// values in those before; without a position, the very first stop.
+func (w compositeWalk) jump(length int, position []string) string {
+	columns, where := w.ordered(w.columns), []string{}
+	if position == nil {
+		where = append(where, columns[0]+" IS NOT NULL")
+	} else {
+		values := w.ordered(position)
+		for i := range length - 1 {
+			where = append(where, columns[i]+" = "+values[i])
+		}
+		where = append(where, columns[length-1]+" > "+values[length-1])
+	}
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.whole(),
+		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
+}
+
+func prefixed(prefix string, names []string) []string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = prefix + name
+	}
+	return all
+}

@@ -1,0 +1,325 @@
+package loosefk_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/triggers"
+)
+
+// composites is setup for tables with keys of columns a and b.
+func composites(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(tables)
+	parents := make([]triggers.Parent, len(tracked))
+	for i, table := range tracked {
+		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"a", "b"}}
+	}
+	db.TrackKeys(t, parents...)
+	return onto(t, db, definitionsYAML)
+}
+
+// adapts gives the engine the pace that steers itself, without pauses.
+func (b bundle) adapts() {
+	b.engine.Pace, b.engine.Limits = "adaptive", loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+	b.engine.Adaptive = loosefk.Adaptive{Target: target, Duty: 1}
+}
+
+// compositeKind is a pair of types, of the parent and of the child, with values of each.
+type compositeKind struct {
+	name             string
+	a, b             string
+	childA, childB   string
+	valuesA, valuesB []string
+	// thorough kinds are tried with all layouts.
+	thorough bool
+}
+
+func compositeKinds() []compositeKind {
+	uuids := []string{"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12", "00000000-0000-4000-8000-000000000000"}
+	texts := []string{"", " ", "a", "a,b", "b", `"`, `\`, `{`, `{}`, "NULL", "null", "it's", "é\n"}
+	return []compositeKind{
+		{"integers", "integer", "integer", "bigint", "smallint", []string{"1", "2", "3"}, []string{"1", "2", "-3"}, true},
+		{"uuid and text", "uuid", "text", "uuid", "varchar(20)", uuids, texts, false},
+		{"texts", "text", "varchar(20)", "text", "text", texts, texts, true},
+		{"mixed", "bigint", "timestamptz", "integer", "timestamptz", []string{"7", "8"}, []string{"2026-02-01 00:00+00", "2026-02-01 00:00:00.5+09"}, false},
+	}
+}
+
+// tables are the parents and children of one kind, once loose and once with a real foreign key.
+func (k compositeKind) tables(action, children, partitions string) string {
+	list := func(values []string) string {
+		rows := make([]string, len(values))
+		for i, value := range values {
+			rows[i] = "('" + strings.ReplaceAll(value, "'", "''") + "')"
+		}
+		return strings.Join(rows, ", ")
+	}
+	return fmt.Sprintf(`
+CREATE TABLE parents (a %[1]s, b %[2]s, number serial, PRIMARY KEY (a, b));
+CREATE TABLE children (id bigint, a %[3]s, b %[4]s, state text) %[5]s;
+INSERT INTO parents (a, b) SELECT a::%[1]s, b::%[2]s FROM (VALUES %[6]s) AS one (a), (VALUES %[7]s) AS two (b);
+%[8]s
+INSERT INTO children
+SELECT 10 * number + n, CASE WHEN n NOT IN (3, 5) THEN a END, CASE WHEN n NOT IN (4, 5) THEN b END, CASE WHEN n = 1 THEN 'gone' WHEN n = 2 THEN 'new' END
+FROM parents, generate_series(0, 5) AS n;
+CREATE TABLE native_parents AS SELECT * FROM parents;
+ALTER TABLE native_parents ADD PRIMARY KEY (a, b);
+CREATE TABLE native_children (LIKE children);
+INSERT INTO native_children SELECT * FROM children;
+ALTER TABLE native_children ADD FOREIGN KEY (a, b) REFERENCES native_parents ON DELETE %[9]s;`,
+		k.a, k.b, k.childA, k.childB, partitions, list(k.valuesA), list(k.valuesB), children, action)
+}
+
+type compositeLayout struct {
+	name string
+	// children is what is made before the rows, partitions how the table is partitioned.
+	children, partitions string
+	// usual layouts are tried with all kinds.
+	usual bool
+}
+
+func compositeLayouts() []compositeLayout {
+	const hash, halves = "PARTITION BY HASH (id)", `
+		CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);`
+	return []compositeLayout{
+		{"indexed", "CREATE INDEX ON children (a, b);", "", true},
+		{"partially indexed", "CREATE INDEX ON children (b, a) WHERE b IS NOT NULL AND a IS NOT NULL;", "", false},
+		{"without index", "", "", false},
+		{"partitions", halves + "CREATE INDEX ON children (b, a, id);", hash, true},
+		{"partitions with and without index", halves + "CREATE INDEX ON children_0 (a, b);", hash, false},
+	}
+}
+
+// The oracle is Postgres's own composite foreign key.
+func TestCompositeKeysDoWhatNativeOnesDo(t *testing.T) {
+	t.Parallel()
+	for _, kind := range compositeKinds() {
+		for action, native := range map[string]string{"async_delete": "CASCADE", "async_nullify": "SET NULL"} {
+			for _, layout := range compositeLayouts() {
+				if !layout.usual && !kind.thorough {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, %s, %s", kind.name, action, layout.name), func(t *testing.T) {
+					t.Parallel()
+					b := composites(t, kind.tables(native, layout.children, layout.partitions),
+						"children: [{table: parents, column: [a, b], on_delete: "+action+"}]", "parents")
+					for i, pace := range []string{"normal", "turbo", "adaptive"} {
+						b.engine.Pace = pace
+						if pace == "adaptive" {
+							b.adapts()
+						}
+						for _, prefix := range []string{"", "native_"} {
+							b.Exec(fmt.Sprintf("DELETE FROM %sparents WHERE number %% 4 = %d", prefix, i))
+						}
+						gone := b.Pending(t)
+						require.Equal(t, gone, b.run(t).Processed)
+						require.Zero(t, b.Pending(t))
+						require.Equal(t, b.Rows("SELECT id, a, b FROM native_children ORDER BY id"), b.Rows("SELECT id, a, b FROM children ORDER BY id"), pace)
+						require.False(t, b.run(t).Changed(), "the second run changes nothing")
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestCompositeUpdateKeepsToConditions(t *testing.T) {
+	t.Parallel()
+	for _, kind := range compositeKinds() {
+		for _, pace := range []string{"normal", "adaptive"} {
+			t.Run(kind.name+", "+pace, func(t *testing.T) {
+				t.Parallel()
+				b := composites(t, kind.tables("CASCADE", "CREATE INDEX ON children (a, b); ALTER TABLE children ADD kind text DEFAULT 'A';", ""), `
+children:
+  - {table: parents, column: [a, b], on_delete: update_column_to, target_column: state, target_value: gone, conditions: [{column: kind, value: A}]}
+`, "parents")
+				if pace == "adaptive" {
+					b.adapts()
+				}
+				b.Exec("UPDATE children SET kind = 'B' WHERE id % 4 >= 2; DELETE FROM parents WHERE number % 3 = 0")
+				b.run(t)
+				require.Zero(t, b.Pending(t))
+				require.Positive(t, b.count(t, "children WHERE state = 'gone' AND id % 10 <> 1"))
+				require.Zero(t, b.count(t, `children WHERE (state IS NOT DISTINCT FROM 'gone') <> (
+					id % 10 = 1 OR kind = 'A' AND num_nulls(a, b) = 0 AND NOT EXISTS (SELECT FROM parents WHERE (parents.a, parents.b) = (children.a, children.b)))`))
+			})
+		}
+	}
+}
+
+// A cycle of two tables, one of them known by a unique index, and a table that refers to itself.
+func TestCompositeCyclesEnd(t *testing.T) {
+	t.Parallel()
+	b := composites(t, `
+CREATE TABLE one (a int, b text, two_a int, two_b text, PRIMARY KEY (a, b));
+CREATE TABLE two (id int PRIMARY KEY, a int, b text, one_a int, one_b text, UNIQUE (b, a));
+CREATE TABLE tree (a int, b text, up text, PRIMARY KEY (a, b));
+CREATE INDEX ON one (two_b, two_a); CREATE INDEX ON two (one_a, one_b); CREATE INDEX ON tree (a, up);
+INSERT INTO one SELECT n / 10, n % 10, (n + 1) / 10, (n + 1) % 10 FROM generate_series(10, 58) AS n;
+INSERT INTO two SELECT n, n / 10, n % 10, (n - 7) / 10, (n - 7) % 10 FROM generate_series(10, 59) AS n;
+UPDATE two SET one_b = NULL WHERE one_a = 0 OR id = 17;
+INSERT INTO tree SELECT a, n, nullif(n - 1, 0) FROM generate_series(1, 2) AS a, generate_series(1, 40) AS n;
+CREATE TABLE native_one (LIKE one INCLUDING ALL); INSERT INTO native_one SELECT * FROM one;
+CREATE TABLE native_two (LIKE two INCLUDING ALL); INSERT INTO native_two SELECT * FROM two;
+CREATE TABLE native_tree (LIKE tree INCLUDING ALL); INSERT INTO native_tree SELECT * FROM tree;
+ALTER TABLE native_one ADD FOREIGN KEY (two_a, two_b) REFERENCES native_two (a, b) ON DELETE CASCADE;
+ALTER TABLE native_two ADD FOREIGN KEY (one_a, one_b) REFERENCES native_one ON DELETE CASCADE;
+ALTER TABLE native_tree ADD FOREIGN KEY (a, up) REFERENCES native_tree ON DELETE CASCADE;`, `
+one: [{table: two, column: [two_a, two_b], parent_column: [a, b], on_delete: async_delete}]
+two: [{table: one, column: [one_a, one_b], on_delete: async_delete}]
+tree: [{table: tree, column: [a, up], on_delete: async_delete}]
+`, "one", "two", "tree")
+	for _, prefix := range []string{"", "native_"} {
+		b.Exec(fmt.Sprintf("DELETE FROM %[1]stwo WHERE id = 30; DELETE FROM %[1]stree WHERE a = 2 AND b = '5'", prefix))
+	}
+	b.run(t)
+	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 44, b.count(t, "tree"))
+	for _, table := range []string{"one", "two", "tree"} {
+		require.Positive(t, b.count(t, table))
+		require.Equal(t, b.Rows("SELECT * FROM native_"+table+" ORDER BY 1, 2"), b.Rows("SELECT * FROM "+table+" ORDER BY 1, 2"))
+	}
+}
+
+// While a statement waits for a locked child, that child gets another parent, or another half of its key.
+func TestCompositeKeyIsCheckedAgainOnLockedRows(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]string{
+		"to another parent": "UPDATE children SET a = 1, b = 2 WHERE id = 1",
+		"one column":        "UPDATE children SET b = 2 WHERE id = 1",
+		"to nobody":         "UPDATE children SET b = NULL WHERE id = 1",
+	} {
+		for _, pace := range []string{"normal", "adaptive"} {
+			t.Run(name+", "+pace, func(t *testing.T) {
+				t.Parallel()
+				b := composites(t, `
+CREATE TABLE parents (a int, b int, PRIMARY KEY (a, b));
+CREATE TABLE children (id int, a int, b int);
+CREATE INDEX ON children (a, b);
+INSERT INTO parents VALUES (1, 1), (1, 2);
+INSERT INTO children VALUES (1, 1, 1), (2, 1, 1), (3, 1, 2);`, "children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
+				if pace == "adaptive" {
+					b.adapts()
+				}
+				b.Exec("DELETE FROM parents WHERE b = 1")
+				s := b.begun(t)
+				s.exec(move)
+				wait := b.runWhile(t.Context(), t)
+				b.waitForLock(t)
+				s.exec("COMMIT")
+				wait()
+				require.Zero(t, b.Pending(t))
+				require.Equal(t, []string{"1", "3"}, b.ids("SELECT id FROM children ORDER BY id"))
+			})
+		}
+	}
+}
+
+// More children than one statement can have in its time: the pointers of a window lead to rows whose key is looked
+// at again, those that have moved away among them.
+func TestCompositeHeavyParentGoesPiecewise(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"async_delete", "async_nullify"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			b := composites(t, `
+CREATE TABLE parents (a uuid, b text, PRIMARY KEY (a, b));
+CREATE TABLE children (id int PRIMARY KEY, a uuid, b text);
+CREATE INDEX ON children (b, a);
+INSERT INTO parents SELECT '00000000-0000-4000-8000-000000000000', n FROM generate_series(1, 3) AS n;
+INSERT INTO children SELECT n, '00000000-0000-4000-8000-000000000000', CASE WHEN n <= 10000 THEN 1 WHEN n <= 11000 THEN 2 ELSE 3 END FROM generate_series(1, 12000) AS n;
+CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF (SELECT count(*) FROM gone) > 5000 THEN PERFORM pg_sleep(600); END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER overload AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION overload();
+CREATE TRIGGER overload_update AFTER UPDATE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION overload();`+innocent,
+				"children: [{table: parents, column: [a, b], on_delete: "+action+"}]", "parents")
+			b.adapts()
+			b.Exec("DELETE FROM parents WHERE b <> '3'; DELETE FROM children WHERE id > 10990 AND id <= 11000")
+			stats := b.run(t)
+			require.Zero(t, b.Pending(t))
+			require.EqualValues(t, 2, stats.Processed)
+			require.Equal(t, []string{"1000"}, b.ids("SELECT count(*) FROM children WHERE b = '3'"))
+			require.Zero(t, b.count(t, "children WHERE b IN ('1', '2')"))
+			if action == "async_nullify" {
+				require.EqualValues(t, 10_990, b.count(t, "children WHERE a IS NULL AND b IS NULL"))
+			}
+		})
+	}
+}
+
+// The key of a tombstone tells with which columns it was written, as far as their number goes.
+func TestTombstonesOfOtherKeysAreKept(t *testing.T) {
+	t.Parallel()
+	b := composites(t, `
+CREATE TABLE parents (a int, b text, c text UNIQUE, PRIMARY KEY (a, b));
+CREATE TABLE children (id int, a int, b text);
+INSERT INTO children VALUES (1, 1, 'x');`, "children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
+	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text) VALUES
+		('public.parents', '{1}'), ('public.parents', '{1,x,y}'), ('public.parents', 'x'), ('public.parents', '{1,NULL}'), ('public.parents', '{1,x}')`)
+	b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.Processed)
+	require.Zero(t, b.count(t, "children"))
+	require.Equal(t, []string{"1", "x", "{1,NULL}", "{1,x,y}", "{1}"},
+		b.ids(`SELECT coalesce(primary_key_value::text, primary_key_text) FROM loose_foreign_keys_deleted_records
+			WHERE last_error LIKE '%key is not of the type of column a, b' ORDER BY coalesce(primary_key_value::text, primary_key_text) COLLATE "C"`))
+}
+
+func TestCompositeLateChild(t *testing.T) {
+	t.Parallel()
+	b := composites(t, `
+CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b));
+CREATE TABLE children (id int, a int, b text);
+CREATE INDEX ON children (a, b);
+INSERT INTO parents VALUES (1, 'x,y'), (1, 'x'), (2, '"'), (3, '');
+INSERT INTO children VALUES (1, 1, 'x,y');`, "children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE b <> 'x'")
+	require.EqualValues(t, 3, b.run(t).Processed)
+	require.Equal(t, []string{`{1,"x,y"}`, `{2,"\""}`, `{3,""}`}, b.swept())
+	b.Exec("INSERT INTO parents VALUES (3, '')")
+	older.exec(`INSERT INTO children VALUES (2, 1, 'x,y'), (3, 2, '"'), (4, 1, 'x'), (5, 3, ''), (6, 1, NULL), (7, NULL, 'x,y'); COMMIT`)
+	stats := b.openedGate(t)
+	require.EqualValues(t, 2, stats.LateChildren)
+	require.Equal(t, []string{"4", "5", "6", "7"}, b.ids("SELECT id FROM children ORDER BY id"), "what is new at an old place has its parent")
+}
+
+// The keys of parents travel to another database and come back in the same text form.
+func TestCompositeChildrenInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b := composites(t, "CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)); INSERT INTO parents VALUES (1, 'x'), (1, 'x,y'), (2, 'x'); CREATE TABLE own (a int, b text)",
+		"own: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
+	ci := dbtest.New(t)
+	ci.Connected.Name = "ci"
+	ci.Exec(`CREATE TABLE builds (id int, a bigint, b varchar(9)); CREATE INDEX ON builds (b, a);
+		INSERT INTO builds VALUES (1, 1, 'x'), (2, 1, 'x,y'), (3, 2, 'x'), (4, 1, NULL), (5, 1, 'x,y')`)
+	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}},
+		parse(t, "builds: [{table: parents, column: [a, b], on_delete: async_delete}]"))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	b.engine.Parents = parents["main"]
+	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
+	b.engine.Elsewhere = map[string]loosefk.Elsewhere{"ci": {Session: sessionOn(t, b, ci)}}
+
+	older := bundle{DB: ci}.begun(t)
+	b.Exec("DELETE FROM parents WHERE a = 1")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.EqualValues(t, 2, stats.Processed)
+	require.Equal(t, [][]string{{"3"}, {"4"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
+	older.exec("INSERT INTO builds VALUES (6, 1, 'x,y'); COMMIT")
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.Equal(t, [][]string{{"3"}, {"4"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
+}

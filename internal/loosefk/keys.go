@@ -1,0 +1,89 @@
+package loosefk
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A key of one column is that column's value. A composite key is, in tombstones and in parameters, the text form of
+// an array with the text forms of its columns' values. An index finds no row by that, so statements take keys
+// apart and look up one after the other; the one-column forms leave a whole array to a single scan.
+
+// composite tells whether keys have several columns.
+func (p *Parent) composite() bool { return len(p.KeyColumns) > 1 }
+
+// label is the key's columns for people.
+func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }
+
+// fits tells whether a tombstone has a key of the parent's shape. With another one it comes from a time when the
+// definitions named other columns.
+func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
+	if !p.composite() || t.text == nil {
+		return (t.integer != nil) == p.Integer
+	}
+	var parts []string
+	err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(*t.text), &parts)
+	return err == nil && len(parts) == len(p.KeyColumns)
+}
+
+// keyType is the type that values of a key's column are compared in. Integers of different width share an operator
+// family, so that an index on one serves values of another.
+func keyType(name string) string {
+	if integer(name) {
+		return "pg_catalog.int8"
+	}
+	return name
+}
+
+// parts are the columns' values of a composite key; key is an SQL expression.
+func (p *Parent) parts(key string) []string {
+	parts := make([]string, len(p.KeyTypes))
+	for i, name := range p.KeyTypes {
+		parts[i] = fmt.Sprintf("(%s::text[])[%d]::%s", key, i+1, keyType(name))
+	}
+	return parts
+}
+
+// equal compares columns of alias with values, one for each.
+func equal(alias string, columns, values []string) string {
+	return pairwise(qualified(alias, columns), values)
+}
+
+// pairwise compares values with as many others.
+func pairwise(a, b []string) string {
+	terms := make([]string, len(a))
+	for i := range a {
+		terms[i] = a[i] + " = " + b[i]
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// among is true for rows of alias whose composite key is one of many. It is a filter: IS TRUE keeps the planner from
+// making a join of it, which it would have to do in nested loops.
+func (p *Parent) among(r *Reference, alias, keys string) string {
+	return fmt.Sprintf("((%s) IN (SELECT %s FROM unnest(%s) AS wanted (key))) IS TRUE",
+		strings.Join(qualified(alias, r.Definition.Columns), ", "), strings.Join(p.parts("wanted.key"), ", "), keys)
+}
+
+// lookUps joins composite keys with what is found for each of them by lookUp, which speaks of wanted.key. OFFSET 0 and
+// LATERAL make the planner begin with the keys whatever statistics say of the table, where it could also read all of
+// an index and compare each entry with the keys.
+func lookUps(columns, keys, lookUp, lock string) string {
+	return fmt.Sprintf("SELECT %s FROM unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
+		columns, keys, lookUp, lock)
+}
+
+// qualified are quoted columns of alias.
+func qualified(alias string, columns []string) []string {
+	names := make([]string, len(columns))
+	for i, column := range columns {
+		names[i] = alias + "." + identifier(column)
+	}
+	return names
+}
+
+// lookedUp tells whether a leaf's rows are found by looking up each composite key. Without an index each of them
+// would read the whole table, which can be read once for all.
+func (p *Parent) lookedUp(r *Reference, leaf Table) bool { return p.composite() && r.indexed[leaf.OID] }

@@ -1,0 +1,104 @@
+package loosefk
+
+import (
+	"fmt"
+	"strings"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
+
+// key returns the columns of the parent that a definition refers to, or reports why there are none.
+func (r *resolver) key(d definitions.Definition, home *site, table *relation) ([]string, bool) {
+	key, ok := d.ParentColumns, true
+	if len(key) == 0 {
+		if key, ok = r.primaryKey(d, table); !ok {
+			return nil, false
+		}
+	}
+	for i, column := range key {
+		if _, found := table.Columns[column]; !found {
+			r.missingColumn(d, element(".parent_column", key, i), d.Parent, table, column)
+			ok = false
+		}
+	}
+	switch {
+	case !ok:
+		return nil, false
+	case len(key) == 1 && !table.identifies(key[0]):
+		r.report(d, problem.Error, ".parent_column",
+			fmt.Sprintf("column %s of parent %s is not unique", key[0], d.Parent),
+			"name a column with a unique index: a key that two rows share would lose the children of both")
+		return nil, false
+	case len(key) > 1 && !home.catalog.identified(table, key):
+		r.report(d, problem.Error, ".parent_column",
+			fmt.Sprintf("parent %s has no unique index on exactly %s", d.Parent, strings.Join(key, ", ")),
+			"name all columns of one: a key that two rows share would lose the children of both")
+		return nil, false
+	}
+	return key, true
+}
+
+// primaryKey is the key that a definition means which names no columns of the parent.
+func (r *resolver) primaryKey(d definitions.Definition, table *relation) ([]string, bool) {
+	if len(d.Columns) == 1 {
+		if column := table.defaultKey(); column != "" {
+			return []string{column}, true
+		}
+		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key of one column", d.Parent), "name a unique column with parent_column")
+		return nil, false
+	}
+	switch {
+	case len(table.PrimaryKey) == 0:
+		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key", d.Parent), "name the columns of a unique index with parent_column")
+		return nil, false
+	case len(table.PrimaryKey) != len(d.Columns):
+		r.report(d, problem.Error, ".column",
+			fmt.Sprintf("names %d columns, but the primary key of parent %s has %d: %s",
+				len(d.Columns), d.Parent, len(table.PrimaryKey), strings.Join(table.PrimaryKey, ", ")),
+			"name one for each of them, or the columns of another unique index with parent_column")
+		return nil, false
+	}
+	return table.PrimaryKey, true
+}
+
+// checkColumns compares the child's columns with those of the key, one by one.
+func (r *resolver) checkColumns(d definitions.Definition, parent *Parent, child *relation) bool {
+	ok := true
+	for i := range d.Columns {
+		ok = r.checkColumn(d, i, parent, child) && ok
+	}
+	return ok
+}
+
+func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *relation) bool {
+	column, key := d.Columns[i], element(".column", d.Columns, i)
+	foreign, found := child.Columns[column]
+	switch {
+	case !found:
+		r.missingColumn(d, key, d.Child, child, column)
+		return false
+	case !compatible(foreign.Type, parent.KeyTypes[i]):
+		r.report(d, problem.Error, key,
+			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s",
+				d.Child, column, short(foreign.Type), d.Parent, parent.KeyColumns[i], short(parent.KeyTypes[i])),
+			"the two columns need one type, or integers of any width")
+		return false
+	case d.OnDelete == definitions.Nullify && foreign.NotNull:
+		r.report(d, problem.Error, ".on_delete",
+			fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, column), "drop the constraint, or use async_delete")
+		return false
+	case d.OnDelete == definitions.Nullify && foreign.Generated:
+		r.report(d, problem.Error, key, fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, column), "use async_delete")
+		return false
+	}
+	return true
+}
+
+// element is the path of one item of a key that takes one name or a list of names.
+func element(key string, names []string, i int) string {
+	if len(names) == 1 {
+		return key
+	}
+	return fmt.Sprintf("%s[%d]", key, i)
+}
