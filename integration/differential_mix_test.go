@@ -69,6 +69,9 @@ func (m *mix) describe(s *schema, pace config.Pace) {
 		parents := map[*table]bool{}
 		for _, r := range t.references {
 			m.count("reference " + string(r.action))
+			if len(r.columns) > 1 {
+				m.count("reference of several columns")
+			}
 			switch {
 			case r.parent == t:
 				m.count("reference to itself")
@@ -127,7 +130,7 @@ func (m *mix) check(t *testing.T) {
 	for _, what := range []string{
 		"late children found", "session prepared, COMMIT", "session in repeatable read", "deletions overlap", "worker waits for a session",
 		"table partitioned, parent", "table in a cycle", "table with unique key", "reference to itself", "reference with condition",
-		"reference across schemas", "reference to a parent that another column refers to", "reference with delete limit",
+		"reference of several columns", "reference across schemas", "reference to a parent that another column refers to", "reference with delete limit",
 		"session statement undone", "ROLLBACK TO here",
 	} {
 		require.Positive(t, m.counts[what], "%s: the draws have lost it", what)

@@ -10,9 +10,6 @@ import (
 	"sexton/internal/definitions"
 )
 
-// compositeKeys turns on keys of more than one column.
-const compositeKeys = false
-
 // schemaNames are those that the tables of a case are spread over. The first needs quotes, as most names of these
 // tests do.
 func schemaNames() []string { return []string{`App "Data"`, "other"} }
@@ -28,20 +25,27 @@ type keyKind struct {
 func keyKinds() []keyKind {
 	plain := func(n int) []string { return []string{fmt.Sprint(n)} }
 	integers := [][]string{{"bigint", "integer", "smallint"}}
-	kinds := []keyKind{
+	return []keyKind{
 		{types: []string{"bigint"}, columns: integers, value: plain},
 		{types: []string{"integer"}, columns: integers, value: plain},
 		{types: []string{"smallint"}, columns: integers, value: plain},
 		{types: []string{"text"}, columns: [][]string{{"text", "varchar(40)"}}, value: func(n int) []string { return []string{fmt.Sprintf(`Key '%d" \ é, {}`, n)} }},
 		{types: []string{"uuid"}, columns: [][]string{{"uuid"}}, value: func(n int) []string { return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", n)} }},
-	}
-	if compositeKeys {
-		kinds = append(kinds, keyKind{
-			types: []string{"bigint", "text"}, columns: [][]string{{"bigint", "integer"}, {"text"}},
+		{
+			types: []string{"integer", "integer"}, columns: [][]string{{"bigint", "integer"}, {"integer", "smallint"}},
+			value: func(n int) []string { return []string{fmt.Sprint(n % 3), fmt.Sprint(n / 3)} },
+		},
+		{
+			types: []string{"bigint", "text"}, columns: [][]string{{"bigint", "integer"}, {"text", "varchar(40)"}},
 			value: func(n int) []string { return []string{fmt.Sprint(n / 2), fmt.Sprintf(`{"%d", NULL}`, n%2)} },
-		})
+		},
+		{
+			types: []string{"uuid", "text", "smallint"}, columns: [][]string{{"uuid"}, {"text"}, {"smallint"}},
+			value: func(n int) []string {
+				return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", n%2), []string{"", ",", `\`}[n%3], fmt.Sprint(n / 6)}
+			},
+		},
 	}
-	return kinds
 }
 
 // reference is one foreign key: a native one or its like in one database, a definition in the other.

@@ -201,10 +201,12 @@ func (t *table) value(n int) []string {
 	return values
 }
 
-// value is what refers to row number n of the parent.
+// value is what refers to row number n of the parent. A reference of several columns is none with NULL in one of them.
 func (r *reference) value(n int) []string {
 	if n < 0 {
-		return slices.Repeat([]string{"NULL"}, len(r.columns))
+		values := r.parent.value(0)
+		values[len(values)-1] = "NULL"
+		return values
 	}
 	return r.parent.value(n)
 }
