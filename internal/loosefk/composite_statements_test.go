@@ -49,7 +49,7 @@ func TestCompositeStatements(t *testing.T) {
 		` WHERE child."p id" = (wanted.key::text[])[1]::pg_catalog.int8 AND child."part" = (wanted.key::text[])[2]::pg_catalog.uuid`+
 		` AND child."kind" = $2::text::pg_catalog.text OFFSET 0) AS picked WHERE true OFFSET 0)]`, sql)
 
-	sql, _ = parent.removeStatement(schemas, "main", nil, []bool{true})
+	sql, _ = parent.removeStatement(schemas, "main", nil, []bool{true}, []bool{false})
 	require.Contains(t, sql, `NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" = (tombstone.primary_key_text::text[])[1]::pg_catalog.int8`+
 		` AND child."part" = (tombstone.primary_key_text::text[])[2]::pg_catalog.uuid`)
 

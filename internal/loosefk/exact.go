@@ -11,7 +11,7 @@ import (
 // walks over the index entries of all rows that the statement has just deleted: half as long again.
 //
 // What it may be left out for is narrow, though. The limited forms skip rows, and have to be looked after. So have
-// partitions, between which a row may move from one that is still to come to one that is done. And a trigger or rule can
+// composite keys, whose rows are found by pointers that do not follow a change, and partitions, between which a row may move from one that is still to come to one that is done. And a trigger or rule can
 // keep rows from going or put them back: nobody would ever be told of it, as second looks would bring the tombstone
 // back again and again.
 
@@ -25,7 +25,7 @@ func (c *chunk) exactWith(t task, form pass) []*Reference {
 		// The rows that it leaves may now be what another definition of the same table is about.
 		exact = slices.DeleteFunc(exact, func(other *Reference) bool { return other.Child.OID == t.reference.Child.OID })
 	}
-	if form == direct && !t.reference.partitioned() && !slices.Contains(exact, t.reference) {
+	if form == direct && !t.reference.partitioned() && !c.parent.composite() && !slices.Contains(exact, t.reference) {
 		exact = append(exact, t.reference)
 	}
 	return exact

@@ -103,7 +103,7 @@ func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 func TestStretchStatement(t *testing.T) {
 	t.Parallel()
 
-	parent, reference := example(definitions.Definition{Column: "p id", OnDelete: definitions.Delete})
+	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.stretchStatement(schemas, reference, leaf, []int64{1}, 5, 3)
 	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid >= $2::tid AND child.ctid < $3::tid
 		AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`), squeeze(sql))
