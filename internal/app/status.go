@@ -36,6 +36,8 @@ type deletionTable struct {
 	Deferred         int64   `json:"deferred"`
 	// DeferredUntil is when the first of the deferred ones falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
+	// DeferredReason is why that one was put off.
+	DeferredReason string `json:"deferred_reason,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
 	Undefined []string `json:"undefined,omitempty"`
 	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
@@ -188,7 +190,7 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	}
 	table.Pending, table.Capped = min(backlog.Pending, pendingCap), backlog.Pending > pendingCap
 	table.OldestAgeSeconds, table.Deferred = backlog.OldestAgeSeconds, min(backlog.Deferred, pendingCap)
-	table.Confirming = min(confirming, pendingCap)
+	table.Confirming, table.DeferredReason = min(confirming, pendingCap), backlog.DeferredReason
 	return table, nil
 }
 

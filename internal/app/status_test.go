@@ -81,7 +81,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.statusOf()
-	require.Contains(t, job["waiting_for"], "3 tombstones that failed before, put off until ")
+	require.Contains(t, job["waiting_for"], "3 tombstones put off until ")
 
 	s.pause()
 	_, job, _ = s.statusOf()
@@ -126,7 +126,9 @@ func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{kind + "/main"})
 	require.Contains(t, s.ok("status"), "the next poll of host:1:abc: notifications do not reach it")
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('public.projects', 1, '2100-01-02 03:04:05Z')")
-	require.Contains(t, s.ok("status"), "1 tombstone that failed before, put off until 2100-01-02T03:04:05Z")
+	require.Contains(t, s.ok("status"), "1 tombstone put off until 2100-01-02T03:04:05Z")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET last_error = 'builds: database ci: no answer'")
+	require.Contains(t, s.ok("status"), "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: database ci: no answer")
 }
 
 func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {

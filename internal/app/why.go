@@ -173,9 +173,12 @@ func (t deletionTable) obstacle() (reason string, class waitClass) {
 	case len(t.Undefined) > 0:
 		return "a definition for tombstones of " + listed(t.Undefined), waitDefinition
 	case t.Deferred > 0 && t.Deferred == t.Pending:
-		reason = counted(t.Deferred, "tombstone") + " that failed before, put off"
+		reason = counted(t.Deferred, "tombstone") + " put off"
 		if t.DeferredUntil != nil {
 			reason += " until " + t.DeferredUntil.Format(time.RFC3339)
+		}
+		if t.DeferredReason != "" {
+			reason += ", after: " + text(&t.DeferredReason)
 		}
 		return reason, waitDeferred
 	}

@@ -57,6 +57,21 @@ SELECT
         ) AS next
     ), 0)::float8 AS deferred_until_epoch,
     coalesce((
+        SELECT next.last_error
+        FROM unnest(@parents::text[]) AS parent (name)
+        CROSS JOIN LATERAL (
+            SELECT upcoming.consume_after, upcoming.last_error
+            FROM "public".loose_foreign_keys_deleted_records AS upcoming
+            WHERE upcoming.status = 1
+              AND upcoming.fully_qualified_table_name = parent.name
+              AND upcoming.consume_after > statement_timestamp()
+            ORDER BY upcoming.consume_after
+            LIMIT 1
+        ) AS next
+        ORDER BY next.consume_after
+        LIMIT 1
+    ), '')::text AS deferred_reason,
+    coalesce((
         SELECT extract(epoch FROM clock_timestamp() - min(head.created_at))
         FROM unnest(@parents::text[]) AS parent (name)
         CROSS JOIN LATERAL (
