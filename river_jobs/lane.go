@@ -16,7 +16,6 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/schedule"
-	"sexton/triggers"
 )
 
 const (
@@ -71,34 +70,34 @@ func Ticks(deps Deps) ([]schedule.Tick, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
 		}
-		for i, db := range deps.Databases {
-			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: db.Name, Schedule: schedule.Rotate(cron, i, len(deps.Databases))})
+		for i, name := range job.Databases {
+			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: name, Schedule: schedule.Rotate(cron, i, len(job.Databases))})
 		}
 	}
 	return ticks, nil
 }
 
-// Lanes are what wakes up for the enabled kinds, by database. What is due there is known once its parents are noted in the
-// bindings.
+// EnqueueTick puts the job of a tick into River, in the transaction that records it.
+func EnqueueTick(ctx context.Context, tx pgx.Tx, deps Deps, tick schedule.Tick) error {
+	for _, job := range Jobs(deps.Config) {
+		if job.Kind == tick.Kind {
+			_, err := Enqueue(ctx, tx, deps.jobsDB(), job.Kind, job.ArgsOf(tick.Database), nil)
+			return err
+		}
+	}
+	return fmt.Errorf("enqueue %s: no such job is enabled", tick.Kind)
+}
+
+// Lanes are what wakes up for the enabled kinds, by kind and database. What is due there is known once its parents are
+// noted in the bindings.
 func Lanes(deps Deps) []*listen.Lane {
 	var lanes []*listen.Lane
-	if !deps.Config.LooseForeignKeys.Enabled {
-		return lanes
-	}
-	for _, db := range deps.Databases {
-		key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
-		lanes = append(lanes, &listen.Lane{
-			Kind: LooseForeignKeys, Database: db.Name,
-			Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
-			Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
-			Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
-				return looseForeignKeysDue(ctx, deps, conn, db, fresh)
-			},
-			Work: func(ctx context.Context) (time.Duration, error) {
-				return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})
-			},
-			Logger: deps.Logger,
-		})
+	for _, job := range Jobs(deps.Config) {
+		for _, name := range job.Databases {
+			if db, connected := deps.database(name); connected {
+				lanes = append(lanes, job.Lane(deps, db))
+			}
+		}
 	}
 	return lanes
 }

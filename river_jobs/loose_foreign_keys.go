@@ -15,6 +15,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/triggers"
@@ -95,9 +96,37 @@ func looseForeignKeysJob(c *config.Config) Job {
 		Kind: LooseForeignKeys, Queue: LooseForeignKeys, Schedule: string(c.LooseForeignKeys.Schedule),
 		Cron: c.LooseForeignKeys.Schedule, MaxAttempts: 1,
 		Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
-		Summary:  "deletes or changes the children of deleted parents",
-		LeaseKey: looseForeignKeysLease,
-		Run:      runLooseForeignKeys,
+		Summary:   "deletes or changes the children of deleted parents",
+		Databases: names(c),
+		ArgsOf:    func(database string) river.JobArgs { return LooseForeignKeysCleanupArgs{Database: database} },
+		Lane:      looseForeignKeysLane,
+		LeaseKey:  looseForeignKeysLease,
+		Run:       runLooseForeignKeys,
+	}
+}
+
+// names are those of all configured databases.
+func names(c *config.Config) []string {
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	return names
+}
+
+func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
+	key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
+	return &listen.Lane{
+		Kind: LooseForeignKeys, Database: db.Name,
+		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
+		Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
+			return looseForeignKeysDue(ctx, deps, conn, db, fresh)
+		},
+		Work: func(ctx context.Context) (time.Duration, error) {
+			return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})
+		},
+		Logger: deps.Logger,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
+	"sexton/internal/listen"
 )
 
 // Deps is what the jobs need.
@@ -66,6 +67,12 @@ type Job struct {
 	MaxAttempts int
 	// Summary says in one line what the job does.
 	Summary string
+	// Databases are the configured names of those that it serves, each in passes of its own.
+	Databases []string
+	// ArgsOf are the arguments of a pass for one of them.
+	ArgsOf func(database string) river.JobArgs
+	// Lane is what wakes it up in one of them.
+	Lane func(deps Deps, db database.Database) *listen.Lane
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string
 	// Run runs one pass in the foreground for the named database.

@@ -39,7 +39,8 @@ func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failF
 
 // await returns once a database that was down at the start is there and fit to be worked on, and false where ctx ends first.
 // Its parents are noted by then.
-func (b *bound) await(ctx context.Context, db database.Database, noted *riverjobs.Bindings, log *slog.Logger) bool {
+func (b *bound) await(ctx context.Context, name string, noted *riverjobs.Bindings, log *slog.Logger) bool {
+	db := b.database(name)
 	if b.down[db.Name] == nil {
 		noted.Note(db.Name, b.parents[db.Name])
 		return true

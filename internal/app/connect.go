@@ -104,9 +104,12 @@ func (c *connections) close() {
 }
 
 // jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
-func (c *connections) jobs() database.Database {
+func (c *connections) jobs() database.Database { return c.database(c.config.Jobs.Database) }
+
+// database is the one of a configured name.
+func (c *connections) database(name string) database.Database {
 	for _, db := range c.databases {
-		if db.Name == c.config.Jobs.Database {
+		if db.Name == name {
 			return db
 		}
 	}

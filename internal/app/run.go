@@ -100,16 +100,15 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, serve conf
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
 	}
-	for i, lane := range lanes {
+	for _, lane := range lanes {
 		waking.Go(func() {
-			if all.await(ctx, all.databases[i], deps.Bindings, log) {
+			if all.await(ctx, lane.Database, deps.Bindings, log) {
 				lane.Run(ctx)
 			}
 		})
 	}
 	scheduler := &schedule.Scheduler{DB: all.jobs(), Ticks: ticks, Logger: log, Enqueue: func(ctx context.Context, tx pgx.Tx, t schedule.Tick) error {
-		_, err := riverjobs.Enqueue(ctx, tx, all.jobs(), t.Kind, map[string]string{"database": t.Database}, nil)
-		return err
+		return riverjobs.EnqueueTick(ctx, tx, deps, t)
 	}}
 	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
 	// It shows the end of the worker, too.
