@@ -116,6 +116,10 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 				requireByKey(t, plan, name)
 				require.LessOrEqual(t, plan.read(), 40.0, name)
 			}
+			for name, settings := range map[string]string{"direct": bitmapOn, "probe": bitmapOnly} {
+				sql, args := batches[name](parent, tombstones)
+				requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
+			}
 			for name, build := range audits {
 				sql, args := build(parent, tombstones)
 				settings := byHash
@@ -137,6 +141,8 @@ func requireByKey(t *testing.T, plan ranNode, name string) {
 			read += n.Loops * (n.Rows + n.Filtered + n.Rechecked)
 		}
 		switch {
+		case n.Relation == "children" && n.Node == "Bitmap Heap Scan":
+			require.Equal(t, "by_key", n.Plans[0].Index, "%s: %+v", name, n)
 		case n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan":
 			require.Contains(t, []string{"Index Scan", "Index Only Scan"}, n.Node, name)
 			require.Equal(t, "by_key", n.Index, "%s: %+v", name, n)

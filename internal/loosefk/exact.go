@@ -11,9 +11,9 @@ import (
 // walks over the index entries of all rows that the statement has just deleted: half as long again.
 //
 // What it may be left out for is narrow, though. The limited forms skip rows, and have to be looked after. So have
-// composite keys, whose rows are found by pointers that do not follow a change, and partitions, between which a row may move from one that is still to come to one that is done. And a trigger or rule can
-// keep rows from going or put them back: nobody would ever be told of it, as second looks would bring the tombstone
-// back again and again.
+// composite keys, whose rows are found by pointers that do not follow a change, and partitions, between which a row
+// may move from one that is still to come to one that is done. And a trigger or rule can keep rows from going or put
+// them back: nobody would ever be told of it, as second looks would bring the tombstone back again and again.
 
 // took notes that a task's statement has gone through.
 func (c *chunk) took(t task, form pass) { c.exact = c.exactWith(t, form) }

@@ -103,10 +103,15 @@ func backlogParent() *Parent {
 // explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.
 func explain(t *testing.T, db *dbtest.DB, sql string, args []any) ranNode {
 	t.Helper()
-	return explainUnder(t, db, []string{
+	return explainUnder(t, db, batchSettings(), sql, args)
+}
+
+// batchSettings are the statements that a batch begins with.
+func batchSettings() []string {
+	return []string{
 		"INSERT INTO sexton.fences VALUES ('plan', 1)",
 		fmt.Sprintf("SELECT sexton.begin_batch('plan', 1, %d, %d, true)", time.Minute.Milliseconds(), time.Minute.Milliseconds()),
-	}, sql, args)
+	}
 }
 
 // explainUnder runs a prepared statement behind others, and rolls it back.
