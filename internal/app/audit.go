@@ -49,7 +49,8 @@ func (a *app) auditCommand() *cobra.Command {
 		Long: `Goes through the children of every definition in small statements and reports orphans: rows that the definition
 covers, whose parent is gone, and for which no tombstone waits, so that no pass will find them. They come from before
 the triggers were installed, from what fires none (DROP TABLE, a detached partition), or from an application that
-inserts children of missing parents.
+inserts children of missing parents. Children in another database than their parents are asked for there. What needs a
+database that cannot be reached is skipped, and the exit code is 4.
 
 --repair leaves a tombstone for every orphaned key, as the parent's trigger would have done, and wakes the workers: the
 children are then deleted or changed as the definitions say. A key counts with the first definition that finds it.
@@ -82,14 +83,16 @@ func (a *app) audit(ctx context.Context, request auditRequest) error {
 	if _, err := findJob(c, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
 		return err
 	}
-	all, err := bind(ctx, c)
+	all, err := bindReachable(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer all.close()
-	databases, err := request.chosen(all.connections)
-	if err != nil {
-		return err
+	databases := all.databases
+	if request.database != "" {
+		if databases, err = request.chosen(all.connections); err != nil {
+			return err
+		}
 	}
 	if err := all.checkChild(child); err != nil {
 		return err
@@ -98,10 +101,11 @@ func (a *app) audit(ctx context.Context, request auditRequest) error {
 	document := auditDocument{Definitions: []auditedDefinition{}}
 	for _, db := range databases {
 		auditor := loosefk.Auditor{
-			DB: db.Pool, Names: db.Names, Bounds: boundsOf(all.connections), Batch: request.batch, Repair: request.repair, Wake: wakeLooseForeignKeys,
+			DB: db.Pool, Elsewhere: all.elsewhere(db), Names: db.Names,
+			Bounds: boundsOf(all.connections), Batch: request.batch, Repair: request.repair, Wake: wakeLooseForeignKeys,
 		}
 		for _, one := range all.audited(db, child) {
-			report, err := one.audit(ctx, auditor)
+			report, err := auditor.Audit(ctx, one.parent, one.reference)
 			logRepaired(ctx, log, db.Name, report)
 			if err != nil {
 				return err
@@ -109,15 +113,17 @@ func (a *app) audit(ctx context.Context, request auditRequest) error {
 			document.add(db.Name, report)
 		}
 	}
+	if request.database == "" {
+		document.addUnbound(all, child)
+	}
 	if err := a.printAudit(document, request.repair); err != nil {
 		return err
 	}
-	return document.verdict(request.repair)
+	return document.verdict(request.repair, all.complete())
 }
 
 // pair is one definition to audit.
 type pair struct {
-	database  string
 	parent    *loosefk.Parent
 	reference *loosefk.Reference
 }
@@ -128,8 +134,8 @@ func (b *bound) audited(db database.Database, child definitions.Name) []pair {
 	for _, parent := range b.parents[db.Name] {
 		for _, reference := range parent.References {
 			table := reference.Child
-			if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, db.Names.Tracked) == table.Schema {
-				pairs = append(pairs, pair{database: db.Name, parent: parent, reference: reference})
+			if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, b.trackedIn(reference.Database)) == table.Schema {
+				pairs = append(pairs, pair{parent: parent, reference: reference})
 			}
 		}
 	}
@@ -150,17 +156,13 @@ func (b *bound) checkChild(child definitions.Name) error {
 			names = append(names, one.reference.Child.Label())
 		}
 	}
-	return usageError{fmt.Errorf("no definition has the child table %s%s", child, meant(child.String(), names))}
-}
-
-// audit skips what one statement cannot compare.
-func (p pair) audit(ctx context.Context, auditor loosefk.Auditor) (loosefk.AuditReport, error) {
-	if p.reference.Remote {
-		report := loosefk.NewAuditReport(p.parent, p.reference)
-		report.Skipped = fmt.Sprintf("the child is in database %s, its parent in %s", p.reference.Database, p.database)
-		return report, nil
+	for _, d := range b.unbound() {
+		if d.Child == child {
+			return nil
+		}
+		names = append(names, d.Child.String())
 	}
-	return auditor.Audit(ctx, p.parent, p.reference)
+	return usageError{fmt.Errorf("no definition has the child table %s%s", child, meant(child.String(), names))}
 }
 
 // logRepaired leaves a trace of who repaired what.
@@ -178,15 +180,23 @@ func (d *auditDocument) add(name string, report loosefk.AuditReport) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict is what the command ends with. What could not be read goes first: it may hide anything.
-func (d *auditDocument) verdict(repaired bool) error {
-	incomplete := 0
+// verdict is what the command ends with; down is why a database cannot be reached. What could not be read goes first: it may
+// hide anything.
+func (d *auditDocument) verdict(repaired bool, down error) error {
+	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {
-		if one.Error != "" || one.UncheckedKeys > 0 {
+		switch {
+		case one.Skipped != "":
+			skipped++
+		case one.Error != "" || one.UncheckedKeys > 0:
 			incomplete++
 		}
 	}
 	switch {
+	case incomplete == 0 && skipped > 0 && down != nil:
+		return down
+	case skipped > 0:
+		return fmt.Errorf("%s could not be audited", counted(incomplete+skipped, "definition"))
 	case incomplete > 0:
 		return fmt.Errorf("%s could not be audited to the end", counted(incomplete, "definition"))
 	case d.OrphanedKeys > 0 && !repaired:
@@ -208,7 +218,7 @@ func (a *app) printAudit(document auditDocument, repaired bool) error {
 			if d.RowsCapped {
 				rows, capped = rows+"+", true
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, d.Child, d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, childText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
 		}
 	})
 	rows := counted(document.OrphanedRows, "row")

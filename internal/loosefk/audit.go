@@ -27,9 +27,11 @@ const (
 // transaction of its own; it takes no lock that anybody waits for. What changes behind its position while it goes
 // on is not looked at again.
 type Auditor struct {
-	DB     Beginner
-	Names  pgschema.Names
-	Bounds Bounds
+	// DB is the parents' database. Elsewhere are the others, by name, as far as they can be reached.
+	DB        Beginner
+	Elsewhere map[string]Beginner
+	Names     pgschema.Names
+	Bounds    Bounds
 	// Batch is the number of keys per statement.
 	Batch int
 	// Backlog is the number of waiting tombstones of one parent beyond which it is not audited; 0 means a million.
@@ -48,8 +50,10 @@ type AuditReport struct {
 	// Definition is its key in the file, such as issues[0]; Child and Parent are for people.
 	Definition string `json:"definition"`
 	Child      string `json:"child"`
-	Column     string `json:"column"`
-	Parent     string `json:"parent"`
+	// ChildDatabase is where the child lives, if that is not the parent's database.
+	ChildDatabase string `json:"child_database,omitempty"`
+	Column        string `json:"column"`
+	Parent        string `json:"parent"`
 	// CheckedKeys counts distinct values of the column, without NULL.
 	CheckedKeys  int64 `json:"checked_keys"`
 	OrphanedKeys int64 `json:"orphaned_keys"`
@@ -62,7 +66,7 @@ type AuditReport struct {
 	UncheckedKeys int64 `json:"unchecked_keys"`
 	// RepairedKeys got a tombstone.
 	RepairedKeys int64 `json:"repaired_keys"`
-	// Skipped is why the definition cannot be audited.
+	// Skipped is why the definition cannot be audited: it does not fit its table, or a database cannot be reached.
 	Skipped string `json:"skipped,omitempty"`
 	// Error is what ended this audit before its end: table, SQLSTATE and message. Others go on.
 	Error string `json:"error,omitempty"`
@@ -71,13 +75,20 @@ type AuditReport struct {
 // NewAuditReport is the report of a definition that nothing is known about yet.
 func NewAuditReport(parent *Parent, reference *Reference) AuditReport {
 	d := reference.Definition
-	return AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
+	report := AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
+	if reference.Remote {
+		report.ChildDatabase = reference.Database
+	}
+	return report
 }
 
 // Audit audits one definition. What is wrong with its tables stands in the report; the error is for the connection
 // or ctx, and the report is valid beside it.
 func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference) (AuditReport, error) {
 	r := auditRun{Auditor: a, parent: parent, reference: reference, report: NewAuditReport(parent, reference)}
+	if r.report.Skipped = a.unfit(reference); r.report.Skipped != "" {
+		return r.report, nil
+	}
 	if err := r.walk(ctx); err != nil {
 		f := judge(err, reference.Child.Label())
 		if f.verdict == fatal || ctx.Err() != nil {
@@ -136,7 +147,7 @@ type stretch struct {
 
 // next walks through the next keys.
 func (r *auditRun) next(ctx context.Context, after *string, size int) (found stretch, err error) {
-	err = r.Bounds.run(ctx, r.DB, byIndex, func(tx pgx.Tx) error {
+	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
 		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
@@ -155,6 +166,9 @@ func (r *auditRun) next(ctx context.Context, after *string, size int) (found str
 		})
 		return err
 	})
+	if err == nil && len(found.suspects) > 0 && r.reference.Remote {
+		found.suspects, err = r.withoutParent(ctx, found.suspects)
+	}
 	return found, err
 }
 
@@ -167,7 +181,11 @@ func (r *auditRun) suspect(ctx context.Context, keys []string) error {
 		}
 		r.measured = true
 	}
-	orphans, rows, err := r.orphans(ctx, keys)
+	find := r.orphans
+	if r.reference.Remote {
+		find = r.orphansElsewhere
+	}
+	orphans, rows, err := find(ctx, keys)
 	if err == nil && r.Repair && len(orphans) > 0 {
 		err = r.repair(ctx, orphans)
 	}
@@ -237,10 +255,16 @@ const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 // key; the lock is taken by a statement of its own, for the next one's snapshot to have what the other audit left.
 func (r *auditRun) repair(ctx context.Context, keys []string) error {
 	var repaired int64
-	err := r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+	err := r.Bounds.run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
 		const lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 		if _, err := tx.Exec(ctx, lock, "sexton audit of "+r.Names.Tracked); err != nil {
 			return err
+		}
+		if r.reference.Remote {
+			var err error
+			if keys, err = r.orphanedStill(ctx, tx, keys); err != nil || len(keys) == 0 {
+				return err
+			}
 		}
 		sql, args := r.parent.repairStatement(r.Names, r.reference, keys)
 		tag, err := tx.Exec(ctx, sql, args...)

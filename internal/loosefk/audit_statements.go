@@ -32,7 +32,15 @@ func (p *Parent) gone(key []string) string {
 	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), equal("parent", p.KeyColumns, key))
 }
 
-// walkStatement returns the next distinct values of the child's column behind a key, and whether each has no
+// mayBeGone is gone as far as that can be told beside the child: where the parent is in another database, each may be.
+func (p *Parent) mayBeGone(r *Reference, key []string) string {
+	if r.Remote {
+		return "true"
+	}
+	return p.gone(key)
+}
+
+// walkStatement returns the next distinct values of the child's column behind a key, and whether each may have no
 // parent. It goes from one value to the next through the index, so that a parent with a million children costs one
 // step. The conditions are left for later: a step that looks for a row that meets them may have far to go.
 func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, []any) {
@@ -56,12 +64,13 @@ CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s > walk.key ORDER 
 WHERE walk.step < $%[4]d`, column, r.whole(), behind, limitAt)
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::text, %s\nFROM walk ORDER BY walk.key",
-		walk, p.gone([]string{"walk.key"})), args.values
+		walk, p.mayBeGone(r, []string{"walk.key"})), args.values
 }
 
 // orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
-// that goes between two would look as if it had left no tombstone.
+// that goes between two would look as if it had left no tombstone. A child in another database is left for its own
+// statements, with snapshots of their own; orphansElsewhere has them in an order that is safe all the same.
 func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *arguments) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
@@ -72,10 +81,27 @@ func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *a
 		pairwise(p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
 	from = fmt.Sprintf(`FROM unnest(%s) AS candidate (key)
 WHERE %s
-AND NOT EXISTS (SELECT FROM tombstoned WHERE tombstoned.key = candidate.key)
-AND %s`,
-		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")), r.exists(p.auditKey("candidate.key"), args))
+AND NOT EXISTS (SELECT FROM tombstoned WHERE tombstoned.key = candidate.key)`,
+		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")))
+	if !r.Remote {
+		from += "\nAND " + r.exists(p.auditKey("candidate.key"), args)
+	}
 	return with, from
+}
+
+// withoutParentStatement returns those of keys that have no parent.
+func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
+	args := &arguments{}
+	return fmt.Sprintf("SELECT candidate.key::text\nFROM unnest(%s) WITH ORDINALITY AS candidate (key, position)\nWHERE %s\nORDER BY candidate.position",
+		p.auditKeys(args.add(keys)), p.gone(p.auditKey("candidate.key"))), args.values
+}
+
+// withChildStatement returns those of keys that have a child which meets the definition.
+func (p *Parent) withChildStatement(r *Reference, keys []string) (string, []any) {
+	args := &arguments{}
+	keysAt := args.add(keys)
+	return fmt.Sprintf("SELECT candidate.key::text\nFROM unnest(%s) WITH ORDINALITY AS candidate (key, position)\nWHERE %s\nORDER BY candidate.position",
+		p.auditKeys(keysAt), r.exists(p.auditKey("candidate.key"), args)), args.values
 }
 
 // orphansStatement returns those of keys that are orphaned.

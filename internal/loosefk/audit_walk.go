@@ -26,7 +26,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	keys := prefixed("walk.", w.keys)
 	key := fmt.Sprintf("ARRAY[%s::text]::text", strings.Join(keys, "::text, "))
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
-		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.gone(keys), strings.Join(w.ordered(keys), ", ")), args.values
+		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.values
 }
 
 type compositeWalk struct {

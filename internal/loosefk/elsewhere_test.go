@@ -41,11 +41,16 @@ func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
 
 func bindTwo(t *testing.T, b bundle, ci *dbtest.DB) {
 	t.Helper()
-	sites := []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
-	parents, problems, err := loosefk.Resolve(t.Context(), sites, parse(t, deleteChildren+`
+	bindTwoTo(t, b, ci, deleteChildren+`
 builds:
   - {table: parents, column: parent_id, on_delete: async_delete}
-`))
+`)
+}
+
+func bindTwoTo(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
+	t.Helper()
+	sites := []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
+	parents, problems, err := loosefk.Resolve(t.Context(), sites, parse(t, yaml))
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.Empty(t, parents["ci"])

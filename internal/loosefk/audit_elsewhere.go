@@ -1,0 +1,137 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A child in another database than its parent is never seen in one snapshot with it. The looks go in this order, each
+// after the one before has returned:
+//
+//  1. children: there is a child of the key;
+//  2. parents: in one snapshot, the key has neither parent nor tombstone;
+//  3. children: the child is there still;
+//  4. parents: the key has neither parent nor tombstone still.
+//
+// A parent that is deleted after 1 has left its tombstone by 2, unless the pass is through already; then its child, which
+// goes before the tombstone, is gone by 3. A parent that is inserted before its child was committed before 1 and is seen
+// at 2; one that comes after its child, as where data is loaded children first, is seen at 4 if it came meanwhile. What
+// comes later than that looks like an orphan as long as it is one.
+
+// unfit is why a definition cannot be audited, or "".
+func (a Auditor) unfit(reference *Reference) string {
+	switch {
+	case reference.Broken != "":
+		return reference.Broken
+	case reference.Unreachable, reference.Remote && a.Elsewhere[reference.Database] == nil:
+		return fmt.Sprintf("database %s cannot be reached", reference.Database)
+	}
+	return ""
+}
+
+// inChildren runs do in one bounded transaction of the children's database. Where that is another one and it goes away, or
+// does not answer, only the definitions with children there are concerned.
+func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
+	if !r.reference.Remote {
+		return r.Bounds.run(ctx, r.DB, more, do)
+	}
+	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
+	defer cancel()
+	err := r.Bounds.run(calling, r.Elsewhere[r.reference.Database], more, do)
+	if err == nil || ctx.Err() != nil || judge(err, "").verdict != fatal {
+		return err
+	}
+	return &troubleError{failure{message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), verdict: unreachable}}
+}
+
+// gist is what an error of a connection comes to: its text names addresses and may have several lines.
+func gist(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer"
+	}
+	return "the connection failed"
+}
+
+// mostElsewhere is how long the statements of one transaction in another database may take. There are two at most, and
+// those that open and end it.
+func (r *auditRun) mostElsewhere() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
+
+// patience keeps the parents' database from ending a transaction that waits for the children's.
+func (r *auditRun) patience() string {
+	if !r.reference.Remote {
+		return ""
+	}
+	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.mostElsewhere() + stallAfter).Milliseconds())
+}
+
+// withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.
+func (r *auditRun) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
+	err = r.Bounds.run(ctx, r.DB, "", func(tx pgx.Tx) error {
+		sql, args := r.parent.withoutParentStatement(keys)
+		found, err = pick(ctx, tx, sql, args)
+		return err
+	})
+	return found, err
+}
+
+// orphansElsewhere is orphans for children in another database. Rows are counted last.
+func (r *auditRun) orphansElsewhere(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+	settled := func() error {
+		return r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+			sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
+			keys, err = pick(ctx, tx, sql, args)
+			return err
+		})
+	}
+	if err := settled(); err != nil || len(keys) == 0 {
+		return nil, 0, err
+	}
+	if keys, err = r.withChild(ctx, keys); err != nil || len(keys) == 0 {
+		return nil, 0, err
+	}
+	if err := settled(); err != nil || len(keys) == 0 {
+		return nil, 0, err
+	}
+	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
+		sql, args := r.parent.orphanRowsStatement(r.reference, keys, auditRows+1)
+		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
+	})
+	return keys, rows, err
+}
+
+// orphanedStill looks again at keys for which tombstones are to be written, in the transaction that holds the lock of
+// audits: what another one has left since is seen now, and the pass that it led to has not left the children.
+func (r *auditRun) orphanedStill(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
+	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
+	keys, err := pick(ctx, tx, sql, args)
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	return r.withChild(ctx, keys)
+}
+
+// withChild returns those of keys that have children which meet the definition.
+func (r *auditRun) withChild(ctx context.Context, keys []string) (found []string, err error) {
+	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
+		sql, args := r.parent.withChildStatement(r.reference, keys)
+		found, err = pick(ctx, tx, sql, args)
+		return err
+	})
+	return found, err
+}
+
+func pick(ctx context.Context, tx pgx.Tx, sql string, args []any) ([]string, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

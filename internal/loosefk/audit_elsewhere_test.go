@@ -1,0 +1,239 @@
+package loosefk_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// elsewhere is a database whose transactions begin with a call, by number.
+type elsewhere struct {
+	loosefk.Beginner
+
+	before func(n int) error
+	n      int
+}
+
+func (e *elsewhere) Begin(ctx context.Context) (pgx.Tx, error) {
+	e.n++
+	if e.before != nil {
+		if err := e.before(e.n); err != nil {
+			return nil, err
+		}
+	}
+	return e.Beginner.Begin(ctx)
+}
+
+func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) loosefk.Auditor {
+	auditor := b.auditor(1000, repair)
+	auditor.Elsewhere = map[string]loosefk.Beginner{"ci": ci.Pool()}
+	return auditor
+}
+
+// auditBuilds audits the definition whose children are in the other database.
+func (b bundle) auditBuilds(t *testing.T, auditor loosefk.Auditor) loosefk.AuditReport {
+	t.Helper()
+	for _, reference := range b.engine.Parents[0].References {
+		if reference.Remote {
+			report, err := auditor.Audit(t.Context(), b.engine.Parents[0], reference)
+			require.NoError(t, err)
+			return report
+		}
+	}
+	require.Fail(t, "no definition with children elsewhere")
+	return loosefk.AuditReport{}
+}
+
+func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 3, 12, 1000} {
+		b, ci := twoDatabases(t)
+		ci.Exec("INSERT INTO builds VALUES (1, NULL), (2, -5), (3, -5)")
+		b.untracked("DELETE FROM parents WHERE id IN (1, 3)")
+		b.Exec("DELETE FROM parents WHERE id = 7")
+		auditor := auditorOfTwo(b, ci, false)
+		auditor.Batch = batch
+		want := loosefk.AuditReport{
+			Definition: "builds[0]", Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents",
+			CheckedKeys: 11, OrphanedKeys: 3, OrphanedRows: 22, Samples: []string{"-5", "1", "3"},
+		}
+		require.Equal(t, want, b.auditBuilds(t, auditor))
+		require.EqualValues(t, 1, b.Pending(t), "looking changes nothing")
+
+		auditor.Repair = true
+		want.RepairedKeys = 3
+		require.Equal(t, want, b.auditBuilds(t, auditor))
+		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"7"}}, b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY 1"))
+		require.Zero(t, ci.Pending(t))
+		require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys, "repairing twice is repairing once")
+		require.EqualValues(t, 4, b.run(t).Processed)
+		require.Equal(t, [][]string{{"71"}}, ci.Rows("SELECT count(*) FROM builds"))
+		require.Zero(t, b.auditBuilds(t, auditor).OrphanedKeys)
+	}
+}
+
+func TestAuditWakesTheParentsDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	listener, err := pgx.Connect(t.Context(), b.URL)
+	require.NoError(t, err)
+	defer func() { _ = listener.Close(context.WithoutCancel(t.Context())) }()
+	_, err = listener.Exec(t.Context(), "LISTEN "+wake)
+	require.NoError(t, err)
+	b.untracked("DELETE FROM parents WHERE id = 1")
+	require.EqualValues(t, 1, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = listener.WaitForNotification(ctx)
+	require.NoError(t, err)
+}
+
+// Keys travel as text: what the two databases print differently is the same key all the same.
+func TestAuditOfTextKeysInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.Exec(`CREATE TABLE moments (id timestamptz PRIMARY KEY); INSERT INTO moments VALUES ('2020-02-03 00:00Z')`)
+	ci.Exec(`CREATE TABLE logs (moment timestamptz, kind text);
+		CREATE INDEX ON logs (moment);
+		INSERT INTO logs VALUES ('2020-02-03 00:00Z', 'a'), ('2020-02-04 00:00Z', 'a'), ('2020-02-05 00:00Z', 'b'), (NULL, 'a');`)
+	for db, setting := range map[*dbtest.DB]string{b.DB: "TimeZone = 'Asia/Tokyo'", ci: "DateStyle = 'German'"} {
+		db.Exec("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET " + setting)
+		db.Pool().Reset()
+	}
+	bindTwoTo(t, b, ci, `
+logs: [{table: moments, column: moment, on_delete: async_delete, conditions: [{column: kind, value: a}]}]
+`)
+	report := b.auditBuilds(t, auditorOfTwo(b, ci, true))
+	require.EqualValues(t, 3, report.CheckedKeys)
+	require.Equal(t, []string{"2020-02-04 00:00:00+00"}, report.Samples)
+	require.Equal(t, [][]string{{"public.moments", "2020-02-04 00:00:00+00"}}, b.Rows("SELECT fully_qualified_table_name, primary_key_text FROM loose_foreign_keys_deleted_records"))
+}
+
+// A parent that goes between two looks has left a tombstone or, where a pass has been through, no child.
+func TestAuditWhileParentsComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		// at is the transaction in the children's database before which something happens: 1 reads keys, 2 looks for children
+		// again, 3 counts rows.
+		at      int
+		happens func(t *testing.T, b bundle, ci *dbtest.DB)
+		want    []string
+	}{
+		"deleted before the children were read": {1, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("DELETE FROM parents WHERE id = 2") }, []string{"1"}},
+		"cleaned up after since they were read": {2, func(_ *testing.T, b bundle, ci *dbtest.DB) {
+			b.untracked("DELETE FROM parents WHERE id = 3")
+			ci.Exec("DELETE FROM builds WHERE parent_id = 1")
+		}, []string{}},
+		"made anew since they were read": {2, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("INSERT INTO parents VALUES (1)") }, []string{}},
+		"worked off by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
+			t.Helper()
+			b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
+			require.EqualValues(t, 1, b.run(t).Processed)
+		}, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, ci := twoDatabases(t)
+			b.untracked("DELETE FROM parents WHERE id = 1")
+			auditor := auditorOfTwo(b, ci, true)
+			auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+				if n == test.at {
+					test.happens(t, b, ci)
+				}
+				return nil
+			}}
+			report := b.auditBuilds(t, auditor)
+			require.Empty(t, report.Error)
+			require.Equal(t, test.want, report.Samples)
+			require.EqualValues(t, len(test.want), report.RepairedKeys)
+		})
+	}
+}
+
+// What another audit has left, and a pass worked off since this one looked, is not left again.
+func TestAuditsThatRepairAtOnce(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.untracked("DELETE FROM parents WHERE id <= 3")
+	auditor := auditorOfTwo(b, ci, true)
+	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+		if n == 3 { // the rows are counted, and the lock of audits is still to be had
+			require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
+			b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
+			ci.Exec("DELETE FROM builds WHERE parent_id = 1")
+		}
+		return nil
+	}}
+	require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys)
+	require.EqualValues(t, 2, b.Pending(t))
+}
+
+func TestAuditSkipsWhatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	b, _ := twoDatabases(t)
+	auditor := b.auditor(1000, true)
+	require.Equal(t, "database ci cannot be reached", b.auditBuilds(t, auditor).Skipped)
+	for _, reference := range b.engine.Parents[0].References {
+		reference.Broken = "table builds has no column parent_id"
+	}
+	require.Equal(t, "table builds has no column parent_id", b.auditBuilds(t, auditor).Skipped)
+}
+
+// A database that goes away ends the audit of what is in it, and of nothing else.
+func TestAuditLosesADatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.untracked("DELETE FROM parents WHERE id = 1")
+	auditor := auditorOfTwo(b, ci, true)
+	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+		if n == 4 { // in the middle of the repair
+			return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
+		}
+		return nil
+	}}
+	report := b.auditBuilds(t, auditor)
+	require.Equal(t, "builds: database ci: the connection failed", report.Error)
+	require.Zero(t, b.Pending(t))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
+	for _, reference := range b.engine.Parents[0].References {
+		if reference.Remote {
+			_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	}
+}
+
+// The lock of audits is held while the other database answers: its owner must not be ended for being idle.
+func TestAuditThatTimesOutElsewhere(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.untracked("DELETE FROM parents WHERE id <= 2")
+	blocker, err := ci.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	auditor := auditorOfTwo(b, ci, true)
+	auditor.Bounds.LockTimeout = 50 * time.Millisecond
+	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+		if n == 4 {
+			_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
+			return err
+		}
+		return nil
+	}}
+	report := b.auditBuilds(t, auditor)
+	require.Contains(t, report.Error, "builds: SQLSTATE 55P03")
+	require.Zero(t, b.Pending(t))
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.EqualValues(t, 2, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
+	require.EqualValues(t, 20, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds WHERE parent_id <= 2"))
+}
