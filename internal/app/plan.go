@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 type plannedDatabase struct {
 	Database        string `json:"database"`
 	*loosefk.DryRun        //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Unreachable is why nothing is known of the database: what definitions have their parents there, for one.
+	Unreachable string `json:"unreachable,omitempty"`
 }
 
 // planLimits keep a dry run short on any backlog: beyond them counts read "more than".
@@ -33,7 +36,9 @@ func (a *app) planCommand() *cobra.Command {
 		Long: `Per definition: the tombstones that wait, the rows that a pass would delete or change for those that are
 due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
 read whole tables, those that real foreign keys below the children need included. Counts stop at a cap, shown
-as "10000+". Everything is read in READ ONLY transactions of a few seconds at most.`,
+as "10000+". Everything is read in READ ONLY transactions of a few seconds at most. A child in another database than
+its parent has that database's name in brackets, and its indexes are to be created there. Where a database cannot be
+reached, the plan is for the others, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +46,7 @@ as "10000+". Everything is read in READ ONLY transactions of a few seconds at mo
 			if err != nil {
 				return err
 			}
-			all, err := bind(cmd.Context(), c)
+			all, err := bindReachable(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -56,9 +61,11 @@ as "10000+". Everything is read in READ ONLY transactions of a few seconds at mo
 				return err
 			}
 			if a.json {
-				return a.printJSON(plans)
+				err = a.printJSON(plans)
+			} else {
+				err = a.printPlans(plans)
 			}
-			return a.printPlans(plans)
+			return cmp.Or(err, all.complete())
 		}),
 	})
 }
@@ -68,13 +75,23 @@ as "10000+". Everything is read in READ ONLY transactions of a few seconds at mo
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
 func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
-	plans := []plannedDatabase{}
-	for _, db := range all.databases {
-		run, err := loosefk.Plan(ctx, db.Pool, db.Names, all.parents[db.Name], planLimits())
-		if err != nil {
-			return nil, fmt.Errorf("plan for database %s: %w", db.Name, err)
+	sites := make([]loosefk.PlanSite, len(all.databases))
+	for i, db := range all.databases {
+		sites[i] = loosefk.PlanSite{Name: db.Name, Names: db.Names, Parents: all.parents[db.Name]}
+		if all.down[db.Name] == nil {
+			sites[i].DB = db.Pool
 		}
-		plans = append(plans, plannedDatabase{Database: db.Name, DryRun: run})
+	}
+	runs, err := loosefk.Plan(ctx, sites, planLimits())
+	if err != nil {
+		return nil, err
+	}
+	plans := make([]plannedDatabase, len(all.databases))
+	for i, db := range all.databases {
+		plans[i] = plannedDatabase{Database: db.Name, DryRun: runs[db.Name]}
+		if down := all.down[db.Name]; down != nil {
+			plans[i].Unreachable = down.Error()
+		}
 	}
 	return plans, nil
 }
@@ -92,12 +109,16 @@ func (a *app) printPlans(plans []plannedDatabase) error {
 }
 
 func (a *app) printPlan(plan plannedDatabase) error {
+	if plan.DryRun == nil {
+		a.printf("%s: cannot be reached\n", plan.Database)
+		return nil
+	}
 	if len(plan.Definitions) > 0 {
 		err := a.table(func(w io.Writer) {
 			_, _ = fmt.Fprintln(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN")
 			for _, d := range plan.Definitions {
 				// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Child, d.Column, d.Parent, d.Action,
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", childText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action,
 					capped(d.Due, d.PendingCapped && d.Due >= pendingCap), capped(d.Deferred, d.PendingCapped && d.Deferred >= pendingCap),
 					capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then))
 			}
@@ -123,15 +144,21 @@ func (a *app) printPlan(plan plannedDatabase) error {
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
 // handed to psql.
 func (a *app) printMissing(planned []loosefk.PlannedDefinition) {
-	var printed []string
+	type index struct{ database, create string }
+	var printed []index
 	for _, d := range planned {
 		for _, missing := range d.MissingIndexes {
-			if slices.Contains(printed, missing.Create) {
+			one := index{d.ChildDatabase, missing.Create}
+			if slices.Contains(printed, one) {
 				continue
 			}
-			printed = append(printed, missing.Create)
+			printed = append(printed, one)
+			place := missing.Table
+			if one.database != "" {
+				place = "in database " + one.database + ", " + place
+			}
 			// A name may hold a line break, which would end the comment.
-			a.printf("\n-- %s: %s\n%s\n", missing.Table, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
+			a.printf("\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}
 	}
 }
@@ -160,7 +187,7 @@ func followOnText(then []loosefk.FollowOn) string {
 	}
 	names := make([]string, len(then))
 	for i, next := range then {
-		names[i] = next.Child + "." + next.Column
+		names[i] = childText(next.Child+"."+next.Column, next.ChildDatabase)
 		if next.Action != definitions.Delete {
 			names[i] += " (" + string(next.Action) + ")"
 		}

@@ -22,12 +22,14 @@ type DryRun struct {
 type PlannedDefinition struct {
 	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
 	// composite key, with commas.
-	Child      string             `json:"child"`
-	Column     string             `json:"column"`
-	Parent     string             `json:"parent"`
-	Action     definitions.Action `json:"action"`
-	Conditions []PlannedCondition `json:"conditions"`
-	Backlog                       //nolint:embeddedstructfieldcheck // the order is that of the document
+	Child string `json:"child"`
+	// ChildDatabase is where the child lives, and indexes are missing, if that is not the parent's database.
+	ChildDatabase string             `json:"child_database,omitempty"`
+	Column        string             `json:"column"`
+	Parent        string             `json:"parent"`
+	Action        definitions.Action `json:"action"`
+	Conditions    []PlannedCondition `json:"conditions"`
+	Backlog                          //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Rows are the children of the due tombstones that the action would meet. RowsCapped tells that there are
 	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
 	Rows       int64      `json:"rows"`
@@ -84,10 +86,12 @@ type MissingIndex struct {
 
 // FollowOn names a definition whose parents are among the rows that go.
 type FollowOn struct {
-	Child  string             `json:"child"`
-	Column string             `json:"column"`
-	Parent string             `json:"parent"`
-	Action definitions.Action `json:"action"`
+	Child string `json:"child"`
+	// ChildDatabase is where the child lives, if that is not the database that is planned for.
+	ChildDatabase string             `json:"child_database,omitempty"`
+	Column        string             `json:"column"`
+	Parent        string             `json:"parent"`
+	Action        definitions.Action `json:"action"`
 }
 
 // PlanTotals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
@@ -112,17 +116,58 @@ type PlanLimits struct {
 	StatementTimeout time.Duration
 }
 
-// Plan looks at what a pass over parents would do now. All of it happens in short READ ONLY transactions.
-// What goes wrong with a single table (no privilege, no time) is a finding of its definition; the error is
-// for the database itself.
-func Plan(ctx context.Context, db Beginner, names pgschema.Names, parents []*Parent, limits PlanLimits) (*DryRun, error) {
-	s, err := readSurvey(ctx, db, parents, limits.StatementTimeout)
-	if err != nil {
-		return nil, err
+// PlanSite is one configured database as Plan sees it.
+type PlanSite struct {
+	Name string
+	// DB is nil while the database cannot be reached.
+	DB    Beginner
+	Names pgschema.Names
+	// Parents are those that live here.
+	Parents []*Parent
+}
+
+// Plan looks at what passes over the databases would do now, and returns that by their names, without those that cannot be
+// reached. All of it happens in short READ ONLY transactions. What goes wrong with a single table (no privilege, no time)
+// or with the database of a parent's children is a finding of its definition; the error is for a parent's own database.
+func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]*DryRun, error) {
+	planners := map[string]*planner{}
+	for _, site := range sites {
+		if site.DB == nil {
+			continue
+		}
+		s, err := readSurvey(ctx, site, sites, limits.StatementTimeout)
+		if err != nil {
+			return nil, fmt.Errorf("plan for database %s: %w", site.Name, err)
+		}
+		planners[site.Name] = &planner{db: site.DB, names: site.Names, limits: limits, survey: s, parents: site.Parents}
 	}
-	p := &planner{db: db, names: names, limits: limits, survey: s, parents: parents}
+	runs := map[string]*DryRun{}
+	for _, site := range sites {
+		if planners[site.Name] == nil {
+			continue
+		}
+		run, err := planners[site.Name].plan(ctx, site.Name, planners)
+		if err != nil {
+			return nil, fmt.Errorf("plan for database %s: %w", site.Name, err)
+		}
+		runs[site.Name] = run
+	}
+	return runs, nil
+}
+
+// planner looks at one database.
+type planner struct {
+	db      Beginner
+	names   pgschema.Names
+	limits  PlanLimits
+	survey  *survey
+	parents []*Parent
+}
+
+// plan plans for the database of that name. The others are asked about the children that they hold.
+func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*DryRun, error) {
 	run := &DryRun{Definitions: []PlannedDefinition{}}
-	for _, parent := range parents {
+	for _, parent := range p.parents {
 		backlog, err := p.backlog(ctx, parent)
 		if err != nil {
 			return nil, fmt.Errorf("count tombstones of %s: %w", parent.Recorded, err)
@@ -132,8 +177,8 @@ func Plan(ctx context.Context, db Beginner, names pgschema.Names, parents []*Par
 		run.Totals.Deferred += backlog.Deferred
 		run.Totals.PendingCapped = run.Totals.PendingCapped || backlog.PendingCapped
 		for _, reference := range parent.References {
-			planned, err := p.definition(ctx, parent, reference, backlog)
-			if err != nil {
+			planned := newPlanned(parent, reference, backlog)
+			if err := planned.fill(ctx, name, planners[reference.Database], parent, reference, backlog); err != nil {
 				return nil, fmt.Errorf("plan definition %s: %w", reference.Definition.Key, err)
 			}
 			run.Definitions = append(run.Definitions, planned)
@@ -146,15 +191,7 @@ func Plan(ctx context.Context, db Beginner, names pgschema.Names, parents []*Par
 	return run, nil
 }
 
-type planner struct {
-	db      Beginner
-	names   pgschema.Names
-	limits  PlanLimits
-	survey  *survey
-	parents []*Parent
-}
-
-func (p *planner) definition(ctx context.Context, parent *Parent, reference *Reference, pending pendingKeys) (PlannedDefinition, error) {
+func newPlanned(parent *Parent, reference *Reference, pending pendingKeys) PlannedDefinition {
 	d := reference.Definition
 	planned := PlannedDefinition{
 		Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete,
@@ -163,38 +200,74 @@ func (p *planner) definition(ctx context.Context, parent *Parent, reference *Ref
 	for _, condition := range d.Conditions {
 		planned.Conditions = append(planned.Conditions, PlannedCondition(condition))
 	}
-	if err := p.countRows(ctx, parent, reference, pending, &planned); err != nil {
-		return planned, err
+	if reference.Remote {
+		planned.ChildDatabase = reference.Database
 	}
-	proven, err := p.findAccess(ctx, parent, reference, &planned)
+	return planned
+}
+
+// fill asks the children's database, if it can be reached. home is the name of the parent's.
+func (d *PlannedDefinition) fill(
+	ctx context.Context, home string, children *planner, parent *Parent, reference *Reference, pending pendingKeys,
+) error {
+	unknown := func(why string) {
+		d.RowsCapped = d.RowsCapped || pending.Due > 0
+		d.Findings = append(d.Findings, why)
+	}
+	switch {
+	case reference.Broken != "":
+		unknown("tombstones of " + parent.Label() + " wait, as the definition does not fit: " + reference.Broken)
+	case reference.Unreachable || children == nil:
+		unknown(fmt.Sprintf("database %s cannot be reached", reference.Database))
+	default:
+		err := children.definition(ctx, home, parent, reference, pending, d)
+		if err == nil || !reference.Remote || ctx.Err() != nil {
+			return err
+		}
+		unknown(fmt.Sprintf("database %s: %s", reference.Database, gist(err)))
+	}
+	return nil
+}
+
+func (p *planner) definition(
+	ctx context.Context, home string, parent *Parent, reference *Reference, pending pendingKeys, planned *PlannedDefinition,
+) error {
+	if err := p.countRows(ctx, parent, reference, pending, planned); err != nil {
+		return err
+	}
+	proven, err := p.findAccess(ctx, parent, reference, planned)
 	if err != nil {
-		return planned, err
+		return err
 	}
 	needs := []need{childNeed(reference, proven)}
-	if d.OnDelete == definitions.Delete {
+	if reference.Definition.OnDelete == definitions.Delete {
 		below, gone := p.survey.below(reference.Child)
 		needs = append(needs, below...)
-		planned.Then = p.followOns(gone)
+		planned.Then = p.followOns(home, gone)
 	}
 	for _, n := range needs {
 		if missing, found := p.survey.missing(n); found {
 			planned.MissingIndexes = append(planned.MissingIndexes, missing)
 		}
 	}
-	return planned, nil
+	return nil
 }
 
 // followOns are the definitions whose parents are among the tables that lose rows.
-func (p *planner) followOns(gone []uint32) []FollowOn {
+func (p *planner) followOns(home string, gone []uint32) []FollowOn {
 	found := []FollowOn{}
 	for _, parent := range p.parents {
 		if !slices.Contains(gone, parent.OID) {
 			continue
 		}
 		for _, reference := range parent.References {
-			found = append(found, FollowOn{
+			next := FollowOn{
 				Child: reference.Child.Label(), Column: reference.Definition.ColumnList(), Parent: parent.Label(), Action: reference.Definition.OnDelete,
-			})
+			}
+			if reference.Database != home {
+				next.ChildDatabase = reference.Database
+			}
+			found = append(found, next)
 		}
 	}
 	return found
@@ -213,7 +286,7 @@ func (run *DryRun) sum() {
 		run.Totals.RowsCapped = run.Totals.RowsCapped || d.RowsCapped
 		run.Totals.Findings += len(d.Findings)
 		for _, missing := range d.MissingIndexes {
-			creates[missing.Create] = true
+			creates[d.ChildDatabase+"\x00"+missing.Create] = true
 		}
 	}
 	run.Totals.MissingIndexes = len(creates)

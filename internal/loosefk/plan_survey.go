@@ -107,12 +107,12 @@ JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE namespace.nspname = ANY ($1) AND class.relname ~ '_idx[0-9]*$'`
 
 // readSurvey reads the catalogue in a handful of statements, whatever the number of definitions.
-func readSurvey(ctx context.Context, db Beginner, parents []*Parent, timeout time.Duration) (*survey, error) {
+func readSurvey(ctx context.Context, site PlanSite, sites []PlanSite, timeout time.Duration) (*survey, error) {
 	s := &survey{
 		keys: map[uint32][]foreignKey{}, parts: map[uint32][]uint32{}, whole: map[uint32]uint32{},
 		tables: map[uint32]*surveyTable{}, reserved: map[string]bool{}, taken: map[string]map[string]bool{},
 	}
-	err := settled(ctx, db, func(tx pgx.Tx) error {
+	err := settled(ctx, site.DB, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, bounded(timeout)); err != nil {
 			return fmt.Errorf("open read-only transaction: %w", err)
 		}
@@ -122,7 +122,7 @@ func readSurvey(ctx context.Context, db Beginner, parents []*Parent, timeout tim
 		if err := s.readPartitions(ctx, tx); err != nil {
 			return fmt.Errorf("read partitions: %w", err)
 		}
-		wanted := s.wanted(parents)
+		wanted := s.wanted(site.Name, sites)
 		if err := s.readTables(ctx, tx, wanted); err != nil {
 			return fmt.Errorf("read tables: %w", err)
 		}
@@ -140,8 +140,8 @@ func readSurvey(ctx context.Context, db Beginner, parents []*Parent, timeout tim
 	return s, nil
 }
 
-// wanted are the tables that deletions among the children may read.
-func (s *survey) wanted(parents []*Parent) []uint32 {
+// wanted are the tables that deletions among the children in the database may read, wherever their parents are.
+func (s *survey) wanted(database string, sites []PlanSite) []uint32 {
 	var wanted []uint32
 	add := func(oid uint32) {
 		for _, part := range s.tree(oid) {
@@ -150,12 +150,17 @@ func (s *survey) wanted(parents []*Parent) []uint32 {
 			}
 		}
 	}
-	for _, parent := range parents {
-		for _, reference := range parent.References {
-			add(reference.Child.OID)
-			needs, _ := s.below(reference.Child)
-			for _, n := range needs {
-				add(n.table)
+	for _, site := range sites {
+		for _, parent := range site.Parents {
+			for _, reference := range parent.References {
+				if reference.Database != database || !reference.usable() {
+					continue
+				}
+				add(reference.Child.OID)
+				needs, _ := s.below(reference.Child)
+				for _, n := range needs {
+					add(n.table)
+				}
 			}
 		}
 	}

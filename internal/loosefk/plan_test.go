@@ -19,13 +19,19 @@ func planLimits() loosefk.PlanLimits {
 	return loosefk.PlanLimits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
 }
 
+// plan plans for one database.
+func plan(ctx context.Context, db loosefk.Beginner, parents []*loosefk.Parent, limits loosefk.PlanLimits) (*loosefk.DryRun, error) {
+	runs, err := loosefk.Plan(ctx, []loosefk.PlanSite{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
+	return runs["main"], err
+}
+
 // planOn binds the definitions and plans for them.
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits loosefk.PlanLimits) *loosefk.DryRun {
 	t.Helper()
 	parents, problems, err := resolve(t, db.Pool(), parse(t, yaml))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	run, err := loosefk.Plan(t.Context(), db.Pool(), dbtest.Names(), parents, limits)
+	run, err := plan(t.Context(), db.Pool(), parents, limits)
 	require.NoError(t, err)
 	return run
 }
@@ -215,7 +221,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	for range 2 {
-		run, err := loosefk.Plan(t.Context(), pool, dbtest.Names(), parents, planLimits())
+		run, err := plan(t.Context(), pool, parents, planLimits())
 		require.NoError(t, err)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
 		require.Equal(t, "Bitmap Heap Scan", run.Definitions[0].Access.Node)
@@ -246,7 +252,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	require.NoError(t, err)
 	limits := planLimits()
 	limits.StatementTimeout = 50 * time.Millisecond
-	run, err := loosefk.Plan(t.Context(), db.Pool(), dbtest.Names(), parents, limits)
+	run, err := plan(t.Context(), db.Pool(), parents, limits)
 	require.NoError(t, err)
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
@@ -261,7 +267,7 @@ func TestPlanEndsWithItsContext(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = loosefk.Plan(ctx, db.Pool(), dbtest.Names(), parents, planLimits())
+	_, err = plan(ctx, db.Pool(), parents, planLimits())
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -282,9 +288,9 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	require.NoError(t, problems.Err())
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
-	plan, err := loosefk.Plan(t.Context(), pool, dbtest.Names(), parents, planLimits())
+	run, err := plan(t.Context(), pool, parents, planLimits())
 	require.NoError(t, err)
-	require.EqualValues(t, 20, plan.Definitions[0].Rows)
-	require.Empty(t, plan.Definitions[0].Findings)
-	require.Equal(t, loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, plan.Definitions[0].Access)
+	require.EqualValues(t, 20, run.Definitions[0].Rows)
+	require.Empty(t, run.Definitions[0].Findings)
+	require.Equal(t, loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
 }
