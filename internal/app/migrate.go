@@ -27,7 +27,7 @@ and from several machines at once. Application tables are not touched.`,
 			if grants {
 				return a.printGrants()
 			}
-			return a.migrateEach(cmd, func(all *connections, db migrate.Database) (migrate.Report, error) {
+			return a.migrateEach(cmd, nil, func(all *connections, db migrate.Database) (migrate.Report, error) {
 				return migrate.Up(cmd.Context(), a.logger(all.config), db)
 			})
 		}),
@@ -41,12 +41,15 @@ func (a *app) migrateDownCommand() *cobra.Command {
 	cmd := a.reports(&cobra.Command{
 		Use:   "down",
 		Short: "Remove everything that Sexton created, triggers included",
-		Long: `Removes what Sexton created and nothing else. It refuses while tombstones are pending, because the
-children they stand for would be forgotten.`,
+		Long: `Removes what Sexton created and nothing else, from every database. It refuses while tombstones are pending in
+one of them, because the children they stand for would be forgotten.`,
 		Example: "  sexton migrate down",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.migrateEach(cmd, func(all *connections, db migrate.Database) (migrate.Report, error) {
+			refuse := func(all *connections, db migrate.Database) error {
+				return migrate.CheckDown(cmd.Context(), a.logger(all.config), db, force)
+			}
+			return a.migrateEach(cmd, refuse, func(all *connections, db migrate.Database) (migrate.Report, error) {
 				return migrate.Down(cmd.Context(), a.logger(all.config), db, force)
 			})
 		}),
@@ -55,13 +58,22 @@ children they stand for would be forgotten.`,
 	return cmd
 }
 
-// migrateEach runs one step in every database and prints what it did.
-func (a *app) migrateEach(cmd *cobra.Command, step func(*connections, migrate.Database) (migrate.Report, error)) error {
+// migrateEach runs one step in every database, unless one of them refuses, and prints what it did.
+func (a *app) migrateEach(
+	cmd *cobra.Command, refuse func(*connections, migrate.Database) error, step func(*connections, migrate.Database) (migrate.Report, error),
+) error {
 	all, err := a.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer all.close()
+	if refuse != nil && len(all.databases) > 1 {
+		for _, db := range all.schemas() {
+			if err := refuse(all, db); err != nil {
+				return err
+			}
+		}
+	}
 	reports := []migrate.Report{}
 	for _, db := range all.schemas() {
 		report, err := step(all, db)

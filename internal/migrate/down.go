@@ -31,6 +31,34 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 	return report, nil
 }
 
+// CheckDown returns what Down would refuse for, as far as that can be told before anything is removed. It changes nothing.
+// Of several databases all are to be asked first: one that is taken down leaves the others with work that needs it.
+func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
+	db.Jobs, db.LooseForeignKeys = true, true
+	err := withSession(ctx, log, db, func(s *session) error {
+		look, err := s.inspect(ctx)
+		if err != nil || !look.registry {
+			return err
+		}
+		return s.refuse(ctx, look, force)
+	})
+	if err != nil {
+		return fmt.Errorf("migrate database %s down: %w", db.Name, err)
+	}
+	return nil
+}
+
+// refuse tells why nothing may be removed.
+func (s *session) refuse(ctx context.Context, look inspection, force bool) error {
+	if err := s.db.fits(look); err != nil {
+		return err
+	}
+	if err := s.refusePending(ctx, look, force, false); err != nil {
+		return err
+	}
+	return s.refuseDependents(ctx)
+}
+
 func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	look, err := s.inspect(ctx)
 	if err != nil {
@@ -39,13 +67,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	if !look.registry {
 		return nil
 	}
-	if err := s.db.fits(look); err != nil {
-		return err
-	}
-	if err := s.refusePending(ctx, look, force, false); err != nil {
-		return err
-	}
-	if err := s.refuseDependents(ctx); err != nil {
+	if err := s.refuse(ctx, look, force); err != nil {
 		return err
 	}
 	if report.Triggers, err = s.uninstallTriggers(ctx); err != nil {
