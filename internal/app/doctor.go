@@ -30,7 +30,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
 and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
 worker's role. It changes nothing. Findings that are for information only leave the exit code at 0; where no
-database can be reached, it is 4.`,
+database can be reached, it is 4. Of several databases those that can be reached are examined, and the checks of
+the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -71,6 +72,8 @@ type examination struct {
 	bound   bool
 	// undirected are the databases that their listen_url does not lead to.
 	undirected map[string]bool
+	// servers are where the databases are, by name.
+	servers map[string]server
 }
 
 // examine makes all checks. It returns the first error of a connection.
@@ -88,9 +91,20 @@ func (x *examination) examine(ctx context.Context) error {
 	if x.config.LooseForeignKeys.Enabled {
 		x.bind(ctx)
 	}
+	x.findServers(ctx)
 	schemas := x.schemas()
 	for i, db := range x.databases {
 		x.examineDatabase(ctx, db, schemas[i])
+	}
+	for _, settings := range x.config.Databases {
+		if x.reached(settings.Name) {
+			continue
+		}
+		x.report.Skip(settings.Name, "schema")
+		if x.config.LooseForeignKeys.Enabled {
+			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "triggers")
+		}
+		doctor.Skip(x.report, settings.Name)
 	}
 	if jobs := x.config.Jobs.Database; !x.reached(jobs) {
 		x.report.Skip(jobs, "workers", "schedules", "pauses")
@@ -195,7 +209,12 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		return
 	}
 	workers := doctor.Workers{Target: target, Silence: heartbeat.DefaultSilence}
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.config, Databases: x.databases})
+	// Also those that cannot be reached have their turns.
+	rotation := make([]database.Database, len(x.config.Databases))
+	for i, settings := range x.config.Databases {
+		rotation[i].Name = settings.Name
+	}
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.config, Databases: rotation})
 	for _, t := range ticks {
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}
@@ -227,7 +246,8 @@ func (x *examination) bind(ctx context.Context) {
 			sites = append(sites, site)
 		}
 		found, problems, err := loosefk.Resolve(ctx, sites, x.definitions)
-		x.parents, x.bound = found, err == nil && x.whole && problems.Err() == nil && len(x.databases) == len(x.config.Databases)
+		// Of a database that is there, all parents are known, wherever their children are.
+		x.parents, x.bound = found, err == nil && x.whole && problems.Err() == nil
 		var told problem.List
 		for _, p := range problems {
 			// Indexes have a check of their own, which knows partitions.
@@ -244,9 +264,9 @@ func (x *examination) target(db database.Database, schema migrate.Database) doct
 	// The grants are wanted with the names that they are written with.
 	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
 	t := doctor.Target{
-		Database: db, Undirected: x.undirected[db.Name], Grants: migrate.Grants(schema),
-		// The worker's pool, as in open, and one connection per job and database that listens.
-		Connections: x.config.Jobs.MaxWorkers + len(x.config.Databases) + 3 + len(riverjobs.Jobs(x.config)),
+		Database: db, Undirected: x.undirected[db.Name], Grants: migrate.Grants(schema), Connections: x.mostConnections(),
+		Server: x.share(func(s server) bool { return s.id == x.servers[db.Name].id }),
+		Role:   x.share(func(s server) bool { return s == x.servers[db.Name] }),
 	}
 	if x.bound {
 		t.Parents = []doctor.Parent{}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -122,15 +123,26 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var object, fix string
 	var limit, taken int
 	_, err = pgx.ForEachRow(rows, []any{&object, &fix, &limit, &taken}, func() error {
-		if limit-taken >= t.Connections {
+		need := Share{Connections: t.Connections}
+		switch {
+		case object == "max_connections" && len(t.Server.Databases) > 1:
+			need = t.Server
+		case strings.HasPrefix(object, "role ") && len(t.Role.Databases) > 1:
+			need = t.Role
+		}
+		if limit-taken >= need.Connections {
 			return nil
 		}
 		if object != "max_connections" {
-			fix = fmt.Sprintf("%s %d", fix, taken+t.Connections)
+			fix = fmt.Sprintf("%s %d", fix, taken+need.Connections)
+		}
+		together := ""
+		if len(need.Databases) > 0 {
+			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
 		}
 		found = append(found, Finding{
 			Severity: problem.Warning, Object: object,
-			Message: fmt.Sprintf("of %d connections others have %d, and a worker may open %d", limit, taken, t.Connections),
+			Message: fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s", limit, taken, need.Connections, together),
 			Fix:     fix + "; or lower jobs.max_workers",
 		})
 		return nil

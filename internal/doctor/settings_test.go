@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/doctor"
 	"sexton/internal/problem"
 )
 
@@ -57,4 +58,14 @@ func TestRoomForConnections(t *testing.T) {
 	require.Equal(t, "of 3 connections others have 0, and a worker may open 5", found[0].Message)
 	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5; or lower jobs.max_workers", role), found[0].Fix)
 	require.Equal(t, "database "+p.Name, found[1].Object)
+}
+
+func TestRoomForConnectionsToSeveralDatabases(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	both := []string{"main", "ci"}
+	p.target.Server = doctor.Share{Connections: 10_000, Databases: both}
+	require.Contains(t, p.one("connections").Message, "a worker may open 10000 to databases main, ci together")
+	p.target.Server = doctor.Share{Connections: 10_000, Databases: []string{"main"}}
+	require.Empty(t, p.findings("connections"), "it is alone there")
 }

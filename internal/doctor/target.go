@@ -20,8 +20,10 @@ type Target struct {
 	// Grants are the rights that the worker's role needs, as migrate.Grants writes them for the schemas
 	// "sexton" and "public".
 	Grants string
-	// Connections is how many connections one worker may open.
-	Connections int
+	// Connections is how many connections one worker may open to this database. Server and Role are what it may open to all
+	// databases on the same server, and as the same role there; zero where this is the only one.
+	Connections  int
+	Server, Role Share
 	// References are the columns that batches search by.
 	References []Reference
 	// Parents are the tracked tables; nil where the definitions leave that open.
@@ -33,6 +35,12 @@ type Target struct {
 	Hearing time.Duration
 	// Now is this machine's clock; nil means time.Now.
 	Now func() time.Time
+}
+
+// Share is what several of the configured databases need of one limit.
+type Share struct {
+	Connections int
+	Databases   []string
 }
 
 // Reference is a table with the columns by which it refers to a parent.
@@ -79,6 +87,12 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	} else {
 		report.Skip(name, "tombstones")
 	}
+}
+
+// Skip notes that the checks of Examine are not made of a database.
+func Skip(report *Report, database string) {
+	report.Skip(database, "version", "recovery", "clock", "listen", "notify_queue", "statistics", "transactions", "prepared_transactions",
+		"settings", "connections", "autovacuum", "privileges", "indexes", "partitions", "tombstones")
 }
 
 // read runs look in a transaction in which nothing can be changed and names are printed alike, whatever

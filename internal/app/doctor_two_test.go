@@ -1,0 +1,135 @@
+package app_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/doctor"
+)
+
+// checks are the names of a database's checks with the result, in order.
+func checks(report doctor.Report, database string, result doctor.Result) []string {
+	var names []string
+	for _, c := range report.Checks {
+		if c.Database == database && c.Result == result {
+			names = append(names, c.Check)
+		}
+	}
+	return names
+}
+
+// about are the findings about a database, as in diagnosis.
+func (s *twoSites) about(report doctor.Report, database string) []string {
+	s.tb.Helper()
+	var lines []string
+	for _, f := range report.Findings {
+		if f.Database == database {
+			lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%s | %s | %s | %s | %s", f.Severity, f.Check, f.Object, f.Message, f.Fix), s.dir, "DIR"))
+		}
+	}
+	return lines
+}
+
+func TestDoctorOfTwoDatabases(t *testing.T) {
+	t.Parallel()
+	eachJobs(t, func(t *testing.T, jobs string) {
+		t.Helper()
+		s := installedTwo(t, jobs)
+		s.at(jobs).enter("host:1:abc")
+		report, _ := s.examined(0)
+		require.Empty(t, report.Findings)
+		other := map[string]string{"main": "ci", "ci": "main"}[jobs]
+		made := checks(report, other, doctor.OK)
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses"))
+		for _, c := range report.Checks {
+			require.Equal(t, doctor.OK, c.Result, c)
+		}
+
+		// Where one is down, the other is examined as before, its triggers included.
+		s.without(other)
+		report, r := s.examined(5)
+		require.Empty(t, r.stderr)
+		require.Equal(t, []string{"error | connection | databases." + other + ".url | the database cannot be reached: no server answers at DIR port 5432: " +
+			"no such file or directory | start it, or correct host and port"}, s.about(report, other))
+		require.Empty(t, s.about(report, jobs))
+		require.Equal(t, made[1:], checks(report, other, doctor.Skipped), "all but the connection itself")
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses"))
+
+		s.without(jobs)
+		report, _ = s.examined(5)
+		require.Len(t, report.Findings, 1)
+		require.Equal(t, append(made[1:], "workers", "schedules", "pauses"), checks(report, jobs, doctor.Skipped))
+		require.Equal(t, made, checks(report, other, doctor.OK))
+	})
+}
+
+// A table of one name in two databases is anybody's guess until tables or database decides.
+func TestDoctorOfATableInTwoDatabases(t *testing.T) {
+	t.Parallel()
+	s := installedTwo(t, "main")
+	s.Exec("CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON builds (project_id)")
+	s.requireFindings(5, "tables",
+		"error | builds[0] | DIR/loose_foreign_keys.yml:6:5: table builds is in more than one database: main, ci | "+
+			"say where it lives with tables of the databases, such as tables: [builds], or with database in the definition",
+		"error | traces[0].table | DIR/loose_foreign_keys.yml:8:13: table builds is in more than one database: main, ci | "+
+			"say where it lives with tables of the databases, such as tables: [builds]")
+	s.environ = append(s.environ, "SEXTON_DATABASES__CI__TABLES=builds")
+	report, _ := s.examined(0)
+	require.Empty(t, found(report))
+}
+
+// found are the checks that found more than information.
+func found(report doctor.Report) []string {
+	var names []string
+	for _, f := range report.Findings {
+		if f.Severity != "info" && !slices.Contains(names, f.Check) {
+			names = append(names, f.Check)
+		}
+	}
+	return names
+}
+
+func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
+	t.Parallel()
+	s := installedTwo(t, "main")
+	s.ci.Exec("DROP TABLE sexton.fences")
+	report, _ := s.examined(5)
+	lines := s.about(report, "ci")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], `error | schema | component base | schema of database ci: table "sexton".fences`)
+	require.Empty(t, found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Database != "main" })}))
+
+	s.ci.Exec("CREATE TABLE sexton.fences (key text, token bigint); DELETE FROM sexton.migrations_loose_foreign_keys WHERE version = 2")
+	report, _ = s.examined(5)
+	require.Equal(t, []string{"error | schema | component loose_foreign_keys | schema of database ci: component loose_foreign_keys is at version 1, " +
+		"this binary needs version 2; run `sexton migrate up` | sexton migrate up"}, s.about(report, "ci"))
+
+	s.ci.Exec("DROP SCHEMA sexton CASCADE; DROP TABLE loose_foreign_keys_deleted_records")
+	report, _ = s.examined(5)
+	require.Equal(t, []string{"error | schema | component base | schema of database ci: component base is not installed; run `sexton migrate up` | sexton migrate up"},
+		s.about(report, "ci"))
+}
+
+// Databases on one server share its limits: what fits each may be too much for both.
+func TestDoctorCountsConnectionsPerServer(t *testing.T) {
+	t.Parallel()
+	s := installedTwo(t, "main")
+	role := s.CreateRole()
+	s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
+	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 31")
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "connections")
+	require.Empty(t, lines, "16 for each, as two roles")
+	ci := (&site{Database: s.ci, tb: t}).AsRole(role)
+	s.environ = append(s.environ, "SEXTON_DATABASES__CI__URL="+ci)
+	report, _ = s.examined(5)
+	_, lines = s.diagnosis(report, "connections")
+	want := "warning | role " + role + " | of 31 connections others have 0, and a worker may open 32 to databases main, ci together | " +
+		"ALTER ROLE " + role + " CONNECTION LIMIT 32; or lower jobs.max_workers"
+	require.Equal(t, []string{want, want}, lines)
+}
