@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/config"
 	"sexton/internal/pgtest"
 )
 
@@ -100,6 +101,20 @@ func TestReadmeShellIsRun(t *testing.T) {
 	}
 	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
 	require.Equal(t, []string{"go run ./cmd/worker demo", "go test ./..."}, readmeShell(t, readmeCommands))
+}
+
+// What the section shows is a configuration, with every key at its place.
+func TestReadmeSeveralDatabases(t *testing.T) {
+	t.Parallel()
+	blocks := readmeBlocks(t, "Several databases", "yaml")
+	require.Len(t, blocks, 1)
+	path := filepath.Join(t.TempDir(), "sexton.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(blocks[0]), 0o600))
+	c, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
+	require.NoError(t, err)
+	require.Len(t, c.Databases, 2)
+	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[1].Tables)
+	require.Equal(t, "main", c.Jobs.Database)
 }
 
 func TestReadmeLinksLeadSomewhere(t *testing.T) {
