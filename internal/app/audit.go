@@ -218,7 +218,8 @@ func (a *app) printAudit(document auditDocument, repaired bool) error {
 			if d.RowsCapped {
 				rows, capped = rows+"+", true
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, childText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, childText(d.Child, d.ChildDatabase), d.Column, d.Parent,
+				d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
 		}
 	})
 	rows := counted(document.OrphanedRows, "row")

@@ -97,8 +97,8 @@ func MissingPrivileges(ctx context.Context, db Beginner, database string, parent
 // key that has children again is brought back only where its parent is seen to be gone.
 func UnreadableParents(ctx context.Context, db Beginner, parents []*Parent) (problem.List, error) {
 	const sql = `
-SELECT has_schema_privilege(class.relnamespace, 'USAGE') AND has_table_privilege(class.oid, 'SELECT'), format('%I.%I', namespace.nspname, class.relname),
-       format('%I', current_user)
+SELECT has_schema_privilege(class.relnamespace, 'USAGE'), has_table_privilege(class.oid, 'SELECT'),
+       format('%I', namespace.nspname), format('%I.%I', namespace.nspname, class.relname), format('%I', current_user)
 FROM unnest($1::oid[]) WITH ORDINALITY AS wanted (oid, position)
 JOIN pg_class AS class ON class.oid = wanted.oid
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
@@ -113,14 +113,21 @@ ORDER BY wanted.position`
 		if err != nil {
 			return err
 		}
-		var readable bool
-		var table, role string
-		_, err = pgx.ForEachRow(rows, []any{&readable, &table, &role}, func() error {
-			if !readable {
+		var usage, granted bool
+		var schema, table, role string
+		_, err = pgx.ForEachRow(rows, []any{&usage, &granted, &schema, &table, &role}, func() error {
+			var fixes []string
+			if !usage {
+				fixes = append(fixes, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", schema, role))
+			}
+			if !granted {
+				fixes = append(fixes, fmt.Sprintf("GRANT SELECT ON %s TO %s", table, role))
+			}
+			if len(fixes) > 0 {
 				problems.Add(problem.Problem{
 					Severity: problem.Warning, Key: table,
 					Message: "the database role may not read this parent, so children that come late stay behind",
-					Fix:     fmt.Sprintf("GRANT SELECT ON %s TO %s", table, role),
+					Fix:     strings.Join(fixes, "; "),
 				})
 			}
 			return nil
