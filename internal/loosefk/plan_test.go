@@ -251,7 +251,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	_, err = tx.Exec(t.Context(), "LOCK TABLE children")
 	require.NoError(t, err)
 	limits := planLimits()
-	limits.StatementTimeout = 50 * time.Millisecond
+	limits.StatementTimeout = time.Second // reading the catalogue has to fit
 	run, err := plan(t.Context(), db.Pool(), parents, limits)
 	require.NoError(t, err)
 	require.Len(t, run.Definitions[0].Findings, 2)
