@@ -117,6 +117,27 @@ logs: [{table: moments, column: moment, on_delete: async_delete, conditions: [{c
 	require.Equal(t, [][]string{{"public.moments", "2020-02-04 00:00:00+00"}}, b.Rows("SELECT fully_qualified_table_name, primary_key_text FROM loose_foreign_keys_deleted_records"))
 }
 
+// Keys of several columns travel as arrays, and children with a NULL among them refer to nobody.
+func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.Exec("CREATE TABLE parts (id bigint, part text, PRIMARY KEY (id, part)); INSERT INTO parts VALUES (1, 'a'), (2, 'b,\"')")
+	ci.Exec(`CREATE TABLE jobs (id bigint, build_id bigint, part text);
+		CREATE INDEX ON jobs (build_id, part);
+		INSERT INTO jobs VALUES (1, 1, 'a'), (2, 1, 'c,"'), (3, 1, 'c,"'), (4, 2, 'b,"'), (5, 2, NULL), (6, NULL, 'a');`)
+	bindTwoTo(t, b, ci, "jobs: [{table: parts, column: [build_id, part], on_delete: async_delete}]")
+	auditor := auditorOfTwo(b, ci, true)
+	auditor.Batch = 1
+	report := b.auditBuilds(t, auditor)
+	require.Empty(t, report.Error)
+	require.EqualValues(t, 3, report.CheckedKeys)
+	require.EqualValues(t, 2, report.OrphanedRows)
+	require.Equal(t, []string{`{1,"c,\""}`}, report.Samples)
+	require.EqualValues(t, 1, report.RepairedKeys)
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Equal(t, [][]string{{"1"}, {"4"}, {"5"}, {"6"}}, ci.Rows("SELECT id FROM jobs ORDER BY id"))
+}
+
 // A parent that goes between two looks has left a tombstone or, where a pass has been through, no child.
 func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	t.Parallel()
