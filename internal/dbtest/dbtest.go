@@ -3,6 +3,7 @@ package dbtest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
+	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -26,28 +28,60 @@ type DB struct {
 	Connected database.Database
 }
 
-// New returns a database with all components installed, copied from a template.
+// New returns a database with the components installed that need no tables of the application, copied from a template.
 func New(tb testing.TB) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "migrated", install)
 	return connected(d)
 }
 
-// Onto installs all components on an empty database.
+// Reference returns a database with the empty tables of the reference application and all components, copied from a
+// template.
+func Reference(tb testing.TB) *DB {
+	tb.Helper()
+	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
+		return installReference(ctx, url, sample.Schema())
+	})
+	return connected(d)
+}
+
+// WithUsers returns a database with tables of a test's own, users among them, and all components.
+func WithUsers(tb testing.TB, tables string) *DB {
+	tb.Helper()
+	d := pgtest.New(tb)
+	require.NoError(tb, installReference(tb.Context(), d.URL, tables))
+	return connected(d)
+}
+
+func installReference(ctx context.Context, url, tables string) (err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, tables)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		return err
+	}
+	return migrateUp(ctx, url, true)
+}
+
+// Onto installs the components of New on an empty database.
 func Onto(tb testing.TB, d *pgtest.Database) *DB {
 	tb.Helper()
 	require.NoError(tb, install(tb.Context(), d.URL))
 	return connected(d)
 }
 
-func install(ctx context.Context, url string) error {
+func install(ctx context.Context, url string) error { return migrateUp(ctx, url, false) }
+
+func migrateUp(ctx context.Context, url string, ghostUsers bool) error {
 	conn, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
+		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true, GhostUsers: ghostUsers,
 	})
 	return err
 }

@@ -18,6 +18,7 @@ const (
 	Jobs             = "jobs"
 	River            = "river"
 	LooseForeignKeys = "loose_foreign_keys"
+	GhostUsers       = "ghost_users"
 )
 
 // component is a set of objects with versions of its own.
@@ -40,12 +41,15 @@ func (db Database) components() []component {
 	if db.LooseForeignKeys {
 		components = append(components, sqlComponent(LooseForeignKeys))
 	}
+	if db.GhostUsers {
+		components = append(components, sqlComponent(GhostUsers))
+	}
 	return components
 }
 
 // allComponents returns all there are, for Down: a component may have been enabled once.
 func allComponents() []component {
-	return Database{Jobs: true, LooseForeignKeys: true}.components()
+	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true}.components()
 }
 
 // Latest is the newest version of a component that this program brings.

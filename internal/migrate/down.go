@@ -18,11 +18,11 @@ import (
 // it and nobody else uses it, the schema. It is idempotent; a crash leaves a state from which Down and
 // Up both go on.
 //
-// While deleted parents wait for their children to be cleaned up it returns *PendingError, unless force
-// is set. It refuses a schema newer than this program with *SchemaError.
+// While deleted parents wait for their children to be cleaned up, or users for their deletion, it returns
+// *PendingError, unless force is set. It refuses a schema newer than this program with *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	// What once was installed is removed, whatever the configuration says now.
-	db.Jobs, db.LooseForeignKeys = true, true
+	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *session) refuse(ctx context.Context, look inspection, force bool) error
 	if err := s.refusePending(ctx, look, force, false); err != nil {
 		return err
 	}
-	return s.refuseDependents(ctx)
+	return s.refuseDependents(ctx, look)
 }
 
 func (s *session) down(ctx context.Context, force bool, report *Report) error {
@@ -123,16 +123,28 @@ func (s *session) refuseLeftovers(ctx context.Context, before inspection) error 
 
 // refusePending counts the work that Down would throw away.
 func (s *session) refusePending(ctx context.Context, look inspection, force, triggersRemoved bool) error {
-	if force || !look.hasTombstones || !look.owns("table", identity(s.db.TrackedSchema, tombstones)) {
+	if force {
 		return nil
 	}
-	var count int64
-	query := fmt.Sprintf("SELECT count(*) FROM %s WHERE status = 1", pgx.Identifier{s.db.TrackedSchema, tombstones}.Sanitize())
-	if err := s.pool.QueryRow(ctx, query).Scan(&count); err != nil {
-		return fmt.Errorf("count pending deletions: %w", err)
+	pending := PendingError{Database: s.db.Name, TriggersRemoved: triggersRemoved}
+	for _, queue := range []struct {
+		table, condition string
+		there            bool
+		count            *int64
+	}{
+		{tombstones, "status = 1", look.hasTombstones, &pending.Count},
+		{ghostQueue, "true", look.ghostQueue.there(), &pending.Users},
+	} {
+		if !queue.there || !look.owns("table", identity(s.db.TrackedSchema, queue.table)) {
+			continue
+		}
+		query := fmt.Sprintf("SELECT count(*) FROM %s WHERE %s", pgx.Identifier{s.db.TrackedSchema, queue.table}.Sanitize(), queue.condition)
+		if err := s.pool.QueryRow(ctx, query).Scan(queue.count); err != nil {
+			return fmt.Errorf("count pending deletions: %w", err)
+		}
 	}
-	if count > 0 {
-		return &PendingError{Database: s.db.Name, Count: count, TriggersRemoved: triggersRemoved}
+	if pending.Count+pending.Users > 0 {
+		return &pending
 	}
 	return nil
 }
@@ -153,7 +165,7 @@ WITH ours AS (
 	SELECT class.oid
 	FROM pg_class AS class
 	JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-	WHERE namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = $3
+	WHERE namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = ANY ($3)
 ), dependent AS (
 	SELECT rule.ev_class AS oid
 	FROM pg_depend AS depend
@@ -173,8 +185,12 @@ ORDER BY 1`
 
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
 // look well and record nothing.
-func (s *session) refuseDependents(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, tombstones)
+func (s *session) refuseDependents(ctx context.Context, look inspection) error {
+	deletionTables := []string{tombstones}
+	if look.owns("table", identity(s.db.TrackedSchema, ghostQueue)) {
+		deletionTables = append(deletionTables, ghostQueue)
+	}
+	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables)
 	if err != nil {
 		return fmt.Errorf("look up dependents: %w", err)
 	}

@@ -61,7 +61,7 @@ func (e *DependentError) Error() string {
 	return fmt.Sprintf("database %s: %s depend on Sexton's tables; nothing was changed: drop them first", e.Database, strings.Join(e.Objects, ", "))
 }
 
-// PlacementError says that the tombstones live in another schema than the configured one.
+// PlacementError says that a deletion table lives in another schema than the configured one.
 type PlacementError struct {
 	Database   string
 	Installed  string
@@ -70,9 +70,32 @@ type PlacementError struct {
 
 // Error names both places and the two ways out.
 func (e *PlacementError) Error() string {
-	return fmt.Sprintf("database %s has its tombstones in %s, but the configuration puts them into %s; "+
+	what := "tombstones"
+	if strings.HasSuffix(e.Installed, "."+ghostQueue) {
+		what = "users to be deleted"
+	}
+	return fmt.Sprintf("database %s has its %s in %s, but the configuration puts them into %s; "+
 		"set the schema back, or run `sexton migrate down` with the old configuration first",
-		e.Database, e.Installed, e.Configured)
+		e.Database, what, e.Installed, e.Configured)
+}
+
+// RequirementError says that the application lacks what a component works with.
+type RequirementError struct {
+	Database  string
+	Component string
+	// Table is schema-qualified. Columns are those that it lacks; empty where there is no such table.
+	Table   string
+	Columns []string
+}
+
+// Error names the table and the columns.
+func (e *RequirementError) Error() string {
+	what := "the table " + e.Table
+	if len(e.Columns) > 0 {
+		what += " with the columns " + strings.Join(e.Columns, ", ")
+	}
+	return fmt.Sprintf("database %s: component %s needs %s, which the application has to bring along; nothing was changed: "+
+		"create it, point the database's schema to where it is, or disable the component", e.Database, e.Component, what)
 }
 
 // PrivilegeError says that the role in use lacks a privilege.
@@ -94,14 +117,24 @@ type PendingError struct {
 	Database string
 	// Count is the number of tombstones whose children are still to be cleaned up.
 	Count int64
+	// Users is the number of users that are still to be deleted.
+	Users int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
 
 // Error tells how much is pending and what to do.
 func (e *PendingError) Error() string {
-	text := fmt.Sprintf("database %s still has pending tombstones (%d), each for a deleted parent whose children are not cleaned up; "+
-		"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans", e.Database, e.Count)
+	var texts []string
+	if e.Count > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has pending tombstones (%d), each for a deleted parent whose children are not cleaned up; "+
+			"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans", e.Database, e.Count))
+	}
+	if e.Users > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has users to be deleted (%d); "+
+			"let `sexton job run users_migrate_records_to_ghost_user_in_batches` finish, or pass --force to leave them blocked", e.Database, e.Users))
+	}
+	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {
 		text += "; the triggers are already removed, so deletions are no longer recorded"
 	}

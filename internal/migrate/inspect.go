@@ -13,6 +13,27 @@ import (
 // tombstones is the name of the tombstone table in the tracked schema.
 const tombstones = "loose_foreign_keys_deleted_records"
 
+// ghostQueue is the name of the table of users to be deleted, users that of the application's users, both in the
+// tracked schema.
+const (
+	ghostQueue = "users_ghost_user_migrations"
+	users      = "users"
+)
+
+// relation is a table of the tracked schema.
+type relation struct {
+	// kind is pg_class.relkind; empty where there is none.
+	kind    string
+	columns []string
+}
+
+func (r relation) there() bool { return r.kind != "" }
+
+// lacks returns those of the columns that the relation does not have.
+func (r relation) lacks(columns ...string) []string {
+	return slices.DeleteFunc(columns, func(c string) bool { return slices.Contains(r.columns, c) })
+}
+
 // object is an entry of the registry.
 type object struct {
 	kind, identity string
@@ -32,6 +53,8 @@ type inspection struct {
 	// relations are the names taken in Sexton's schema; hasTombstones tells about the tracked schema.
 	relations     []string
 	hasTombstones bool
+	// ghostQueue and users are tables of the tracked schema.
+	ghostQueue, users relation
 	// registry tells that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
@@ -71,6 +94,9 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 	if err != nil {
 		return look, fmt.Errorf("look up schemas: %w", err)
 	}
+	if err := db.readTracked(ctx, tx, &look); err != nil {
+		return look, err
+	}
 	if err := db.readRegistry(ctx, tx, &look); err != nil {
 		return look, db.explain(look, err)
 	}
@@ -78,6 +104,34 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 		return look, db.explain(look, err)
 	}
 	return look, nil
+}
+
+// readTracked reads the tables of the tracked schema that components share with the application.
+func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection) error {
+	rows, err := tx.Query(ctx, `
+		SELECT c.relname::text, c.relkind::text,
+			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+		FROM pg_class AS c
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname IN ($2, $3)`, db.TrackedSchema, ghostQueue, users)
+	if err != nil {
+		return fmt.Errorf("look up tables of the application: %w", err)
+	}
+	var name string
+	var found relation
+	_, err = pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns}, func() error {
+		if name == users {
+			look.users = found
+		} else {
+			look.ghostQueue = found
+		}
+		found = relation{}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look up tables of the application: %w", err)
+	}
+	return nil
 }
 
 // readRegistry reads the list of Sexton's objects. A table of that name that does not list itself is

@@ -1,7 +1,7 @@
 // Package migrate installs, compares and removes Sexton's own database objects.
 //
 // Objects come in components, each with a version table of its own in Sexton's schema: base and, where
-// enabled, loose_foreign_keys in every database; jobs and River's tables in the jobs database. Each
+// enabled, loose_foreign_keys in every database; jobs, River's tables and ghost_users in the jobs database. Each
 // migration commits together with its version and its entries in the registry ("sexton".objects), so a
 // crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
 // keeps two of them apart.
@@ -26,12 +26,14 @@ type Database struct {
 	// Conn says how to connect. The connection must be direct: a transaction pooler would lose the
 	// session's advisory lock.
 	Conn *pgx.ConnConfig
-	// JobsSchema is for Sexton's own tables, TrackedSchema for the tombstones.
+	// JobsSchema is for Sexton's own tables, TrackedSchema for tombstones and the other deletion tables.
 	JobsSchema    string
 	TrackedSchema string
 	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's tables.
 	Jobs             bool
 	LooseForeignKeys bool
+	// GhostUsers needs the application's users in the tracked schema. It belongs into the jobs database only.
+	GhostUsers bool
 	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.
 	Kinds []Kind
 }
@@ -67,7 +69,8 @@ type Report struct {
 //
 // Nothing changes where it refuses: *SchemaError for a schema newer than this program, *ConflictError
 // where a name is taken by an object that Sexton did not create, *PrivilegeError where the role lacks a
-// right, *PlacementError where the tombstones live in another schema than the configured one.
+// right, *PlacementError where a deletion table lives in another schema than the configured one, *RequirementError
+// where the application lacks a table or columns that a component works with.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	if err := db.checkKinds(); err != nil {

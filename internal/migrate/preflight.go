@@ -20,20 +20,60 @@ func (db Database) preflight(look inspection) error {
 	if err := db.conflicts(look); err != nil {
 		return err
 	}
+	if err := db.requirements(look); err != nil {
+		return err
+	}
 	return db.privileges(look)
 }
 
-// fits refuses a schema newer than this program, and tombstones in another place than configured.
+// fits refuses a schema newer than this program, and deletion tables in another place than configured.
 func (db Database) fits(look inspection) error {
 	for _, c := range allComponents() {
 		if current := look.versions[c.name()]; current > latest(c) {
 			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
 		}
 	}
-	want := identity(db.TrackedSchema, tombstones)
 	for o := range look.objects {
-		if db.LooseForeignKeys && o.kind == "table" && strings.HasSuffix(o.identity, "."+tombstones) && o.identity != want {
-			return &PlacementError{Database: db.Name, Installed: o.identity, Configured: want}
+		// Of a table of the application's the registry knows Sexton's columns.
+		installed := o.identity
+		if o.kind == "column" {
+			installed = installed[:max(0, strings.LastIndex(installed, "."))]
+		}
+		for table, enabled := range map[string]bool{tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers} {
+			want := identity(db.TrackedSchema, table)
+			if enabled && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+table) && installed != want {
+				return &PlacementError{Database: db.Name, Installed: installed, Configured: want}
+			}
+		}
+	}
+	return nil
+}
+
+// requirements refuses to install what the application's tables do not fit. A component that is installed may
+// find the application changed; that is for the job to say.
+func (db Database) requirements(look inspection) error {
+	if !db.GhostUsers || look.versions[GhostUsers] > 0 {
+		return nil
+	}
+	needs := &RequirementError{Database: db.Name, Component: GhostUsers, Table: identity(db.TrackedSchema, users)}
+	if look.users.kind != "r" && look.users.kind != "p" {
+		return needs
+	}
+	if needs.Columns = look.users.lacks("id", "username", "email", "name", "state", "user_type", "admin"); len(needs.Columns) > 0 {
+		return needs
+	}
+	if !look.ghostQueue.there() {
+		return nil
+	}
+	queue := identity(db.TrackedSchema, ghostQueue)
+	lacking := look.ghostQueue.lacks("id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
+	switch {
+	case look.ghostQueue.kind != "r":
+		return &ConflictError{Database: db.Name, Objects: []string{queue}, Fix: "it is no ordinary table; rename it"}
+	case len(lacking) > 0:
+		return &ConflictError{
+			Database: db.Name, Objects: []string{queue},
+			Fix: "it lacks the columns " + strings.Join(lacking, ", ") + "; add them, or rename the table to have it created",
 		}
 	}
 	return nil
@@ -84,7 +124,9 @@ func (db Database) privileges(look inspection) error {
 	case look.hasSchema && !look.mayCreateInSchema:
 		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
 	}
-	if db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 {
+	creates := db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 ||
+		db.GhostUsers && look.versions[GhostUsers] == 0 && !look.ghostQueue.there()
+	if creates {
 		switch {
 		case !look.hasTracked:
 			problems = append(problems, fmt.Errorf("schema %s of the tracked tables does not exist; correct databases.%s.schema", tracked, db.Name))

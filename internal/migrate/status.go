@@ -79,6 +79,9 @@ func (db Database) removed(look inspection) (table, component string) {
 	if id := identity(db.TrackedSchema, tombstones); db.LooseForeignKeys && look.owns("table", id) && !look.hasTombstones {
 		return id, LooseForeignKeys
 	}
+	if id := identity(db.TrackedSchema, ghostQueue); db.GhostUsers && look.versions[GhostUsers] > 0 && !look.ghostQueue.there() {
+		return id, GhostUsers
+	}
 	return "", ""
 }
 

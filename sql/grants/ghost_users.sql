@@ -1,0 +1,15 @@
+-- application: asks for a user's deletion. The function runs with the rights of its owner, who must be allowed to
+-- SELECT and UPDATE the users and to SELECT members and groups.
+GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
+GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker";
+
+GRANT USAGE ON SCHEMA "public" TO :"worker";
+GRANT SELECT ON TABLE "sexton".migrations_ghost_users TO :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".ghost_user() TO :"worker";
+GRANT SELECT, UPDATE, DELETE ON TABLE "public".users_ghost_user_migrations, "public".users TO :"worker";
+
+-- The worker also needs, on each table that refers to users:
+--     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
+
+GRANT USAGE ON SCHEMA "public" TO :"viewer";
+GRANT SELECT ON TABLE "sexton".migrations_ghost_users, "public".users_ghost_user_migrations TO :"viewer";

@@ -1,0 +1,31 @@
+DROP FUNCTION IF EXISTS "sexton".delete_user(bigint, bigint, boolean, boolean);
+DROP FUNCTION IF EXISTS "sexton".ghost_user();
+
+-- A table of the application's stays; only the columns that were added to it go.
+DO $sexton$
+DECLARE
+    own text;
+BEGIN
+    IF EXISTS (
+        SELECT FROM "sexton".objects
+        WHERE kind = 'table' AND identity = '"public".users_ghost_user_migrations'
+    ) THEN
+        DROP TABLE IF EXISTS "public".users_ghost_user_migrations;
+    ELSE
+        FOR own IN
+            SELECT substr(objects.identity, length('"public".users_ghost_user_migrations.') + 1)
+            FROM "sexton".objects
+            WHERE kind = 'column' AND starts_with(objects.identity, '"public".users_ghost_user_migrations.')
+        LOOP
+            EXECUTE format('ALTER TABLE IF EXISTS %s DROP COLUMN IF EXISTS %I', '"public".users_ghost_user_migrations', own);
+        END LOOP;
+    END IF;
+END;
+$sexton$;
+
+DELETE FROM "sexton".objects
+WHERE identity IN (
+    '"public".users_ghost_user_migrations',
+    '"sexton".ghost_user()',
+    '"sexton".delete_user(bigint, bigint, boolean, boolean)'
+) OR kind = 'column' AND starts_with(identity, '"public".users_ghost_user_migrations.');
