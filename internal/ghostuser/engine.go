@@ -1,0 +1,284 @@
+package ghostuser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+)
+
+// Limits end a run. Zero values stand for 1000 users, 60 s and 30 min.
+type Limits struct {
+	// Users is the number of users that a run takes.
+	Users int
+	// Runtime is asked between batches. A run also ends a second before its lease does.
+	Runtime time.Duration
+	// RetryAfter is how long a user is put off after an error.
+	RetryAfter time.Duration
+}
+
+const (
+	defaultUsers      = 1000
+	defaultRuntime    = 60 * time.Second
+	defaultRetryAfter = 30 * time.Minute
+	// reserve is what a run leaves of its lease: for the statement that is running, and to settle.
+	reserve = time.Second
+	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
+	loadEvery = 500 * time.Millisecond
+)
+
+// Engine deletes the due users of one database.
+type Engine struct {
+	Session *batch.Session
+	Plan    *Plan
+	Limits  Limits
+	Sizes   Sizes
+	// Hold, if set, says why no batch may begin now, and "" where one may. It is asked between batches, at most once a
+	// second, and again and again while it has a reason.
+	Hold func(ctx context.Context) string
+	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where nobody is known. It is
+	// asked from another goroutine while the session is busy, never twice at a time.
+	Blocker func(ctx context.Context) string
+	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
+	// keep them.
+	Progress func(ctx context.Context, stats *Stats)
+	// Ended, if set, is told how each user's part in the run has ended.
+	Ended func(ctx context.Context, item Item)
+}
+
+// Run works until no due user is left, a limit is reached or ctx ends; a batch that is running when ctx ends is
+// finished first. Users take turns of some batches each, so that a big one holds nobody up.
+//
+// A user with an error is put off, the others go on. One that the run's end came before keeps what has been done and
+// goes to the back of the due ones. The statistics are valid beside an error, too. The error wraps lease.ErrLost where
+// the lease has passed on; then nothing of the last batch remains.
+func (e *Engine) Run(ctx context.Context) (*Stats, error) {
+	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
+	defer cancel()
+	limits := e.Limits.orDefaults()
+	r := &run{engine: e, limits: limits, stop: ctx, stats: newStats(), until: time.Now().Add(limits.Runtime), seen: []int64{}}
+	if deadline, ok := hard.Deadline(); ok {
+		r.deadline = deadline
+		if last := deadline.Add(-reserve); last.Before(r.until) {
+			r.until = last
+		}
+	}
+	err := r.work(hard)
+	r.stats.Current = nil
+	if cause := context.Cause(hard); err != nil && cause != nil {
+		err = errors.Join(cause, err)
+	}
+	return r.stats, err
+}
+
+func (l Limits) orDefaults() Limits {
+	if l.Users <= 0 {
+		l.Users = defaultUsers
+	}
+	if l.Runtime <= 0 {
+		l.Runtime = defaultRuntime
+	}
+	if l.RetryAfter <= 0 {
+		l.RetryAfter = defaultRetryAfter
+	}
+	return l
+}
+
+// job is one user of a run.
+type job struct {
+	id         int64
+	userID     int64
+	hardDelete bool
+	// begun tells that the user has had a turn.
+	begun bool
+	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
+	patient bool
+	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
+	beaten, rounds int
+	// done are the rows of this run, estimated is when what remains was estimated last.
+	done      Current
+	estimated time.Time
+}
+
+// run is the state of one Run.
+type run struct {
+	engine *Engine
+	limits Limits
+	stop   context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
+	stats  *Stats
+	// until is when the run ends, deadline when the lease does; both monotonic.
+	until, deadline time.Time
+	// ghost is the ghost user; 0 until the first due user needs it.
+	ghost int64
+	// seen are the queue's rows that the run has loaded. Each is loaded once, so a user who is put off has to wait for
+	// another run, however short the time.
+	seen []int64
+	// active are the users who take turns, waiting those who can only wait for rows that others have locked. They come
+	// when no other user has anything to do.
+	active, waiting []*job
+	loaded          time.Time
+	// left is how many batches the current turn still has.
+	left int
+	// held is when Hold was asked last, owed the time that the duty cycle has still to leave to others.
+	held time.Time
+	owed time.Duration
+}
+
+// ended tells whether no further batch may begin.
+func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
+
+func (r *run) work(ctx context.Context) error {
+	for !r.ended() {
+		if err := r.load(ctx); err != nil {
+			return err
+		}
+		if len(r.active) == 0 {
+			if len(r.waiting) == 0 {
+				break
+			}
+			r.active, r.waiting = []*job{r.waiting[0]}, r.waiting[1:]
+		}
+		j := r.active[0]
+		r.active = r.active[1:]
+		if err := r.serve(ctx, j); err != nil {
+			return err
+		}
+	}
+	return r.close(ctx)
+}
+
+// load adds users who are due. New ones come first: they may be small.
+func (r *run) load(ctx context.Context) error {
+	room := r.limits.Users - len(r.seen)
+	if room <= 0 || len(r.active) > 0 && time.Since(r.loaded) < loadEvery {
+		return nil
+	}
+	fresh, err := r.due(ctx, room)
+	if err != nil {
+		return err
+	}
+	r.loaded = time.Now()
+	for _, j := range fresh {
+		r.seen = append(r.seen, j.id)
+	}
+	r.active = append(fresh, r.active...)
+	return nil
+}
+
+func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
+	var fresh []*job
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{r.seen, limit},
+		Scan: func(rows pgx.Rows) (err error) {
+			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
+				j := &job{}
+				err := row.Scan(&j.id, &j.userID, &j.hardDelete)
+				j.done.UserID = j.userID
+				return j, err
+			})
+			return err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load users to be deleted: %w", err)
+	}
+	return fresh, nil
+}
+
+// serve gives a user one turn.
+func (r *run) serve(ctx context.Context, j *job) error {
+	j.begun = true
+	r.stats.Current = &j.done
+	result, f, err := r.turn(ctx, j)
+	if err != nil {
+		return fmt.Errorf("delete user %d: %w", j.userID, err)
+	}
+	switch result {
+	case yielded:
+		j.patient = false
+		r.active = append(r.active, j)
+	case blocked:
+		j.patient = true
+		r.waiting = append(r.waiting, j)
+	case failed:
+		return r.blame(ctx, j, f)
+	case finished:
+	}
+	return nil
+}
+
+// blame counts an attempt for a user, records the reason and puts the user off.
+func (r *run) blame(ctx context.Context, j *job, f failure) error {
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.text(), r.limits.RetryAfter.Seconds()},
+	})
+	if err != nil {
+		return fmt.Errorf("put off user %d: %w", j.userID, err)
+	}
+	r.stats.UsersFailed++
+	r.stats.fail(f)
+	item := r.item(j, Failed)
+	item.Table, item.SQLState, item.Message, item.Stack = f.table, f.sqlState, f.message, f.stack
+	r.tell(ctx, item)
+	return nil
+}
+
+// drop takes a user out of the queue who does not exist any more.
+func (r *run) drop(ctx context.Context, j *job) error {
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(dropSQL), Args: []any{j.id}})
+	if err != nil {
+		return fmt.Errorf("take user %d out of the queue: %w", j.userID, err)
+	}
+	r.stats.UsersDropped++
+	r.tell(ctx, r.item(j, Gone))
+	return nil
+}
+
+func (*run) item(j *job, outcome Outcome) Item {
+	return Item{
+		UserID: j.userID, HardDelete: j.hardDelete, Outcome: outcome,
+		Moved: j.done.Moved, Deleted: j.done.Deleted, Nullified: j.done.Nullified,
+	}
+}
+
+func (r *run) tell(ctx context.Context, item Item) {
+	if r.engine.Ended != nil {
+		r.engine.Ended(ctx, item)
+	}
+}
+
+// close ends a run that may not be through.
+func (r *run) close(ctx context.Context) error {
+	var begun []int64
+	unfinished := slices.Concat(r.active, r.waiting)
+	for _, j := range unfinished {
+		if j.begun {
+			begun = append(begun, j.id)
+			r.stats.UsersUnfinished++
+			r.tell(ctx, r.item(j, Unfinished))
+		}
+	}
+	left := len(unfinished) > 0
+	if !left {
+		more, err := r.due(ctx, 1)
+		if err != nil {
+			return err
+		}
+		left = len(more) > 0
+	}
+	r.stats.Interrupted = left && r.stop.Err() != nil
+	r.stats.OverLimit = left && !r.stats.Interrupted
+	if len(begun) == 0 {
+		return nil
+	}
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(deferSQL), Args: []any{begun}})
+	if err != nil {
+		return fmt.Errorf("put unfinished users back: %w", err)
+	}
+	return nil
+}

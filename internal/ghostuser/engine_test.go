@@ -1,0 +1,159 @@
+package ghostuser_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/ghostuser"
+)
+
+const contributions = `
+INSERT INTO posts SELECT n, 1 + n % 2, 'post ' || n FROM generate_series(1, 240) AS n;
+INSERT INTO likes SELECT n, 1 + n % 2, n FROM generate_series(1, 60) AS n;
+INSERT INTO visits SELECT n, 1 + n % 2 FROM generate_series(1, 3000) AS n;`
+
+func TestSoftDelete(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"posts.author_id": 120, "likes.user_id": 30}, stats.Moved)
+	require.Equal(t, map[string]int64{"visits.user_id": 1500}, stats.Deleted)
+	require.Empty(t, stats.Nullified)
+	require.EqualValues(t, 3+1+2+1, stats.Batches, "50 rows to move, 1000 to delete, and the end")
+	require.False(t, stats.OverLimit)
+	require.Equal(t, [][]string{{"2", "120"}, {"9", "120"}}, b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"2", "30"}, {"9", "30"}}, b.Rows("SELECT user_id, count(*) FROM likes GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"2", "1500"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1 ORDER BY 1"))
+	require.Empty(t, b.Rows("SELECT FROM users WHERE id = 1"))
+	require.Equal(t, [][]string{{"user_destroyed", "1", "t", "NULL", "false", "150", "1500", "0"}}, b.Rows(`
+		SELECT kind, payload ->> 'user_id', payload ->> 'username_sha256' = encode(sha256('user1'), 'hex'), payload ->> 'initiator_user_id',
+			payload ->> 'hard_delete', payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified'
+		FROM sexton.events`))
+	require.Equal(t, []ghostuser.Item{{UserID: 1, Outcome: ghostuser.Destroyed, Moved: 150, Deleted: 1500}}, b.items)
+
+	again := b.run(t)
+	require.False(t, again.Changed(), "the second run changes nothing")
+	require.Zero(t, again.Batches)
+}
+
+func TestHardDelete(t *testing.T) {
+	t.Parallel()
+	l := lists()
+	l.Move = append(l.Move, ghostuser.Move{Table: "prizes", Columns: []string{"given_by_id"}, Always: true})
+	b := setup(t, contributions+`
+		CREATE TABLE prizes (id bigint PRIMARY KEY, given_by_id bigint REFERENCES users);
+		CREATE INDEX ON prizes (given_by_id);
+		INSERT INTO prizes VALUES (1, 1), (2, 2);`, l)
+	b.queue(true, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"prizes.given_by_id": 1}, stats.Moved)
+	require.Equal(t, map[string]int64{"visits.user_id": 1500, "likes.user_id": 30}, stats.Deleted)
+	require.Equal(t, map[string]int64{"posts.author_id": 120}, stats.Nullified, "by the foreign key's own action")
+	require.Equal(t, [][]string{{"1", "9"}, {"2", "2"}}, b.Rows("SELECT * FROM prizes ORDER BY id"))
+}
+
+// What the ghost user has already, or what would collide within one batch, is treated as on a hard delete.
+func TestDuplicates(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		INSERT INTO likes SELECT n, 1, n FROM generate_series(1, 400) AS n;
+		INSERT INTO likes SELECT 1000 + n, 9, n FROM generate_series(1, 400) AS n WHERE n % 90 = 7;
+		CREATE TABLE pins (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE SET NULL, EXCLUDE USING btree (user_id WITH =));
+		CREATE INDEX ON pins (user_id);
+		INSERT INTO pins VALUES (1, 1), (9, 9);
+		CREATE TABLE seats (id bigint PRIMARY KEY, user_id bigint NOT NULL, UNIQUE (user_id) DEFERRABLE INITIALLY DEFERRED);
+		INSERT INTO seats VALUES (1, 1), (9, 9);`, ghostuser.Lists{Move: []ghostuser.Move{
+		{Table: "likes", Columns: []string{"user_id"}}, {Table: "pins", Columns: []string{"user_id"}}, {Table: "seats", Columns: []string{"user_id"}},
+	}})
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"likes.user_id": 395}, stats.Moved)
+	require.Equal(t, map[string]int64{"likes.user_id": 5, "seats.user_id": 1}, stats.Deleted)
+	require.Equal(t, map[string]int64{"pins.user_id": 1}, stats.Nullified)
+	require.EqualValues(t, 7, stats.Duplicates)
+	require.Equal(t, [][]string{{"9", "400"}}, b.Rows("SELECT user_id, count(*) FROM likes GROUP BY 1"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"9", "9"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
+}
+
+func TestOtherForeignKeysFollowTheirAction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		CREATE SCHEMA other;
+		CREATE TABLE other.badges (id bigint PRIMARY KEY, user_id integer REFERENCES users ON DELETE CASCADE);
+		CREATE INDEX ON other.badges (user_id);
+		INSERT INTO other.badges VALUES (1, 1), (2, 2);
+		CREATE TABLE files (id bigint PRIMARY KEY, owner_id bigint DEFAULT 3 REFERENCES users ON DELETE SET DEFAULT);
+		CREATE INDEX ON files (owner_id);
+		INSERT INTO files VALUES (1, 1), (2, 2);
+		ALTER TABLE users ADD invited_by_id bigint REFERENCES users ON DELETE SET NULL;
+		CREATE INDEX ON users (invited_by_id);
+		UPDATE users SET invited_by_id = 1 WHERE id IN (4, 5);`, lists())
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"other.badges.user_id": 1}, stats.Deleted)
+	require.Equal(t, map[string]int64{"files.owner_id": 1, "users.invited_by_id": 2}, stats.Nullified)
+	require.Equal(t, [][]string{{"1", "3"}, {"2", "2"}}, b.Rows("SELECT * FROM files ORDER BY id"))
+}
+
+func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
+		CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+		CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2) PARTITION BY RANGE (id);
+		CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
+		CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
+		CREATE INDEX ON builds (user_id);
+		INSERT INTO builds SELECT n, 1 + n % 2, 1 FROM generate_series(1, 200) AS n;`,
+		ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}})
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"builds.user_id": 200}, stats.Moved)
+	require.Equal(t, [][]string{{"9", "200"}}, b.Rows("SELECT user_id, count(*) FROM builds GROUP BY 1"))
+}
+
+func TestConditionsMoveSomeRowsOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		CREATE TABLE snippets (id bigint PRIMARY KEY, author_id bigint REFERENCES users ON DELETE CASCADE, type varchar(20));
+		CREATE INDEX ON snippets (author_id);
+		INSERT INTO snippets VALUES (1, 1, 'project'), (2, 1, 'personal'), (3, 1, NULL), (4, 2, 'project');`,
+		ghostuser.Lists{Move: []ghostuser.Move{
+			{Table: "snippets", Columns: []string{"author_id"}, Conditions: []ghostuser.Condition{{Column: "type", Value: "project"}}},
+		}})
+	b.queue(false, 1)
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}}, b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
+}
+
+// A user with rows for many turns does not hold up others, not even those that come in while it is worked off.
+func TestUsersTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		INSERT INTO posts SELECT n, 1, 'post' FROM generate_series(1, 20000) AS n;
+		INSERT INTO posts VALUES (100001, 2, 'post'), (100002, 3, 'post');`, lists())
+	b.queue(false, 1, 2)
+	late := false
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if !late && stats.Moved["posts.author_id"] > 1000 {
+			late = true
+			b.queue(false, 3)
+			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity' WHERE user_id = 3")
+		}
+	}
+	stats := b.run(t)
+	b.requireDone(t, stats, 3)
+	order := make([]int64, len(b.items))
+	for i, item := range b.items {
+		order[i] = item.UserID
+	}
+	require.Equal(t, []int64{2, 3, 1}, order)
+}

@@ -1,0 +1,133 @@
+// Package ghostuser deletes users and keeps what they have written.
+//
+// A user that is to go stands in the queue users_ghost_user_migrations. Resolve binds the configured lists to the
+// columns of the database that refer to users; Engine.Run then takes one due user after the other and, in small
+// transactions, moves its contributions to the ghost user, deletes and nullifies the rest, and in a last transaction
+// deletes the user itself.
+//
+// Each batch commits alone and counts itself in the queue's row, so a run may end or be killed anywhere. What comes
+// in meanwhile is not lost: the last transaction locks the user, which keeps foreign keys to it from appearing, looks
+// again at every column, and deletes the user only where nothing refers to it.
+package ghostuser
+
+import "github.com/jackc/pgx/v5"
+
+// Columns names columns of one table that refer to users. Names of tables are "table", in the database's own schema, or
+// "schema.table".
+type Columns struct {
+	Table   string
+	Columns []string
+}
+
+// Condition says which rows of a table are meant: those whose column has the value.
+type Condition struct {
+	Column string
+	Value  string
+}
+
+// Move names columns whose rows pass to the ghost user.
+type Move struct {
+	Table   string
+	Columns []string
+	// Always moves the rows on a hard delete, too.
+	Always bool
+	// Conditions, all of which must hold, restrict the move to some rows. The others are treated as on a hard delete.
+	Conditions []Condition
+}
+
+// Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete and Nullify may say as well
+// what becomes of rows that are not: on a hard delete, those that conditions leave out, and those that the ghost user
+// cannot have because it has their like already. Foreign keys that no list names follow their own action.
+type Lists struct {
+	Move    []Move
+	Delete  []Columns
+	Nullify []Columns
+}
+
+// Table is a relation of the database.
+type Table struct {
+	OID    uint32
+	Schema string
+	Name   string
+}
+
+// SQL returns the quoted, qualified name.
+func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+// action is what is done to rows.
+type action int
+
+const (
+	// restrict does nothing: the rows keep their user.
+	restrict action = iota
+	move
+	remove
+	nullify
+	// setDefault is for foreign keys of that action alone. It counts as nullified.
+	setDefault
+)
+
+// counter is the column of the queue that counts the action's rows.
+func (a action) counter() string {
+	switch a {
+	case move:
+		return "moved_rows"
+	case remove:
+		return "deleted_rows"
+	default:
+		return "nullified_rows"
+	}
+}
+
+// step is one column that refers to users, and what is done to its rows.
+type step struct {
+	action action
+	// otherwise is what becomes of a row that cannot be moved because the ghost user has its like.
+	otherwise action
+	table     Table
+	// leaves are the tables that statements address: the table itself, or the leaf partitions below it. Row pointers
+	// (ctid) mean nothing across partitions.
+	leaves []Table
+	column string
+	// label is table.column for people, logs and statistics, tableLabel the table alone.
+	label, tableLabel string
+	// conditions restrict the step to the rows that meet all of them, except to those that do not.
+	conditions, except []typedCondition
+	// key tells that the column is part of a unique index: changing it takes the stronger lock.
+	key  bool
+	size size
+}
+
+type typedCondition struct {
+	column string
+	// full is the column's declared type.
+	full  string
+	value string
+}
+
+func (s *step) partitioned() bool { return len(s.leaves) != 1 || s.leaves[0].OID != s.table.OID }
+
+// Plan is what has to be done for a user, in this order: moves, deletions, nullifications, other foreign keys. It is
+// bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.
+type Plan struct {
+	users Table
+	soft  []*step
+	hard  []*step
+}
+
+// Columns returns the labels (table.column) of everything that the plan looks at, in the order of the work on a hard
+// or a soft delete.
+func (p *Plan) Columns(hardDelete bool) []string {
+	var labels []string
+	for _, s := range p.steps(hardDelete) {
+		labels = append(labels, s.label)
+	}
+	return labels
+}
+
+func (p *Plan) steps(hardDelete bool) []*step {
+	if hardDelete {
+		return p.hard
+	}
+	return p.soft
+}

@@ -1,0 +1,128 @@
+package ghostuser
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pgschema"
+)
+
+// DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
+const DueSQL = `EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= clock_timestamp())`
+
+// NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
+// falls due that is put off, or 0 where none is.
+const NextDueSQL = `coalesce((
+    SELECT extract(epoch FROM min(job.consume_after) - clock_timestamp())
+    FROM "public".users_ghost_user_migrations AS job
+    WHERE job.consume_after > clock_timestamp()
+), 0)::float8`
+
+// loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
+const loadSQL = `
+SELECT job.id, job.user_id, job.hard_delete
+FROM "public".users_ghost_user_migrations AS job
+WHERE job.consume_after <= clock_timestamp()
+  AND job.id <> ALL ($1::bigint[])
+ORDER BY job.consume_after, job.id
+LIMIT $2`
+
+// deferSQL sends unfinished users to the back of those that are due, in the order in which they stand.
+const deferSQL = `
+UPDATE "public".users_ghost_user_migrations AS job
+SET consume_after = clock_timestamp(), updated_at = clock_timestamp()
+WHERE job.id = ANY ($1::bigint[])`
+
+// blameSQL counts an attempt, records why, and puts the user off for $3 seconds.
+const blameSQL = `
+UPDATE "public".users_ghost_user_migrations AS job
+SET attempts = job.attempts + 1,
+    last_error = $2,
+    consume_after = clock_timestamp() + make_interval(secs => $3::float8),
+    updated_at = clock_timestamp()
+WHERE job.id = $1`
+
+// dropSQL takes a user out of the queue that exists no more.
+const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id = $1`
+
+// backlogCap is where Backlog stops to count.
+const backlogCap = 10_001
+
+// Backlog is what waits in the queue.
+type Backlog struct {
+	// Pending counts users, those that are put off included. Capped tells that there are more than it says.
+	Pending int64 `json:"pending"`
+	Capped  bool  `json:"capped"`
+	// OldestAge is the time since the first of them came in.
+	OldestAge time.Duration `json:"oldest_age"`
+	// Deferred counts those that are put off after an error, no further than Pending.
+	Deferred int64 `json:"deferred"`
+}
+
+const backlogSQL = `
+SELECT
+    (SELECT count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT $1) AS counted),
+    (SELECT count(*) FROM (
+        SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > clock_timestamp() LIMIT $1
+    ) AS counted),
+    coalesce((
+        SELECT greatest(extract(epoch FROM clock_timestamp() - job.created_at), 0)
+        FROM "public".users_ghost_user_migrations AS job
+        ORDER BY job.id
+        LIMIT 1
+    ), 0)::float8`
+
+// ReadBacklog counts what waits. It never reads a big queue as a whole.
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+	var b Backlog
+	var age float64
+	if err := db.QueryRow(ctx, names.Render(backlogSQL), backlogCap).Scan(&b.Pending, &b.Deferred, &age); err != nil {
+		return Backlog{}, fmt.Errorf("count users to be deleted: %w", err)
+	}
+	if b.Pending == backlogCap {
+		b.Pending, b.Capped = backlogCap-1, true
+	}
+	b.Deferred = min(b.Deferred, b.Pending)
+	b.OldestAge = time.Duration(age * float64(time.Second))
+	return b, nil
+}
+
+// Waiting is one user in the queue.
+type Waiting struct {
+	UserID     int64     `json:"user_id"`
+	HardDelete bool      `json:"hard_delete"`
+	CreatedAt  time.Time `json:"created_at"`
+	// ConsumeAfter is the time before which the user is not taken.
+	ConsumeAfter time.Time `json:"consume_after"`
+	Attempts     int64     `json:"attempts"`
+	LastError    string    `json:"last_error,omitempty"`
+	Moved        int64     `json:"moved"`
+	Deleted      int64     `json:"deleted"`
+	Nullified    int64     `json:"nullified"`
+	// Remaining is an estimate: nil before the user's first turn is over, and remainingCap (10,000) where it is that or more.
+	Remaining *int64 `json:"remaining,omitempty"`
+}
+
+const waitingSQL = `
+SELECT job.user_id, job.hard_delete, job.created_at, job.consume_after, job.attempts::bigint, coalesce(job.last_error, ''),
+    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows
+FROM "public".users_ghost_user_migrations AS job
+ORDER BY job.consume_after, job.id
+LIMIT $1`
+
+// ReadWaiting returns the first users of the queue, in the order in which they will be taken.
+func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
+	rows, err := db.Query(ctx, names.Render(waitingSQL), limit)
+	if err != nil {
+		return nil, fmt.Errorf("read users to be deleted: %w", err)
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
+	if err != nil {
+		return nil, fmt.Errorf("read users to be deleted: %w", err)
+	}
+	return waiting, nil
+}

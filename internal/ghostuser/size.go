@@ -1,0 +1,114 @@
+package ghostuser
+
+import (
+	"time"
+
+	"sexton/internal/batch"
+)
+
+// Sizes bound the statements. Zero values stand for the defaults 50, 1000 and 100.
+type Sizes struct {
+	// Move, Delete and Nullify are the rows of one statement; with a Target those that it begins with.
+	Move, Delete, Nullify int
+	// Target is the time that one statement should take, found by trying. 0 leaves the sizes as they are.
+	Target time.Duration
+	// Duty is the share of its time that a run with a target works; the rest it leaves to others. 0 and 1 are all of it.
+	Duty float64
+}
+
+const (
+	defaultMove    = 50
+	defaultDelete  = 1000
+	defaultNullify = 100
+	// largestBatch bounds what a target may come to.
+	largestBatch = 50_000
+	// leash is how many times its target a statement may take, lockLeash the same for one wait for a lock. It is shorter:
+	// of two that end together the server reports the statement's, and one that was held up would pass for too big.
+	leash     = 3
+	lockLeash = 2
+	// hasty bounds waits for locks without a target, while other users can be served instead.
+	hasty = 200 * time.Millisecond
+	// longestPause bounds one pause of the duty cycle.
+	longestPause = time.Second
+)
+
+// size is the number of rows of one step's statement.
+type size struct {
+	rows float64
+	// slow tells that even a statement with one row runs into the target's timeout: its table is just slow.
+	slow bool
+}
+
+func orDefault(rows, otherwise int) float64 {
+	if rows > 0 {
+		return float64(rows)
+	}
+	return float64(otherwise)
+}
+
+// usual is what a step begins with, and without a target its most.
+func (s Sizes) usual(do action) float64 {
+	switch do {
+	case move:
+		return orDefault(s.Move, defaultMove)
+	case remove:
+		return orDefault(s.Delete, defaultDelete)
+	default:
+		return orDefault(s.Nullify, defaultNullify)
+	}
+}
+
+// rows returns the rows of the step's next statement.
+func (s Sizes) rows(of *step) int {
+	if of.size.rows == 0 {
+		of.size.rows = s.usual(of.action)
+	}
+	return int(of.size.rows)
+}
+
+// learn steers by a statement that went through: twice as many rows while it takes less than half of the target, a
+// tenth more while it takes less, fewer in proportion when it takes more. Without a target it only makes good for
+// what timeouts have taken away.
+func (s Sizes) learn(of *step, rows int64, took time.Duration) {
+	full := float64(rows) >= of.size.rows/2
+	switch {
+	case s.Target == 0 && full:
+		of.size.rows = min(2*of.size.rows, s.usual(of.action))
+	case s.Target == 0:
+	case took > s.Target:
+		of.size.rows = min(of.size.rows, max(float64(rows), 1)*float64(s.Target)/float64(took))
+	case !full: // It says nothing about more.
+	case took < s.Target/2:
+		of.size.rows *= 2
+	default:
+		of.size.rows *= 1.1
+	}
+	of.size.rows = min(max(of.size.rows, 1), largestBatch)
+}
+
+// shrink makes the step's statements smaller after a timeout. It reports whether there is anything left to try.
+func (s Sizes) shrink(of *step) bool {
+	if of.size.rows > 1 {
+		of.size.rows = max(1, of.size.rows/leash)
+		return true
+	}
+	if of.size.slow || s.Target == 0 {
+		return false
+	}
+	of.size.slow = true
+	return true
+}
+
+// limits are the timeouts of the step's next statement. One that is to wait for others, or that cannot be made any
+// smaller, gets all the time that the settings allow.
+func (s Sizes) limits(all batch.Limits, of *step, patient bool) batch.Limits {
+	if patient {
+		return all
+	}
+	all.LockTimeout = min(all.LockTimeout, hasty)
+	if s.Target > 0 && !of.size.slow {
+		all.StatementTimeout = min(all.StatementTimeout, leash*s.Target)
+		all.LockTimeout = min(all.LockTimeout, lockLeash*s.Target)
+	}
+	return all
+}

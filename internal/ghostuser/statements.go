@@ -1,0 +1,235 @@
+package ghostuser
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/pgschema"
+)
+
+// Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table may itself
+// live in a schema called public.
+
+// ghostType is the user type of the ghost user. The others may be deleted; see "sexton".delete_user.
+const (
+	ghostType          = 5
+	humanType          = 0
+	projectBotType     = 6
+	serviceAccountType = 13
+	placeholderType    = 15
+)
+
+// arguments numbers the parameters of one statement.
+type arguments struct{ values []any }
+
+func (a *arguments) add(value any) int {
+	a.values = append(a.values, value)
+	return len(a.values)
+}
+
+// matches is the condition for the step's rows of a user.
+func (s *step) matches(alias string, j *job, args *arguments) string {
+	var sql strings.Builder
+	fmt.Fprintf(&sql, "%s.%s = $%d::bigint", alias, identifier(s.column), args.add(j.userID))
+	for _, c := range s.conditions {
+		fmt.Fprintf(&sql, " AND %s", c.term(alias, args))
+	}
+	if len(s.except) > 0 {
+		terms := make([]string, len(s.except))
+		for i, c := range s.except {
+			terms[i] = c.term(alias, args)
+		}
+		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", strings.Join(terms, " AND "))
+	}
+	return sql.String()
+}
+
+func (c typedCondition) term(alias string, args *arguments) string {
+	return fmt.Sprintf("%s.%s = $%d::text::%s", alias, identifier(c.column), args.add(c.value), c.full)
+}
+
+// lock is the clause that locks picked rows. Where no key changes the weaker lock will do, beside which others may
+// still insert rows that refer to them.
+func (s *step) lock(do action) string {
+	if do == remove || s.key {
+		return " FOR UPDATE"
+	}
+	return " FOR NO KEY UPDATE"
+}
+
+// pick is the subquery for at most limit rows of the user.
+func (s *step) pick(leaf Table, columns string, j *job, limit int, args *arguments) string {
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s LIMIT $%d",
+		columns, leaf.SQL(), s.matches("picked", j, args), s.attached(leaf, args), args.add(limit))
+}
+
+// attached keeps a statement from a partition that is detached while the run goes on: it is no part of the table
+// any more.
+func (s *step) attached(leaf Table, args *arguments) string {
+	if !s.partitioned() {
+		return ""
+	}
+	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(s.table.OID))
+}
+
+// windowStatement reads pointers to at most limit rows. Reading many at once matters where an old snapshot keeps
+// deleted entries in the index: every read walks over all of them.
+func (s *step) windowStatement(leaf Table, j *job, limit int) (string, []any) {
+	args := &arguments{}
+	sql := s.pick(leaf, "picked.ctid", j, limit, args)
+	return sql, args.values
+}
+
+// waitStatement waits until it has locked at most limit rows. The statement behind it in the transaction has a newer
+// snapshot: it sees what these rows have become.
+func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
+	args := &arguments{}
+	sql := s.pick(leaf, "", j, limit, args) + s.lock(s.action)
+	return sql, args.values
+}
+
+// pieceStatement does to the rows that the pointers lead to what is to be done, without waiting for any that somebody
+// else has locked. What has moved since the pointers were read is left for the next window.
+func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do action, ghost int64, pointers []pgtype.TID) (string, []any) {
+	args := &arguments{}
+	picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid = ANY ($%d::tid[]) AND (%s) IS TRUE%s%s SKIP LOCKED",
+		leaf.SQL(), args.add(pointers), s.matches("picked", j, args), s.attached(leaf, args), s.lock(do))
+	return s.change(names, leaf, j, do, ghost, picked, args), args.values
+}
+
+// cleanStatement does the same to at most limit rows.
+func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
+	args := &arguments{}
+	picked := s.pick(leaf, "picked.ctid", j, limit, args) + s.lock(s.action) + " SKIP LOCKED"
+	return s.change(names, leaf, j, s.action, ghost, picked, args), args.values
+}
+
+// change is the statement that does it to the picked rows, counts them in the queue and returns two numbers: of rows
+// that it changed, and of those among them that refer to the user still, as a trigger or a default has kept them.
+//
+// The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
+func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
+	column := identifier(s.column)
+	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s) IS TRUE", picked, s.matches("child", j, args))
+	kept := "false"
+	if do != remove {
+		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
+	}
+	var sql string
+	switch do {
+	case remove:
+		sql = fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where)
+	case move:
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::bigint WHERE %s", leaf.SQL(), column, args.add(ghost), where)
+	case setDefault:
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = DEFAULT WHERE %s", leaf.SQL(), column, where)
+	default:
+		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = NULL WHERE %s", leaf.SQL(), column, where)
+	}
+	counter := do.counter()
+	return fmt.Sprintf(`WITH changed AS (%s RETURNING %s AS kept),
+totals AS MATERIALIZED (SELECT count(*) AS rows, count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
+counted AS (
+	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = clock_timestamp()
+	FROM totals WHERE job.id = $%d AND totals.rows > 0
+)
+SELECT totals.rows, totals.kept FROM totals`,
+		sql, kept, names.Render(`"public".`)+queueTable, counter, counter, args.add(j.id))
+}
+
+// exists is true where the user has rows of the step. OFFSET 0 keeps it a subquery of its own: pulled up into a join,
+// fifty columns would be a join of fifty tables.
+func (s *step) exists(j *job, args *arguments) string {
+	from := s.table.SQL()
+	if !s.partitioned() {
+		// As with real foreign keys, tables that inherit from it are not its rows.
+		from = "ONLY " + from
+	}
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", from, s.matches("child", j, args))
+}
+
+// live is an array of booleans, one per step: whether the user has rows of it.
+func live(steps []*step, j *job, args *arguments) string {
+	if len(steps) == 0 {
+		return "'{}'::boolean[]"
+	}
+	terms := make([]string, len(steps))
+	for i, s := range steps {
+		terms[i] = s.exists(j, args)
+	}
+	return "ARRAY[" + strings.Join(terms, ",\n") + "]"
+}
+
+// lookStatement tells in one row how the user stands: whether it is in the queue still, whether it exists, its type,
+// whether the ghost user is still one, and which steps have rows.
+func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string, []any) {
+	args := &arguments{}
+	jobAt, userAt, ghostAt := args.add(j.id), args.add(j.userID), args.add(ghost)
+	sql := fmt.Sprintf(`SELECT
+EXISTS (SELECT FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
+(SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id = $%d),
+EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
+%s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
+		live(p.steps(j.hardDelete), j, args))
+	return sql, args.values
+}
+
+// lockStatement locks the user: from then on nobody can insert a row whose foreign key refers to it.
+func (p *Plan) lockStatement(j *job) (string, []any) {
+	return fmt.Sprintf("SELECT FROM %s AS leaving WHERE leaving.id = $1 FOR UPDATE", p.users.SQL()), []any{j.userID}
+}
+
+// destroyStatement deletes the user and its row in the queue and leaves word of it, if no step has a row left and the
+// user is in the queue still. It returns whether it did, which steps have rows, and what has been done for the user.
+// Whoever reads the event needs no more than a way to recognise a name that he knows.
+func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
+	args := &arguments{}
+	jobAt, userAt := args.add(j.id), args.add(j.userID)
+	queue := names.Render(`"public".`) + queueTable
+	sql := fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
+job AS MATERIALIZED (
+	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
+	FROM %s AS queued WHERE queued.id = $%d AND queued.user_id = $%d FOR UPDATE
+),
+gone AS (
+	DELETE FROM %s AS leaving USING looked, job
+	WHERE leaving.id = $%d AND NOT true = ANY (looked.live)
+	AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
+	RETURNING leaving.id, leaving.username
+),
+finished AS (
+	DELETE FROM %s AS queued USING gone WHERE queued.id = $%d
+),
+event AS (
+	INSERT INTO %s (kind, payload)
+	SELECT 'user_destroyed', jsonb_build_object(
+		'user_id', gone.id, 'username_sha256', encode(sha256(convert_to(gone.username::text, 'UTF8')), 'hex'),
+		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
+		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
+	FROM gone CROSS JOIN job
+)
+SELECT EXISTS (SELECT FROM gone), looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
+FROM looked LEFT JOIN job ON true`,
+		live(p.steps(j.hardDelete), j, args), queue, jobAt, userAt, p.users.SQL(), userAt,
+		humanType, projectBotType, serviceAccountType, placeholderType,
+		queue, jobAt, names.Render(`"sexton".events`))
+	return sql, args.values
+}
+
+// remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
+func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (string, []any) {
+	args := &arguments{}
+	capAt := args.add(remainingCap)
+	terms := make([]string, len(steps))
+	for i, s := range steps {
+		from := s.table.SQL()
+		if !s.partitioned() {
+			from = "ONLY " + from
+		}
+		terms[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS some)", from, s.matches("child", j, args), capAt)
+	}
+	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id = $%d RETURNING job.remaining_rows",
+		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.add(j.id)), args.values
+}

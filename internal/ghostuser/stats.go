@@ -1,0 +1,121 @@
+package ghostuser
+
+import "slices"
+
+// Stats are the statistics of one run.
+type Stats struct {
+	// UsersProcessed counts users that were deleted, UsersFailed those that were put off with an error, UsersUnfinished
+	// those that the run's end came before, UsersDropped those that were taken out of the queue by others or did not
+	// exist any more.
+	UsersProcessed  int64 `json:"users_processed"`
+	UsersFailed     int64 `json:"users_failed"`
+	UsersUnfinished int64 `json:"users_unfinished"`
+	UsersDropped    int64 `json:"users_dropped"`
+	// Moved, Deleted and Nullified are rows by table.column.
+	Moved     map[string]int64 `json:"moved"`
+	Deleted   map[string]int64 `json:"deleted"`
+	Nullified map[string]int64 `json:"nullified"`
+	// Duplicates are those among the deleted and nullified rows that the ghost user could not have, as it had their like.
+	Duplicates int64 `json:"duplicates"`
+	// Batches counts transactions that were there to change rows.
+	Batches int64 `json:"batches"`
+	// OverLimit tells that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
+	OverLimit   bool          `json:"over_limit"`
+	Interrupted bool          `json:"interrupted,omitempty"`
+	Errors      []ErrorCounts `json:"errors"`
+	// WaitingFor is why a run that has not ended does nothing at the moment.
+	WaitingFor string `json:"waiting_for,omitempty"`
+	// Current is the user whose turn it is; absent at the end.
+	Current *Current `json:"current,omitempty"`
+}
+
+// Current is how far the run has come with one user.
+type Current struct {
+	UserID int64 `json:"user_id"`
+	// Moved, Deleted and Nullified count this run's rows.
+	Moved     int64 `json:"moved"`
+	Deleted   int64 `json:"deleted"`
+	Nullified int64 `json:"nullified"`
+	// Remaining is an estimate, 10,000 meaning that many or more; absent before the user's first turn is over.
+	Remaining *int64 `json:"remaining,omitempty"`
+}
+
+// ErrorCounts says how many users one error of one table stopped.
+type ErrorCounts struct {
+	Table    string `json:"table"`
+	SQLState string `json:"sqlstate"`
+	Message  string `json:"message"`
+	Count    int64  `json:"count"`
+}
+
+// Changed tells whether the run did anything worth a line of its own in the history.
+func (s *Stats) Changed() bool {
+	return s.UsersProcessed+s.UsersFailed+s.UsersUnfinished+s.UsersDropped > 0 || s.OverLimit || s.Interrupted ||
+		len(s.Moved)+len(s.Deleted)+len(s.Nullified) > 0
+}
+
+// Outcome is how a user's part in a run ended.
+type Outcome string
+
+// The outcomes: the user is deleted; it is put off with an error; the run ended first; it did not exist any more and
+// was taken out of the queue; somebody else has taken it out.
+const (
+	Destroyed  Outcome = "destroyed"
+	Failed     Outcome = "failed"
+	Unfinished Outcome = "unfinished"
+	Gone       Outcome = "gone"
+	Cancelled  Outcome = "cancelled"
+)
+
+// Item is one user of a run, for the log.
+type Item struct {
+	UserID     int64
+	HardDelete bool
+	Outcome    Outcome
+	// Moved, Deleted and Nullified count rows: of all runs where the user is destroyed, else of this one.
+	Moved, Deleted, Nullified int64
+	// Table, SQLState, Message and Stack are set where the user has failed. Stack is the server's.
+	Table, SQLState, Message, Stack string
+}
+
+func newStats() *Stats {
+	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []ErrorCounts{}}
+}
+
+// count notes rows that were changed.
+func (s *Stats) count(j *job, what *step, do action, rows int64) {
+	if rows == 0 {
+		return
+	}
+	switch do {
+	case move:
+		s.Moved[what.label] += rows
+		j.done.Moved += rows
+	case remove:
+		s.Deleted[what.label] += rows
+		j.done.Deleted += rows
+	default:
+		s.Nullified[what.label] += rows
+		j.done.Nullified += rows
+	}
+	if do != what.action {
+		s.Duplicates += rows
+	}
+}
+
+func (s *Stats) fail(f failure) {
+	at := slices.IndexFunc(s.Errors, func(e ErrorCounts) bool {
+		return e.Table == f.table && e.SQLState == f.sqlState && e.Message == f.message
+	})
+	if at < 0 {
+		// Messages can name single rows; a run over thousands of them must not list them all.
+		const most = 20
+		if len(s.Errors) >= most {
+			s.Errors[most-1].Count++
+			return
+		}
+		s.Errors = append(s.Errors, ErrorCounts{Table: f.table, SQLState: f.sqlState, Message: f.message})
+		at = len(s.Errors) - 1
+	}
+	s.Errors[at].Count++
+}
