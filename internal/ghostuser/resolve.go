@@ -342,7 +342,7 @@ func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
 		case b.listed != restrict:
 			r.report(problem.Error, at, "remove one of them", "%s is in the lists delete and nullify already", b.label())
 		case b.moves && b.always && len(b.conditions) == 0:
-			r.report(problem.Error, at, "remove one of them", "%s is always moved, so there is nothing left to %s", b.label(), key)
+			r.report(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:
 			b.listed = to
 			*into = append(*into, b)

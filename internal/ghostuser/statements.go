@@ -228,7 +228,7 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 		if !s.partitioned() {
 			from = "ONLY " + from
 		}
-		terms[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS some)", from, s.matches("child", j, args), capAt)
+		terms[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted)", from, s.matches("child", j, args), capAt)
 	}
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id = $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.add(j.id)), args.values

@@ -1,0 +1,166 @@
+package ghostuser_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// groups makes user 1 the only owner of groups 1 and 2, and one of two owners of group 3.
+const groups = `
+CREATE TABLE groups (id bigint PRIMARY KEY, path text NOT NULL);
+CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state smallint DEFAULT 0, requested_at timestamptz, expires_at date);
+INSERT INTO groups VALUES (1, 'b-team'), (2, 'a-team'), (3, 'shared'), (4, 'past');
+INSERT INTO members VALUES (1, 'Namespace', 1, 50), (1, 'Namespace', 2, 50), (1, 'Namespace', 3, 50), (2, 'Namespace', 3, 50),
+	(2, 'Namespace', 1, 40), (1, 'Project', 4, 50);
+INSERT INTO members VALUES
+	(3, 'Namespace', 1, 50, 1, NULL, NULL),             -- awaits acceptance
+	(4, 'Namespace', 1, 50, 0, now(), NULL),            -- asks for access
+	(5, 'Namespace', 1, 50, 0, NULL, current_date - 1), -- is over
+	(1, 'Namespace', 4, 50, 0, NULL, current_date - 1);`
+
+func requireState(t *testing.T, err error, code, message string) {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, code, pgErr.Code, pgErr.Message)
+	require.Equal(t, message, pgErr.Message)
+}
+
+func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application)
+	ask := func(hard bool) bool {
+		return pgtest.Scalar[bool](t, db.Database, "SELECT sexton.delete_user(1, 2, $1)", hard)
+	}
+	require.True(t, ask(false))
+	state := func() [][]string {
+		return db.Rows(`SELECT state, initiator_user_id, hard_delete, consume_after <= now(), job.xmin, users.xmin
+			FROM users JOIN users_ghost_user_migrations AS job ON user_id = users.id`)
+	}
+	first := state()
+	require.Equal(t, []string{"blocked", "2", "f", "t"}, first[0][:4])
+	require.False(t, ask(true), "the second call")
+	require.Equal(t, first, state(), "it changes nothing")
+}
+
+func TestDeleteUserRefuses(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+groups+"UPDATE users SET user_type = id WHERE id IN (6, 7)")
+	for call, expected := range map[string][2]string{
+		"sexton.delete_user(404, NULL)":                 {"SX010", "delete user: there is no user 404"},
+		"sexton.delete_user(NULL, NULL)":                {"SX010", "delete user: there is no user NULL"},
+		"sexton.delete_user(9, NULL)":                   {"SX011", "delete user 9: the ghost user cannot be deleted"},
+		"sexton.delete_user(7, NULL)":                   {"SX011", "delete user 7: an internal user (user_type 7) cannot be deleted"},
+		"sexton.delete_user(1, NULL)":                   {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
+		"sexton.delete_user(1, NULL, true, true)":       {"SX013", "delete user 1: the groups a-team (id 2), b-team (id 1) cannot be deleted along, as the deletion of groups is not installed"},
+		"sexton.delete_user(1, NULL, false, NULL)":      {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
+		"sexton.delete_user(1, NULL, NULL, NULL)":       {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
+		"sexton.delete_user(-1, -1, false, true)":       {"SX010", "delete user: there is no user -1"},
+		"sexton.delete_user(9, 9, delete_groups=>true)": {"SX011", "delete user 9: the ghost user cannot be deleted"},
+	} {
+		_, err := db.Pool().Exec(t.Context(), "SELECT "+call)
+		requireState(t, err, expected[0], expected[1])
+	}
+	require.Equal(t, [][]string{{"active", "9"}}, db.Rows("SELECT state, count(*) FROM users GROUP BY 1"), "nothing changed")
+	db.Exec("SELECT sexton.delete_user(6, NULL), sexton.delete_user(2, NULL, true, true)")
+	// Now the other owner of the shared group is about to go.
+	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
+	requireState(t, err, "SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1), shared (id 3)")
+}
+
+func TestDeleteUserSchedulesItsGroups(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+groups)
+	db.Exec(`CREATE TABLE scheduled (group_id bigint, user_id bigint);
+		CREATE FUNCTION sexton.schedule_group_deletion(group_id bigint, user_id bigint) RETURNS void LANGUAGE sql
+		AS 'INSERT INTO public.scheduled VALUES ($1, $2)'`)
+	db.Exec("SELECT sexton.delete_user(1, 2, delete_groups => true)")
+	require.Equal(t, [][]string{{"1", "2"}, {"2", "2"}}, db.Rows("SELECT * FROM scheduled ORDER BY 1"))
+	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
+}
+
+// Two owners of one group who are deleted at the same time must not leave it without one.
+func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+groups+"DELETE FROM members WHERE source_id <> 3")
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
+	require.NoError(t, err)
+	second := make(chan error, 1)
+	go func() {
+		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
+		second <- err
+	}()
+	pgtest.WaitFor(t, "the second call to wait", func(ctx context.Context) (bool, error) {
+		var waiting bool
+		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&waiting)
+		return waiting, err
+	})
+	require.NoError(t, tx.Commit(t.Context()))
+	requireState(t, <-second, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
+}
+
+func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application)
+	role := db.CreateRole()
+	db.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
+	for _, function := range []string{"sexton.delete_user(bigint, bigint, boolean, boolean)", "sexton.ghost_user()"} {
+		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT has_function_privilege($1, $2, 'EXECUTE')", role, function))
+	}
+	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true})
+	require.Contains(t, grants, `GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
+	// The function runs with its owner's rights.
+	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role + "; SELECT sexton.delete_user(1, 1); RESET ROLE")
+	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
+}
+
+func TestGhostUserIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+"DELETE FROM users WHERE id = 9; UPDATE users SET username = 'Ghost' WHERE id = 1; UPDATE users SET email = 'ghost1@example.com' WHERE id = 2")
+	const sessions = 8
+	ids, errs := make(chan int64, sessions), make(chan error, sessions)
+	for range sessions {
+		go func() {
+			var id int64
+			errs <- db.Pool().QueryRow(t.Context(), "SELECT sexton.ghost_user()").Scan(&id)
+			ids <- id
+		}()
+	}
+	first := int64(0)
+	for range sessions {
+		require.NoError(t, <-errs)
+		id := <-ids
+		if first == 0 {
+			first = id
+		}
+		require.Equal(t, first, id)
+	}
+	require.Equal(t, [][]string{{"ghost1", "ghost@example.com", "Ghost User", "active", "f"}},
+		db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
+}
+
+func TestGhostUserThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+`DELETE FROM users WHERE id = 9;
+		ALTER TABLE users ADD created_at timestamp NOT NULL DEFAULT now(), ADD organization_id bigint NOT NULL DEFAULT 1, ADD shard int NOT NULL DEFAULT 1;
+		ALTER TABLE users ALTER created_at DROP DEFAULT, ALTER organization_id DROP DEFAULT, ALTER shard DROP DEFAULT`)
+	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
+	requireState(t, err, "SX014", "the ghost user cannot be made: users need a value for organization_id, shard")
+	_, problems := resolve(t, db, lists())
+	require.ErrorContains(t, problems.Err(), "the ghost user cannot be made: users need a value for organization_id, shard")
+
+	db.Exec("ALTER TABLE users DROP organization_id, DROP shard")
+	_, err = db.Pool().Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sexton.ghost_user(); COMMIT")
+	requireState(t, err, "SX014", "there is no ghost user, and none can be made at isolation level repeatable read")
+	db.Exec("SELECT sexton.ghost_user()")
+}

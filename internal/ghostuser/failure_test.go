@@ -1,0 +1,252 @@
+package ghostuser_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/ghostuser"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+// begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
+func (b *bundle) begin(t *testing.T, statements ...string) pgx.Tx {
+	t.Helper()
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	for _, statement := range statements {
+		_, err := tx.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	return tx
+}
+
+func TestLockedRowsAreWaitedForLast(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1, 2)
+	tx := b.begin(t, "SELECT FROM posts WHERE author_id = 1 AND id < 10 FOR UPDATE")
+	waiting := []string{}
+	b.engine.Blocker = func(ctx context.Context) string {
+		reason, err := b.engine.Session.Blocker(ctx, b.Pool())
+		if err != nil {
+			return ""
+		}
+		return reason
+	}
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.WaitingFor != "" {
+			waiting = append(waiting, stats.WaitingFor)
+		}
+	}
+	wait := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 2)"), "the other one is through")
+	pgtest.Outlast(t, b.Database, tx.Conn().PgConn().PID(), 300*time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.requireDone(t, wait(), 2)
+	require.NotEmpty(t, waiting)
+	require.Contains(t, waiting[0], "row locked by pid")
+}
+
+func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions+`
+		CREATE TABLE receipts (id bigint PRIMARY KEY, visit_id bigint REFERENCES visits ON DELETE RESTRICT);
+		INSERT INTO receipts VALUES (1, 2);
+		CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF old.author_id = 3 THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '53100'; END IF; RETURN new; END $$;
+		CREATE TRIGGER picky BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION picky();
+		INSERT INTO posts VALUES (1001, 3), (1004, 4);`, lists())
+	b.engine.Limits.RetryAfter = time.Hour
+	b.queue(false, 1, 3, 4)
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.EqualValues(t, 2, stats.UsersFailed)
+	restricted := `update or delete on table "visits" violates foreign key constraint "receipts_visit_id_fkey" on table "receipts"`
+	require.ElementsMatch(t, []ghostuser.ErrorCounts{
+		{Table: "visits", SQLState: "23503", Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
+	}, stats.Errors)
+	require.Equal(t, [][]string{
+		{"1", "1", "t", "visits: SQLSTATE 23503: " + restricted}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"},
+	}, b.queued())
+	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
+	for _, item := range b.items {
+		if item.UserID == 3 {
+			require.Equal(t, ghostuser.Failed, item.Outcome)
+			require.Contains(t, item.Stack, "PL/pgSQL function picky()")
+		}
+	}
+	require.False(t, b.run(t).Changed(), "nobody is tried before the time")
+
+	b.Exec("DELETE FROM receipts; DROP TRIGGER picky ON posts; UPDATE users_ghost_user_migrations SET consume_after = now()")
+	b.requireDone(t, b.run(t), 2)
+	require.Equal(t, [][]string{{"1", "150", "1500"}, {"3", "1", "0"}, {"4", "1", "0"}}, b.Rows(
+		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"), "what the first run did counts")
+}
+
+func TestLocksThatAreNotGivenUpPutTheUserOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
+	b.queue(false, 1)
+	tx := b.begin(t, "SELECT FROM posts WHERE id = 2 FOR UPDATE")
+	stats := b.run(t)
+	require.Equal(t, []ghostuser.ErrorCounts{{Table: "posts", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.EqualValues(t, 119, stats.Moved["posts.author_id"], "all but the one")
+	require.EqualValues(t, 1500, stats.Deleted["visits.user_id"], "and what comes behind it")
+	require.NoError(t, tx.Commit(t.Context()))
+
+	// A lock on the user itself.
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
+	tx = b.begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE")
+	stats = b.run(t)
+	require.Equal(t, []ghostuser.ErrorCounts{{Table: "users", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
+	b.requireDone(t, b.run(t), 1)
+}
+
+// Rows that the user writes until the very end are moved, not lost: few of them in the last transaction.
+func TestRowsThatComeLateAreMoved(t *testing.T) {
+	t.Parallel()
+	for name, rows := range map[string]int{"a few": 3, "more than a batch": 400} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "", lists())
+			b.queue(false, 1)
+			tx := b.begin(t)
+			_, err := tx.Exec(t.Context(), "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
+			require.NoError(t, err)
+			wait := b.runWhile(t.Context(), t)
+			b.waitForLock(t) // For the user: the key of the new rows holds it.
+			require.NoError(t, tx.Commit(t.Context()))
+			stats := wait()
+			b.requireDone(t, stats, 1)
+			require.EqualValues(t, rows, stats.Moved["posts.author_id"])
+			require.EqualValues(t, rows, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
+			if rows == 3 {
+				require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT posts.xmin = events.xmin FROM posts, sexton.events LIMIT 1"), "one transaction")
+			}
+		})
+	}
+}
+
+func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ tables, table, message string }{
+		"undoes the update": {
+			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts", "rows keep their author_id although nobody has locked them",
+		},
+		"skips the deletion": {
+			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits", "rows keep their user_id although nobody has locked them",
+		},
+		"puts the row back": {
+			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+				CREATE FUNCTION keep_old() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN old; END';
+				CREATE FUNCTION keep_nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+				CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.visits VALUES (old.id + 10, old.user_id); RETURN NULL; END';
+				INSERT INTO posts VALUES (1, 1), (2, 2); INSERT INTO visits VALUES (1, 1), (2, 2);`+test.tables, lists())
+			b.queue(false, 1)
+			stats := b.run(t)
+			require.Len(t, stats.Errors, 1)
+			require.Equal(t, test.table, stats.Errors[0].Table)
+			require.Contains(t, stats.Errors[0].Message, test.message)
+			require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id = 1"))
+		})
+	}
+}
+
+func TestUsersThatMayNotGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "UPDATE users SET user_type = 11 WHERE id = 8; INSERT INTO posts VALUES (1, 8), (2, 9)", lists())
+	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
+	b.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (8), (9), (404)")
+	stats := b.run(t)
+	require.EqualValues(t, 2, stats.UsersFailed)
+	require.EqualValues(t, 1, stats.UsersDropped)
+	require.Equal(t, [][]string{
+		{"8", "1", "t", "an internal user (user_type 11) cannot be deleted"}, {"9", "1", "t", "the ghost user cannot be deleted"},
+	}, b.queued())
+	require.Empty(t, stats.Moved)
+}
+
+func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1)
+	b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("DELETE FROM users_ghost_user_migrations") }
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.UsersDropped)
+	require.Zero(t, stats.UsersProcessed)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id = 1"))
+	require.Equal(t, ghostuser.Cancelled, b.items[0].Outcome)
+}
+
+// An engine whose lease has passed on changes nothing any more.
+func TestTheFenceRefusesAnEarlierHolder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1)
+	manager := lease.Manager{Jobs: b.Connected, Holder: "another"}
+	_, err := manager.Acquire(t.Context(), leaseKey, time.Minute, b.Connected)
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held, "while the first one has it")
+	b.Exec("UPDATE sexton.leases SET expires_at = now()")
+	batches := int64(0)
+	b.engine.Progress = func(ctx context.Context, stats *ghostuser.Stats) {
+		if batches++; batches == 2 {
+			_, err := manager.Acquire(ctx, leaseKey, time.Minute, b.Connected)
+			require.NoError(t, err)
+		}
+	}
+	stats, err := b.engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 100, stats.Moved["posts.author_id"])
+	require.Equal(t, [][]string{{"100"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"), "nothing after the second batch")
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "nobody is to blame")
+}
+
+// A session that is killed after any batch leaves what the next one goes on with.
+func TestKilledAnywhereAndContinued(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1)
+	kills := 0
+	for done := false; !done; {
+		b.engine = b.newEngineOver(t)
+		killed := false
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+			if !killed {
+				killed = true
+				b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
+			}
+		}
+		_, err := b.engine.Run(t.Context())
+		if done = len(b.Rows("SELECT FROM users WHERE id = 1")) == 0; !done {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, lease.ErrLost)
+			kills++
+		}
+	}
+	require.Equal(t, 3+1+2, kills, "after each batch but the last")
+	require.Equal(t, [][]string{{"150", "1500"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted' FROM sexton.events"))
+	require.Equal(t, [][]string{{"9", "120"}}, b.Rows("SELECT author_id, count(*) FROM posts WHERE author_id <> 2 GROUP BY 1"))
+}
+
+// newEngineOver is a new engine for a lease that nobody gave back.
+func (b *bundle) newEngineOver(t *testing.T) *ghostuser.Engine {
+	t.Helper()
+	b.Exec("UPDATE sexton.leases SET expires_at = now()")
+	return b.newEngine(t, lists())
+}

@@ -1,0 +1,241 @@
+package ghostuser_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/ghostuser"
+	"sexton/internal/pgtest"
+)
+
+func TestARunTakesSoManyUsers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1, 2, 3)
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - make_interval(mins => user_id::int)")
+	b.engine.Limits.Users = 2
+	stats := b.run(t)
+	require.EqualValues(t, 2, stats.UsersProcessed)
+	require.True(t, stats.OverLimit)
+	require.Zero(t, stats.UsersUnfinished)
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "the one that came last is as it was")
+	stats = b.run(t)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.False(t, stats.OverLimit)
+}
+
+// Time and stop are asked between all batches, and what has been done is kept.
+func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"time", "stop"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, contributions, lists())
+			b.queue(false, 1)
+			b.queue(false, 2)
+			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - interval '1 day' WHERE user_id = 1")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			b.engine.Limits.Runtime = 2 * time.Second
+			over, ended := context.WithTimeout(t.Context(), b.engine.Limits.Runtime)
+			defer ended()
+			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+				if how == "stop" {
+					cancel()
+				} else {
+					<-over.Done()
+				}
+			}
+			stats, err := b.engine.Run(ctx)
+			require.NoError(t, err)
+			require.Equal(t, map[string]int64{"posts.author_id": 50}, stats.Moved, "one batch")
+			require.EqualValues(t, 1, stats.UsersUnfinished)
+			require.Equal(t, how == "time", stats.OverLimit)
+			require.Equal(t, how == "stop", stats.Interrupted)
+			require.Equal(t, [][]string{{"2", "0"}, {"1", "50"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY consume_after, id"))
+			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(), "due, and nobody is to blame")
+
+			b.engine.Progress = nil
+			b.engine.Limits.Runtime = time.Minute
+			b.requireDone(t, b.run(t), 2)
+		})
+	}
+}
+
+func TestProgressTellsWhatRemains(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 3000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
+	b.queue(false, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.Current != nil && stats.Current.Remaining != nil {
+			cancel()
+		}
+	}
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.Nil(t, stats.Current)
+	waiting, err := ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10)
+	require.NoError(t, err)
+	require.Len(t, waiting, 1)
+	require.EqualValues(t, 1, waiting[0].UserID)
+	require.EqualValues(t, 26*50, waiting[0].Moved, "a turn and a batch")
+	require.NotNil(t, waiting[0].Remaining)
+	require.EqualValues(t, 3000-25*50+20, *waiting[0].Remaining, "as it was after the turn")
+}
+
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", lists())
+	read := func() ghostuser.Backlog {
+		backlog, err := ghostuser.ReadBacklog(t.Context(), b.Pool(), dbtest.Names())
+		require.NoError(t, err)
+		return backlog
+	}
+	due := func() []string {
+		return b.Rows("SELECT " + dbtest.Names().Render(ghostuser.DueSQL) + ", round(" + dbtest.Names().Render(ghostuser.NextDueSQL) + " / 60)")[0]
+	}
+	require.Equal(t, ghostuser.Backlog{}, read())
+	require.Equal(t, []string{"f", "0"}, due())
+	b.queue(false, 1, 2, 3)
+	b.Exec(`UPDATE users_ghost_user_migrations SET created_at = now() - interval '1 hour' WHERE user_id = 1;
+		UPDATE users_ghost_user_migrations SET consume_after = now() + interval '30 min' WHERE user_id = 2`)
+	backlog := read()
+	require.InDelta(t, time.Hour, backlog.OldestAge, float64(time.Minute))
+	backlog.OldestAge = 0
+	require.Equal(t, ghostuser.Backlog{Pending: 3, Deferred: 1}, backlog)
+	require.Equal(t, []string{"t", "30"}, due())
+	b.run(t)
+	require.Equal(t, []string{"f", "30"}, due(), "what is put off is not due")
+}
+
+// overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.
+const overload = `
+CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
+CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	affected bigint := (SELECT count(*) FROM changed);
+BEGIN
+	IF affected > 40 THEN
+		PERFORM pg_sleep(600);
+	END IF;
+	INSERT INTO public.statements (affected) VALUES (affected);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER overload AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION overload();`
+
+// With a target the statements find their size: bigger where that is fast, smaller after a timeout.
+func TestSizesFollowTheTarget(t *testing.T) {
+	t.Parallel()
+	b := setup(t, overload+`
+		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 300) AS n;
+		INSERT INTO visits SELECT n, 1 FROM generate_series(1, 30000) AS n;`, lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: 200 * time.Millisecond}
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, 300, stats.Moved["posts.author_id"])
+	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(40))
+	require.Less(t, stats.Batches, int64(30+30), "visits go in growing batches")
+}
+
+func TestWithoutATargetTimeoutsMakeStatementsSmaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, overload+"INSERT INTO posts SELECT n, 1 FROM generate_series(1, 100) AS n;", lists())
+	b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
+	b.queue(false, 1)
+	b.requireDone(t, b.run(t), 1)
+}
+
+// A table on which even one row takes longer than the target gets the time that the settings allow.
+func TestASlowTableIsWorkedOffAllTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END';
+		CREATE TRIGGER slow AFTER UPDATE ON posts FOR EACH STATEMENT EXECUTE FUNCTION slow();
+		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 5) AS n;`, lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: 5 * time.Millisecond}
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, 5, stats.Moved["posts.author_id"])
+}
+
+func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.queue(false, 1)
+	asked, reasons := 0, []string{}
+	b.engine.Hold = func(context.Context) string {
+		if asked++; asked == 1 {
+			return "a replica is behind"
+		}
+		return ""
+	}
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.Batches == 0 {
+			reasons = append(reasons, stats.WaitingFor)
+		}
+	}
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, []string{"a replica is behind", ""}, reasons)
+}
+
+// The deletions of the job leave tombstones as any other's do.
+func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.Track(t, "users", "visits")
+	b.queue(false, 1)
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, [][]string{{"public.users", "1"}, {"public.visits", "1500"}}, b.Rows(
+		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
+}
+
+// BenchmarkMove moves the rows of one user, against one raw UPDATE of the same rows on a twin table in the same run.
+// vs_raw is the ratio of the two speeds: 1 is as fast as the raw statement.
+func BenchmarkMove(b *testing.B) {
+	for name, sizes := range map[string]ghostuser.Sizes{
+		"original": {}, "adaptive": {Target: 20 * time.Millisecond},
+	} {
+		b.Run(name, func(b *testing.B) {
+			const rows = 200_000
+			var ours, raw time.Duration
+			for range b.N {
+				db := dbtest.WithUsers(b, application+fmt.Sprintf(`
+					CREATE TABLE notes (id bigint PRIMARY KEY, author_id bigint, note text);
+					INSERT INTO notes SELECT n, CASE WHEN n %% 2 = 0 THEN 1 ELSE 2 END, repeat('x', 60) FROM generate_series(1, %d) AS n;
+					CREATE TABLE twin AS TABLE notes;
+					ALTER TABLE twin ADD PRIMARY KEY (id);
+					CREATE INDEX ON notes (author_id);
+					CREATE INDEX ON twin (author_id);`, 2*rows))
+				db.Exec("VACUUM ANALYZE")
+				db.Exec("CHECKPOINT")
+				began := time.Now()
+				db.Exec("UPDATE twin SET author_id = 9 WHERE author_id = 1")
+				raw += time.Since(began)
+
+				db.Exec("CHECKPOINT")
+				engine := &ghostuser.Engine{
+					Session: session(b, db), Limits: ghostuser.Limits{Runtime: time.Hour}, Sizes: sizes,
+					Plan: plan(b, db, ghostuser.Lists{Move: []ghostuser.Move{{Table: "notes", Columns: []string{"author_id"}}}}),
+				}
+				db.Exec("SELECT sexton.delete_user(1, NULL)")
+				began = time.Now()
+				stats, err := engine.Run(b.Context())
+				ours += time.Since(began)
+				require.NoError(b, err)
+				require.EqualValues(b, rows, stats.Moved["notes.author_id"])
+				require.EqualValues(b, 1, stats.UsersProcessed)
+			}
+			b.ReportMetric(float64(rows*b.N)/ours.Seconds(), "rows/s")
+			b.ReportMetric(float64(raw)/float64(ours), "vs_raw")
+		})
+	}
+}
