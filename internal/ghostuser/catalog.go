@@ -193,9 +193,10 @@ func (c *catalog) readLeaves(ctx context.Context, tx pgx.Tx, roots []uint32) err
 	var leaf Table
 	var kind string
 	_, err = pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
-		if kind == "r" {
+		switch kind {
+		case "r":
 			c.byOID[root].leaves = append(c.byOID[root].leaves, leaf)
-		} else if kind == "f" {
+		case "f":
 			c.byOID[root].foreign = leaf.SQL()
 		}
 		return nil

@@ -143,7 +143,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 				require.Equal(t, expected[i], b.fate(t, s, ghost), label)
 				counted := map[fate]map[string]int64{moved: stats.Moved, deleted: stats.Deleted, nullified: stats.Nullified}[expected[i]]
 				require.Equal(t, map[string]int64{label: 1}, counted, label)
-				require.EqualValues(t, 1, len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified), label)
+				require.Equal(t, 1, len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified), label)
 				require.False(t, b.run(t).Changed(), "%s: the second run", label)
 			}
 			require.EqualValues(t, len(all), pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"))

@@ -2,8 +2,10 @@ package ghostuser_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -122,6 +124,28 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	// The function runs with its owner's rights.
 	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role + "; SELECT sexton.delete_user(1, 1); RESET ROLE")
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
+}
+
+func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions+"DELETE FROM users WHERE id = 9; ALTER TABLE users ENABLE ROW LEVEL SECURITY", lists())
+	b.queue(false, 1)
+	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
+	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
+		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true})))
+	b.Exec("GRANT SELECT, UPDATE, DELETE ON posts, likes, visits TO " + worker)
+	conn, err := pgx.Connect(t.Context(), b.AsRole(worker))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	b.engine.Session.Conn = conn
+	stats := b.run(t)
+	require.Len(t, stats.Errors, 1, "policies would hide rows")
+	require.Equal(t, "42501", stats.Errors[0].SQLState)
+
+	b.Exec("ALTER TABLE users DISABLE ROW LEVEL SECURITY; UPDATE users_ghost_user_migrations SET consume_after = now()")
+	b.requireDone(t, b.run(t), 1)
+	_, err = conn.Exec(t.Context(), "UPDATE users SET name = 'x'")
+	requireState(t, err, "42501", "permission denied for table users")
 }
 
 func TestGhostUserIsMadeOnce(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 	// reserve is what a run leaves of its lease: for the statement that is running, and to settle.
 	reserve = time.Second
 	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
-	loadEvery = 500 * time.Millisecond
+	loadEvery = 100 * time.Millisecond
 )
 
 // Engine deletes the due users of one database.

@@ -120,6 +120,26 @@ func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "200"}}, b.Rows("SELECT user_id, count(*) FROM builds GROUP BY 1"))
 }
 
+// The plan knows the partitions of its time. What is in another one stops the user until the next run.
+func TestAPartitionThatComesDuringTheRun(t *testing.T) {
+	t.Parallel()
+	l := ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}}
+	b := setup(t, `
+		CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
+		CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+		CREATE INDEX ON builds (user_id);
+		INSERT INTO builds VALUES (1, 1, 1);`, l)
+	b.Exec("CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2); INSERT INTO builds VALUES (2, 2, 1)")
+	b.queue(false, 1)
+	stats := b.run(t)
+	require.Len(t, stats.Errors, 1)
+	require.Contains(t, stats.Errors[0].Message, "or a partition came after the run began")
+	b.engine.Plan = plan(t, b.DB, l)
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now(); ALTER TABLE builds DETACH PARTITION builds_1; INSERT INTO builds_1 VALUES (3, 1, 1)")
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, [][]string{{"1", "9"}, {"3", "1"}}, b.Rows("SELECT id, user_id FROM builds_1 ORDER BY id"), "a detached one is no part of it")
+}
+
 func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -141,6 +161,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		INSERT INTO posts SELECT n, 1, 'post' FROM generate_series(1, 20000) AS n;
 		INSERT INTO posts VALUES (100001, 2, 'post'), (100002, 3, 'post');`, lists())
 	b.queue(false, 1, 2)
+	b.engine.Sizes.Move = 5
 	late := false
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
 		if !late && stats.Moved["posts.author_id"] > 1000 {

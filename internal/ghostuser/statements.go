@@ -90,29 +90,34 @@ func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
 	return sql, args.values
 }
 
-// pieceStatement does to the rows that the pointers lead to what is to be done, without waiting for any that somebody
-// else has locked. What has moved since the pointers were read is left for the next window.
-func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do action, ghost int64, pointers []pgtype.TID) (string, []any) {
+// pieceStatement does to the rows that the pointers lead to what is to be done. With skip it leaves out those that
+// somebody else has locked, which costs a lock on each row first; else it waits for them. What has moved since the
+// pointers were read is left for the next window.
+func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do action, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &arguments{}
-	picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid = ANY ($%d::tid[]) AND (%s) IS TRUE%s%s SKIP LOCKED",
-		leaf.SQL(), args.add(pointers), s.matches("picked", j, args), s.attached(leaf, args), s.lock(do))
+	picked := fmt.Sprintf("$%d::tid[]", args.add(pointers))
+	if skip {
+		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid = ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
+			leaf.SQL(), picked, s.matches("picked", j, args), s.lock(do))
+	}
 	return s.change(names, leaf, j, do, ghost, picked, args), args.values
 }
 
 // cleanStatement does the same to at most limit rows.
 func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
 	args := &arguments{}
-	picked := s.pick(leaf, "picked.ctid", j, limit, args) + s.lock(s.action) + " SKIP LOCKED"
+	picked := "ARRAY(" + s.pick(leaf, "picked.ctid", j, limit, args) + s.lock(s.action) + " SKIP LOCKED)"
 	return s.change(names, leaf, j, s.action, ghost, picked, args), args.values
 }
 
-// change is the statement that does it to the picked rows, counts them in the queue and returns two numbers: of rows
-// that it changed, and of those among them that refer to the user still, as a trigger or a default has kept them.
+// change is the statement that does it to the rows that an array of pointers leads to, counts them in the queue and
+// returns two numbers: of rows that it changed, and of those among them that refer to the user still, as a trigger or a
+// default has kept them.
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
 func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
 	column := identifier(s.column)
-	where := fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s) IS TRUE", picked, s.matches("child", j, args))
+	where := fmt.Sprintf("child.ctid = ANY (%s) AND (%s) IS TRUE%s", picked, s.matches("child", j, args), s.attached(leaf, args))
 	kept := "false"
 	if do != remove {
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))

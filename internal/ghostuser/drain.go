@@ -1,0 +1,182 @@
+package ghostuser
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+)
+
+const (
+	// windowRows is the most pointers that are read at once, rowByRow the most rows that are tried one by one after a
+	// duplicate among them.
+	windowRows = 10_000
+	rowByRow   = 50
+)
+
+// drain works off one step in one leaf, window by window.
+func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, failure, error) {
+	if j.patient {
+		return r.wait(ctx, j, s, leaf)
+	}
+	for {
+		if r.paused(ctx) {
+			return yielded, failure{}, nil
+		}
+		limit := min(windowRows, r.left*r.engine.Sizes.rows(s))
+		pointers, err := r.window(ctx, j, s, leaf, limit)
+		if err != nil {
+			return r.beaten(j, judgeStep(err, s), err)
+		}
+		changed, result, f, err := r.sweep(ctx, j, s, leaf, pointers)
+		switch {
+		case err != nil || result != finished:
+			return result, f, err
+		case changed == int64(len(pointers)) && len(pointers) < limit:
+			return finished, failure{}, nil
+		case changed == 0:
+			return blocked, failure{}, nil
+		}
+	}
+}
+
+func (r *run) window(ctx context.Context, j *job, s *step, leaf Table, limit int) (pointers []pgtype.TID, err error) {
+	sql, args := s.windowStatement(leaf, j, limit)
+	_, err = r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		pointers, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
+		return err
+	}})
+	return pointers, err
+}
+
+// sweep works off the rows of one window, piece by piece; once others are in the way, without the rows that they have
+// locked. Where a piece has a row that the ghost user cannot have, as it
+// has its like already, its rows are tried one by one, and of that row becomes what would become of it on a hard
+// delete: it says nothing that the other one does not.
+func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ failure, _ error) {
+	single, skip := 0, false
+	for len(pointers) > 0 {
+		if r.paused(ctx) {
+			return changed, yielded, failure{}, nil
+		}
+		n := min(r.engine.Sizes.rows(s), len(pointers))
+		if single > 0 {
+			n = 1
+		}
+		rows, kept, err := r.piece(ctx, j, s, leaf, s.action, pointers[:n], skip)
+		f := judgeStep(err, s)
+		if err != nil && f.verdict == duplicate && s.action == move {
+			if n > 1 {
+				if n <= rowByRow {
+					single = n
+				} else {
+					s.size.rows = rowByRow
+				}
+				continue
+			}
+			rows, kept, err = r.piece(ctx, j, s, leaf, s.otherwise, pointers[:1], skip)
+			f = judgeStep(err, s)
+		}
+		switch {
+		case err == nil && kept > 0:
+			return changed, failed, keeps(s), nil
+		case err == nil:
+		case (f.verdict == lockTimeout || f.verdict == conflict) && !skip:
+			skip = true
+			continue
+		case f.verdict == timeout && !r.ended() && r.engine.Sizes.shrink(s):
+			continue
+		default:
+			result, f, err := r.beaten(j, f, err)
+			return changed, result, f, err
+		}
+		changed += rows
+		pointers = pointers[n:]
+		if single > 0 {
+			single--
+		}
+		if single == 0 {
+			r.left--
+		}
+	}
+	return changed, finished, failure{}, nil
+}
+
+func keeps(s *step) failure {
+	return failure{table: s.tableLabel, message: fmt.Sprintf(
+		"rows keep their %s although nobody has locked them: a trigger, a rule or a default of the table sees to that", s.column)}
+}
+
+// piece runs one statement on the rows that pointers lead to.
+func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action, pointers []pgtype.TID, skip bool) (rows, kept int64, err error) {
+	sql, args := s.pieceStatement(r.engine.Session.Names, leaf, j, do, r.ghost, pointers, skip)
+	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
+	began := time.Now()
+	_, err = r.engine.Session.RunWithin(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&rows, &kept)})
+	if err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(began)
+	r.stats.count(j, s, do, rows)
+	if do == s.action {
+		r.engine.Sizes.learn(s, rows, took)
+	}
+	r.progress(ctx)
+	r.breathe(ctx, took)
+	return rows, kept, nil
+}
+
+func scanChange(rows, kept *int64) func(pgx.Rows) error {
+	return func(result pgx.Rows) error {
+		_, err := pgx.ForEachRow(result, []any{rows, kept}, func() error { return nil })
+		return err
+	}
+}
+
+// wait works off one step in one leaf whose rows others have locked: each transaction waits until it has them.
+func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, failure, error) {
+	for {
+		if r.paused(ctx) {
+			return yielded, failure{}, nil
+		}
+		limit := r.engine.Sizes.rows(s)
+		var rows, kept int64
+		waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
+		cleanSQL, cleanArgs := s.cleanStatement(r.engine.Session.Names, leaf, j, r.ghost, limit)
+		unwatch := r.watch(ctx)
+		affected, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits),
+			batch.Statement{SQL: waitSQL, Args: waitArgs},
+			batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: scanChange(&rows, &kept)})
+		blocker := unwatch()
+		f := judgeStep(err, s)
+		switch {
+		case err != nil && f.verdict == duplicate && s.action == move:
+			// Nothing is locked any more, so the rows can be tried one by one.
+			j.rounds++
+			if j.rounds > mostRounds {
+				return failed, f, nil
+			}
+			return yielded, f, nil
+		case f.verdict == timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
+			continue
+		case err != nil:
+			if f.verdict == lockTimeout && blocker != "" {
+				f.message += " (" + blocker + ")"
+			}
+			return r.beaten(j, f, err)
+		}
+		r.left--
+		r.stats.count(j, s, s.action, rows)
+		r.progress(ctx)
+		switch {
+		case kept > 0 || rows == 0 && affected[0] > 0:
+			return failed, keeps(s), nil
+		case affected[0] < int64(limit):
+			return finished, failure{}, nil
+		}
+	}
+}

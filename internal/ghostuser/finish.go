@@ -1,0 +1,97 @@
+package ghostuser
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+)
+
+// finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
+// same transaction; where there is more than that the user stays and has another turn.
+func (r *run) finish(ctx context.Context, j *job) (result, failure, error) {
+	destroyed, left, result, f, err := r.destroy(ctx, j, nil)
+	if err == nil && !destroyed && len(left) > 0 && result == yielded {
+		destroyed, _, result, f, err = r.destroy(ctx, j, left)
+	}
+	switch {
+	case err != nil || result == failed || result == blocked:
+		return result, f, err
+	case destroyed:
+		return finished, failure{}, nil
+	}
+	j.rounds++
+	if j.rounds > mostRounds {
+		if f.message == "" {
+			f = failure{message: "rows that refer to the user come in as fast as they are taken away"}
+		}
+		return failed, f, nil
+	}
+	return yielded, failure{}, nil
+}
+
+// destroy locks the user, works off a batch of each of the steps and deletes the user if nothing is left. The result is
+// yielded where the user stays without anybody's fault.
+func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ failure, _ error) {
+	names := r.engine.Session.Names
+	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
+	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
+	about := []*step{nil}
+	changes := map[int]*[2]int64{}
+	for _, s := range steps {
+		limit := r.engine.Sizes.rows(s)
+		for _, leaf := range s.leaves {
+			waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
+			cleanSQL, cleanArgs := s.cleanStatement(names, leaf, j, r.ghost, limit)
+			change := &[2]int64{}
+			changes[len(statements)+1] = change
+			statements = append(statements, batch.Statement{SQL: waitSQL, Args: waitArgs},
+				batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: scanChange(&change[0], &change[1])})
+			about = append(about, s, s)
+		}
+	}
+	sql, args := r.engine.Plan.destroyStatement(names, j)
+	var live []bool
+	var total Current
+	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&gone, &live, &total.Moved, &total.Deleted, &total.Nullified}, func() error { return nil })
+		return err
+	}})
+	limits := r.engine.Session.Limits
+	if !j.patient && len(steps) == 0 {
+		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	}
+	unwatch := r.watch(ctx)
+	_, err := r.engine.Session.RunWithin(ctx, r.within(limits), statements...)
+	blocker := unwatch()
+	if err != nil {
+		f := judge(err)
+		if at, ok := errors.AsType[*batch.StatementError](err); ok && at.Index > 0 && at.Index < len(about) {
+			f = judgeStep(err, about[at.Index])
+		} else if f.verdict != fatal {
+			f.table = "users"
+		}
+		if f.verdict == duplicate || f.verdict == timeout && len(steps) > 0 {
+			return false, nil, yielded, f, nil // They go the usual way, in pieces.
+		}
+		if f.verdict == lockTimeout && blocker != "" {
+			f.message += " (" + blocker + ")"
+		}
+		result, f, err := r.beaten(j, f, err)
+		return false, nil, result, f, err
+	}
+	for at, change := range changes {
+		r.stats.count(j, about[at], about[at].action, change[0])
+	}
+	if !gone {
+		return false, r.liveSteps(j, live), yielded, failure{}, nil
+	}
+	r.stats.UsersProcessed++
+	item := r.item(j, Destroyed)
+	item.Moved, item.Deleted, item.Nullified = total.Moved, total.Deleted, total.Nullified
+	r.progress(ctx)
+	r.tell(ctx, item)
+	return true, nil, finished, failure{}, nil
+}

@@ -1,0 +1,203 @@
+package ghostuser
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
+)
+
+// table returns the table that a list names, or nil.
+func (r *resolver) table(key, text string) *relation {
+	name, err := definitions.ParseName(text)
+	if err != nil {
+		r.reportf(problem.Error, key+".table", "", "table %q %v", text, err)
+		return nil
+	}
+	if name.Schema == "" {
+		name.Schema = r.catalog.schema
+	}
+	table := r.catalog.named(name.Schema, name.Table)
+	fix := "name the table behind it"
+	switch {
+	case table == nil:
+		fix = "create it, or remove the entry"
+		if near := problem.Nearest(text, r.catalog.tables); near != "" {
+			fix = fmt.Sprintf("did you mean %s?", near)
+		}
+		r.reportf(problem.Error, key+".table", fix, "table %s does not exist", text)
+		return nil
+	case table.kind != "r" && table.kind != "p":
+		r.reportf(problem.Error, key+".table", fix, "%s is not a table", text)
+		return nil
+	case table.root != table.OID:
+		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)
+		return nil
+	case table.foreign != "":
+		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.foreign, text)
+		return nil
+	case table.Schema == r.catalog.schema && table.Name == queueTable:
+		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
+		return nil
+	}
+	return table
+}
+
+// at returns what is known of a column that a list names, or nil.
+func (r *resolver) at(key string, table *relation, name string) *bound {
+	found, there := table.columns[name]
+	switch {
+	case !there:
+		fix := "correct the name, or remove it"
+		if near := problem.Nearest(name, slices.Sorted(maps.Keys(table.columns))); near != "" {
+			fix = fmt.Sprintf("did you mean %s?", near)
+		}
+		r.reportf(problem.Error, key, fix, "table %s has no column %s", table.label, name)
+		return nil
+	case !integer(found.base):
+		r.reportf(problem.Error, key, "only integers can refer to users", "%s.%s is of type %s, but users.id is of type %s",
+			table.label, name, found.base, r.catalog.users.columns["id"].base)
+		return nil
+	case table == r.catalog.users && name == "id":
+		r.reportf(problem.Error, key, "remove it", "users.id is the user itself")
+		return nil
+	}
+	b := r.columns[place{table.OID, name}]
+	if b == nil {
+		b = &bound{relation: table, column: name, key: key}
+		r.columns[place{table.OID, name}] = b
+	}
+	return b
+}
+
+// checkChange refuses columns that cannot be set.
+func (r *resolver) checkChange(key string, b *bound, to action) bool {
+	c := b.relation.columns[b.column]
+	switch {
+	case c.generated:
+		r.reportf(problem.Error, key, "delete the rows", "%s is a generated column and cannot be set", b.label())
+	case c.partitioning:
+		r.reportf(problem.Error, key, "delete the rows", "%s decides about the partition of a row and cannot be set", b.label())
+	case to == nullify && c.notNull:
+		r.reportf(problem.Error, key, "drop the constraint, or delete the rows", "%s is NOT NULL and cannot be nullified", b.label())
+	default:
+		return true
+	}
+	return false
+}
+
+func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) error {
+	table := r.table(key, m.Table)
+	if table == nil {
+		return nil
+	}
+	conditions, err := r.bindConditions(ctx, tx, key, table, m.Conditions)
+	if err != nil {
+		return err
+	}
+	for i, name := range m.Columns {
+		at := fmt.Sprintf("%s.columns[%d]", key, i)
+		b := r.at(at, table, name)
+		switch {
+		case b == nil || !r.checkChange(at, b, move):
+		case b.moves:
+			r.reportf(problem.Error, at, "remove one of them", "%s is moved by %s already", b.label(), b.key)
+		default:
+			b.moves, b.always, b.conditions = true, m.Always, conditions
+			r.moves = append(r.moves, b)
+		}
+	}
+	return nil
+}
+
+// bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
+func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *relation, conditions []Condition) ([]typedCondition, error) {
+	var typed []typedCondition
+	for i, c := range conditions {
+		at := fmt.Sprintf("%s.conditions[%d]", key, i)
+		found, there := table.columns[c.Column]
+		if !there {
+			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.label, c.Column)
+			continue
+		}
+		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::text::%s", found.full), c.Value)
+			return err
+		})
+		if f := judge(err); err != nil && (f.sqlState == "" || f.sqlState[:2] != "22" && f.sqlState[:2] != "23") {
+			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
+		}
+		if err != nil {
+			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.full)
+			continue
+		}
+		typed = append(typed, typedCondition{column: c.Column, full: found.full, value: c.Value})
+	}
+	return typed, nil
+}
+
+func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
+	table := r.table(key, l.Table)
+	if table == nil {
+		return
+	}
+	if to == remove && table == r.catalog.users {
+		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete others")
+		return
+	}
+	for i, name := range l.Columns {
+		at := fmt.Sprintf("%s.columns[%d]", key, i)
+		b := r.at(at, table, name)
+		switch {
+		case b == nil || to != remove && !r.checkChange(at, b, to):
+		case b.listed != restrict:
+			r.reportf(problem.Error, at, "remove one of them", "%s is in the lists delete and nullify already", b.label())
+		case b.moves && b.always && len(b.conditions) == 0:
+			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
+		default:
+			b.listed = to
+			*into = append(*into, b)
+		}
+	}
+}
+
+// bindKey binds one foreign key. One that only a partition has belongs to the partitioned table's column where that is
+// listed.
+func (r *resolver) bindKey(key foreignKey) {
+	relation := r.catalog.byOID[key.table]
+	if relation.Schema == r.catalog.schema && relation.Name == queueTable {
+		return
+	}
+	if !key.whole {
+		r.reportf(problem.Warning, section, "refer to users by their id alone",
+			"foreign key %s of %s does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion",
+			key.name, relation.label)
+		return
+	}
+	b := r.columns[place{relation.root, key.column}]
+	if b == nil {
+		b = r.columns[place{relation.OID, key.column}]
+	}
+	if b == nil {
+		b = &bound{relation: relation, column: key.column}
+		r.columns[place{relation.OID, key.column}] = b
+		r.keys = append(r.keys, b)
+	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == restrict {
+		// Moved on a soft delete; on a hard one the key's own action comes with the others.
+		r.keys = append(r.keys, b)
+	}
+	b.foreign = key.name
+	switch key.action {
+	case "c":
+		b.keyed = remove
+	case "n":
+		b.keyed = nullify
+	case "d":
+		b.keyed = setDefault
+	}
+}
