@@ -34,7 +34,7 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 	require.NoError(t, err)
 	for _, d := range defs {
 		if d.Parent.Table == "users" {
-			all = append(all, d.Child.Table+"."+d.Column)
+			all = append(all, d.Child.Table+"."+d.Columns[0])
 		}
 	}
 	slices.Sort(all)

@@ -68,6 +68,10 @@ DECLARE
     ghost bigint;
     unknown text;
     dates text;
+    ghost_name text := 'ghost';
+    name_number integer := 0;
+    ghost_address text := 'ghost@example.com';
+    address_number integer := 0;
     attempts CONSTANT integer := 10;
 BEGIN
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
@@ -110,24 +114,22 @@ BEGIN
     END IF;
 
     FOR attempt IN 1..attempts LOOP
+        WHILE EXISTS (SELECT FROM "public".users WHERE lower(users.username) = ghost_name) LOOP
+            name_number := name_number + 1;
+            ghost_name := 'ghost' || name_number;
+        END LOOP;
+
+        WHILE EXISTS (SELECT FROM "public".users WHERE lower(users.email) = ghost_address) LOOP
+            address_number := address_number + 1;
+            ghost_address := 'ghost' || address_number || '@example.com';
+        END LOOP;
+
         BEGIN
             EXECUTE format(
                 'INSERT INTO %s (username, email, name, state, user_type, admin%s) VALUES ($1, $2, ''Ghost User'', ''active'', 5, false%s) RETURNING id',
                 '"public".users', dates, regexp_replace(coalesce(dates, ''), '[a-z_]+', 'now()', 'g'))
             INTO ghost
-            USING
-                (SELECT candidate.name
-                 FROM generate_series(0, 1000000) AS n
-                 CROSS JOIN LATERAL (SELECT 'ghost' || coalesce(nullif(n, 0)::text, '')) AS candidate (name)
-                 WHERE NOT EXISTS (SELECT FROM "public".users WHERE lower(users.username) = candidate.name)
-                 ORDER BY n
-                 LIMIT 1),
-                (SELECT candidate.address
-                 FROM generate_series(0, 1000000) AS n
-                 CROSS JOIN LATERAL (SELECT 'ghost' || coalesce(nullif(n, 0)::text, '') || '@example.com') AS candidate (address)
-                 WHERE NOT EXISTS (SELECT FROM "public".users WHERE lower(users.email) = candidate.address)
-                 ORDER BY n
-                 LIMIT 1);
+            USING ghost_name, ghost_address;
 
             RETURN ghost;
         EXCEPTION
