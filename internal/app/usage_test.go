@@ -105,7 +105,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	r := run(nil, "version")
 	require.Zero(t, r.code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\n$`, r.stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\n$`, r.stdout)
 
 	var document struct {
 		Version, Go, River string

@@ -105,6 +105,13 @@ func TestLocksThatAreNotGivenUpPutTheUserOff(t *testing.T) {
 	require.EqualValues(t, 1500, stats.Deleted["visits.user_id"], "and what comes behind it")
 	require.NoError(t, tx.Commit(t.Context()))
 
+	// A lock on a whole table. Nobody waits for it but the last one.
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
+	tx = b.begin(t, "LOCK TABLE likes")
+	stats = b.run(t)
+	require.Equal(t, []ghostuser.ErrorCounts{{SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.NoError(t, tx.Commit(t.Context()))
+
 	// A lock on the user itself.
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	tx = b.begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE")

@@ -138,7 +138,11 @@ type look struct {
 func (r *run) look(ctx context.Context, j *job) (look, error) {
 	var found look
 	sql, args := r.engine.Plan.lookStatement(r.engine.Session.Names, j, r.ghost)
-	_, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+	limits := r.engine.Session.Limits
+	if !j.patient { // Of a table that somebody has locked.
+		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	}
+	_, err := r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var live []bool
 		_, err := pgx.ForEachRow(rows, []any{&found.queued, &found.userType, &found.ghost, &live}, func() error {
 			found.live = r.liveSteps(j, live)
