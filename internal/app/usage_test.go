@@ -117,7 +117,7 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(run(nil, "version", "--json").stdout), &document))
 	require.Equal(t, runtime.Version(), document.Go)
 	require.NotEmpty(t, document.Version)
-	require.Len(t, document.Schema, 4)
+	require.Len(t, document.Schema, 5)
 	for _, c := range document.Schema {
 		require.Positive(t, c.Version, c.Component)
 	}
