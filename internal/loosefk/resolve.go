@@ -94,7 +94,11 @@ func (r *resolver) bind(d definitions.Definition) {
 	reference := r.reference(d, parent)
 	for _, p := range r.problems[before:] {
 		if p.Severity == problem.Error {
-			r.broken = append(r.broken, &Reference{Definition: d, Child: named(d.Child), Broken: p.Message})
+			schema := "public"
+			if parent != nil {
+				schema = parent.Schema
+			}
+			r.broken = append(r.broken, &Reference{Definition: d, Child: named(d.Child, schema), Broken: p.Message})
 			return
 		}
 	}
@@ -117,9 +121,9 @@ func (r *resolver) attachBroken() {
 	}
 }
 
-// named is a table of which nothing but the name is known.
-func named(name definitions.Name) Table {
-	return Table{Schema: cmp.Or(name.Schema, "public"), Name: name.Table}
+// named is a table of which nothing but the name is known, in schema where it names none.
+func named(name definitions.Name, schema string) Table {
+	return Table{Schema: cmp.Or(name.Schema, schema), Name: name.Table}
 }
 
 // reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
@@ -131,7 +135,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	}
 	reference := &Reference{Definition: d, Database: home.Name, Remote: parent != nil && home.Name != parent.Database}
 	if home.catalog == nil {
-		reference.Child, reference.Unreachable = named(d.Child), true
+		reference.Child, reference.Unreachable = named(d.Child, home.Schema), true
 		return reference
 	}
 	child := r.child(d, home)
