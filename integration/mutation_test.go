@@ -42,7 +42,7 @@ func mutations() []mutation {
 		},
 		{
 			name: "tombstones removed without a look at the children",
-			file: "internal/loosefk/statements.go", old: "[%d] OR NOT %s)", new: "[%d] OR true OR NOT %s)",
+			file: "internal/loosefk/statements.go", old: "AND %s OR NOT %s)", new: "AND %s OR true OR NOT %s)",
 			message: "children are left after the run",
 			suite:   engine,
 		},
