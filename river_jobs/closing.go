@@ -7,7 +7,48 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/jobrun"
 )
+
+// uniqueWhileUnfinished makes jobs of the same arguments one job while it is waiting or running. `completed` is not among
+// the states: what falls due afterwards needs a new one.
+func uniqueWhileUnfinished() river.UniqueOpts {
+	return river.UniqueOpts{
+		ByArgs: true,
+		ByState: []rivertype.JobState{
+			rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning,
+			rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+		},
+	}
+}
+
+// workPass runs one pass for one database as a job, and ends the job with a successor where something is due.
+func workPass[T river.JobArgs](
+	ctx context.Context, deps Deps, job *river.Job[T],
+	run func(context.Context, Deps, string) (jobrun.Report, error), database string, due func(context.Context, pgx.Tx) (bool, error),
+) error {
+	pass, cancel := deps.untilStopped(ctx)
+	defer cancel()
+	report, err := run(pass, deps, database)
+	if err := river.RecordOutput(ctx, report); err != nil {
+		return fmt.Errorf("record output: %w", err)
+	}
+	switch {
+	case err != nil && pass.Err() != nil && ctx.Err() == nil:
+		// Asked to stop before it could begin: that costs no attempt.
+		return river.JobSnooze(0)
+	case err != nil:
+		return err
+	}
+	return finish(ctx, deps, job, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		if report.Outcome == jobrun.Skipped {
+			return false, nil // Whoever holds the lease does the work, and looks again at its end.
+		}
+		return due(ctx, tx)
+	})
+}
 
 // finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a
 // quarter of a second after its Work has returned, and skips a second one for as long. So the job completes

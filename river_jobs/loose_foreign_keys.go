@@ -3,12 +3,12 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/batch"
 	"sexton/internal/config"
@@ -35,17 +35,7 @@ func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 // InsertOpts make the job unique per database while one is waiting or running. It is tried once: the next
 // tick or wake-up is the retry.
 func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{
-		Queue:       LooseForeignKeys,
-		MaxAttempts: 1,
-		UniqueOpts: river.UniqueOpts{
-			ByArgs: true,
-			ByState: []rivertype.JobState{
-				rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning,
-				rivertype.JobStateRetryable, rivertype.JobStateScheduled,
-			},
-		},
-	}
+	return river.InsertOpts{Queue: LooseForeignKeys, MaxAttempts: 1, UniqueOpts: uniqueWhileUnfinished()}
 }
 
 // LooseForeignKeysCleanupWorker runs one pass per job.
@@ -63,23 +53,7 @@ func (w *LooseForeignKeysCleanupWorker) Timeout(job *river.Job[LooseForeignKeysC
 
 // Work runs one pass. A lease that is taken is no error.
 func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job[LooseForeignKeysCleanupArgs]) error {
-	pass, cancel := w.deps.untilStopped(ctx)
-	defer cancel()
-	report, err := runLooseForeignKeys(pass, w.deps, job.Args.Database)
-	if err := river.RecordOutput(ctx, report); err != nil {
-		return fmt.Errorf("record output: %w", err)
-	}
-	switch {
-	case err != nil && pass.Err() != nil && ctx.Err() == nil:
-		// Asked to stop before it could begin: that costs no attempt.
-		return river.JobSnooze(0)
-	case err != nil:
-		return err
-	}
-	return finish(ctx, w.deps, job, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		if report.Outcome == jobrun.Skipped {
-			return false, nil // Whoever holds the lease does the work, and looks again at its end.
-		}
+	return workPass(ctx, w.deps, job, runLooseForeignKeys, job.Args.Database, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		db, _ := w.deps.database(job.Args.Database)
 		if db.Name == w.deps.jobsDB().Name {
 			due, err := looseForeignKeysDue(ctx, w.deps, tx, db, false)
@@ -96,12 +70,14 @@ func looseForeignKeysJob(c *config.Config) Job {
 		Kind: LooseForeignKeys, Queue: LooseForeignKeys, Schedule: string(c.LooseForeignKeys.Schedule),
 		Cron: c.LooseForeignKeys.Schedule, MaxAttempts: 1,
 		Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
-		Summary:   "deletes or changes the children of deleted parents",
-		Databases: names(c),
-		ArgsOf:    func(database string) river.JobArgs { return LooseForeignKeysCleanupArgs{Database: database} },
-		Lane:      looseForeignKeysLane,
-		LeaseKey:  looseForeignKeysLease,
-		Run:       runLooseForeignKeys,
+		Summary:       "deletes or changes the children of deleted parents",
+		DeletionTable: "loose_foreign_keys_deleted_records",
+		LimitedByTick: true,
+		Databases:     names(c),
+		ArgsOf:        func(database string) river.JobArgs { return LooseForeignKeysCleanupArgs{Database: database} },
+		Lane:          looseForeignKeysLane,
+		LeaseKey:      looseForeignKeysLease,
+		Run:           runLooseForeignKeys,
 	}
 }
 
@@ -209,7 +185,7 @@ func passLooseForeignKeys(
 		Confirming: loosefk.Confirming{
 			Within: deps.Config.LooseForeignKeys.ConfirmWithin, Grace: deps.Config.LooseForeignKeys.ConfirmGrace,
 		},
-		Throttle: newThrottle(deps, settings.Pace, db, session, elsewhere).hooks(),
+		Throttle: newThrottle(deps, LooseForeignKeys, settings.Pace, db, session, elsewhere).hooks(),
 		Progress: reporter(progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session:  session, Elsewhere: elsewhere,
@@ -267,8 +243,11 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	for i, parent := range parents {
 		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
 	}
-	return triggers.Config{
-		JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate),
-		Wake: []triggers.Wake{{Schema: db.Names.Tracked, Table: "loose_foreign_keys_deleted_records", Kind: LooseForeignKeys}},
-	}, tracked
+	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
+	for _, job := range Jobs(c) {
+		if slices.Contains(job.Databases, db.Name) {
+			cfg.Wake = append(cfg.Wake, triggers.Wake{Schema: db.Names.Tracked, Table: job.DeletionTable, Kind: job.Kind})
+		}
+	}
+	return cfg, tracked
 }

@@ -67,6 +67,10 @@ type Job struct {
 	MaxAttempts int
 	// Summary says in one line what the job does.
 	Summary string
+	// DeletionTable is where its work waits.
+	DeletionTable string
+	// LimitedByTick tells that a pass which met its limits leaves the rest to the next tick.
+	LimitedByTick bool
 	// Databases are the configured names of those that it serves, each in passes of its own.
 	Databases []string
 	// ArgsOf are the arguments of a pass for one of them.
@@ -85,6 +89,9 @@ func Jobs(c *config.Config) []Job {
 	if c.LooseForeignKeys.Enabled {
 		jobs = append(jobs, looseForeignKeysJob(c))
 	}
+	if c.GhostUsers.Enabled {
+		jobs = append(jobs, ghostUsersJob(c))
+	}
 	return jobs
 }
 
@@ -92,5 +99,8 @@ func Jobs(c *config.Config) []Job {
 func Register(workers *river.Workers, deps Deps) {
 	if deps.Config.LooseForeignKeys.Enabled {
 		river.AddWorker(workers, &LooseForeignKeysCleanupWorker{deps: deps})
+	}
+	if deps.Config.GhostUsers.Enabled {
+		river.AddWorker(workers, &MigrateRecordsToGhostUserWorker{deps: deps})
 	}
 }

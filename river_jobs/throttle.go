@@ -46,10 +46,10 @@ type throttled struct {
 
 // newThrottle returns the throttle of a pass. Replicas count for the pace adaptive alone.
 func newThrottle(
-	deps Deps, pace config.Pace, db database.Database, session *batch.Session, elsewhere map[string]loosefk.Elsewhere,
+	deps Deps, kind string, pace config.Pace, db database.Database, session *batch.Session, elsewhere map[string]loosefk.Elsewhere,
 ) *throttle {
 	t := &throttle{
-		places: []*throttled{{db: db, session: session}}, log: deps.Logger.With("kind", LooseForeignKeys, "database", db.Name),
+		places: []*throttled{{db: db, session: session}}, log: deps.Logger.With("kind", kind, "database", db.Name),
 		bindings: deps.Bindings,
 		hidden:   func(database string) bool { return deps.Bindings.first("hidden replicas of " + database) },
 	}

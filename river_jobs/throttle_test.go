@@ -144,7 +144,7 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	r := setupReplicated(t, shortLog)
 	r.deps.Bindings.noteClear("main")
 	require.Greater(t, r.deps.Bindings.clearSince("other"), clearFor)
-	asked := newThrottle(r.deps, config.Adaptive, r.db.Connected, nil, nil)
+	asked := newThrottle(r.deps, LooseForeignKeys, config.Adaptive, r.db.Connected, nil, nil)
 	r.deps.Bindings.clear["main"] = time.Now().Add(time.Hour) // However slow the machine is.
 	require.Empty(t, asked.hold(t.Context()))
 	r.deps.Bindings.clear["main"] = time.Now().Add(-clearFor)

@@ -78,7 +78,7 @@ func scanTarget(row pgx.CollectableRow) (t target, place int, err error) {
 }
 
 // preflight checks what has to be there before functions are written and returns the current role.
-func (c Config) preflight(ctx context.Context, tx pgx.Tx) (string, error) {
+func (c Config) preflight(ctx context.Context, tx pgx.Tx, parents []Parent) (string, error) {
 	var role string
 	var mayCreate, registry, tombstones, mayInsert bool
 	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).
@@ -88,14 +88,14 @@ func (c Config) preflight(ctx context.Context, tx pgx.Tx) (string, error) {
 		return "", fmt.Errorf("look up schemas: %w", err)
 	case !registry:
 		return "", &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
-	case !tombstones:
+	case !tombstones && c.records(parents):
 		return "", &NotMigratedError{Table: c.tombstones()}
 	case !mayCreate:
 		return "", &PrivilegeError{
 			Role: role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
 			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(role)),
 		}
-	case !mayInsert:
+	case !mayInsert && c.records(parents):
 		// The functions run as their owner, so without it every DELETE on a parent would fail.
 		return "", &PrivilegeError{
 			Role: role, Missing: "INSERT on table " + c.tombstones(),
@@ -106,8 +106,16 @@ func (c Config) preflight(ctx context.Context, tx pgx.Tx) (string, error) {
 	return role, nil
 }
 
+// records tells whether anything is to do with tombstones: without the loose foreign keys there are none.
+func (c Config) records(parents []Parent) bool {
+	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == tombstoneTable })
+}
+
+// tombstoneTable is in the tracked tables' schema.
+const tombstoneTable = "loose_foreign_keys_deleted_records"
+
 func (c Config) tombstones() string {
-	return pgx.Identifier{c.TrackedSchema, "loose_foreign_keys_deleted_records"}.Sanitize()
+	return pgx.Identifier{c.TrackedSchema, tombstoneTable}.Sanitize()
 }
 
 // resolve looks the parents up. It returns those that can be tracked, without repetitions, and one

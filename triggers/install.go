@@ -44,7 +44,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		role, err := c.preflight(ctx, tx)
+		role, err := c.preflight(ctx, tx, parents)
 		if err != nil {
 			return err
 		}

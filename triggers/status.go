@@ -53,7 +53,7 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspe
 		return look, fmt.Errorf("look up schemas: %w", err)
 	case !registry:
 		return look, &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
-	case !tombstones:
+	case !tombstones && c.records(parents):
 		return look, &NotMigratedError{Table: c.tombstones()}
 	}
 	found, problems, err := resolve(ctx, tx, parents)

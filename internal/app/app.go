@@ -107,7 +107,7 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
 	root.AddCommand(a.demoCommand(), a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.migrateCommand(), a.triggersCommand(),
-		a.tombstonesCommand(), a.auditCommand(), a.statusCommand(), a.planCommand(), a.doctorCommand(),
+		a.tombstonesCommand(), a.userCommand(), a.auditCommand(), a.statusCommand(), a.planCommand(), a.doctorCommand(),
 		a.configCommand(), a.benchCommand(), a.versionCommand(), completionCommand())
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)
@@ -144,6 +144,7 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 		problems    problem.List
 		schema      *migrate.SchemaError
 		placement   *migrate.PlacementError
+		requirement *migrate.RequirementError
 		unreachable *database.UnreachableError
 	)
 	code := exitFailure
@@ -163,6 +164,8 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 		return exitUsage
 	case errors.As(err, &schema), errors.As(err, &placement):
 		code = exitSchema
+	case errors.As(err, &requirement):
+		code = exitUsage
 	case errors.As(err, &unreachable):
 		code = exitUnreachable
 	case errors.Is(err, context.Canceled):

@@ -69,8 +69,8 @@ func TestBadConfiguration(t *testing.T) {
 			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
 		},
 		"not yet available": {
-			"ghost_users: {enabled: true}\n",
-			[]string{"DIR/sexton.yaml:3:24: ghost_users.enabled: ghost_users is not available in this version of sexton (set enabled: false)"},
+			"placeholder_users: {enabled: true}\n",
+			[]string{"DIR/sexton.yaml:3:30: placeholder_users.enabled: placeholder_users is not available in this version of sexton (set enabled: false)"},
 		},
 		"no YAML": {"jobs: {\n", []string{"DIR/sexton.yaml:"}},
 		"everything at once": {

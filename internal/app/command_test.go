@@ -37,7 +37,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
-		" audit", " tombstones", " tombstones list", " tombstones retry",
+		" audit", " tombstones", " tombstones list", " tombstones retry", " user", " user delete",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
 	}, paths)

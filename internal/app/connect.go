@@ -142,7 +142,8 @@ func (c *connections) schemas() []migrate.Database {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
 			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
-			Kinds: riverjobs.Kinds(c.config),
+			GhostUsers: c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
+			Kinds:      riverjobs.Kinds(c.config),
 		}
 	}
 	return out
@@ -246,6 +247,13 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 		return nil, err
 	}
 	problems.Add(found...)
+	if c.GhostUsers.Enabled {
+		_, found, err := riverjobs.CheckGhostUsers(ctx, c, all.jobs(), all.jobs().Pool)
+		if err != nil {
+			return nil, err
+		}
+		problems.Add(found...)
+	}
 	b.warnings = problems.Only(problem.Warning)
 	return b, problems.Err()
 }

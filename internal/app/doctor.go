@@ -91,6 +91,9 @@ func (x *examination) examine(ctx context.Context) error {
 	if x.config.LooseForeignKeys.Enabled {
 		x.bind(ctx)
 	}
+	if x.config.GhostUsers.Enabled {
+		x.bindGhostUsers(ctx)
+	}
 	x.findServers(ctx)
 	schemas := x.schemas()
 	for i, db := range x.databases {
@@ -257,6 +260,18 @@ func (x *examination) bind(ctx context.Context) {
 		}
 		return asFindings(told), err
 	})
+}
+
+// bindGhostUsers holds the lists of users' columns against the jobs database.
+func (x *examination) bindGhostUsers(ctx context.Context) {
+	for _, db := range x.databases {
+		if db.Name == x.config.Jobs.Database {
+			x.report.Run(ctx, "ghost_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+				_, found, err := riverjobs.CheckGhostUsers(ctx, x.config, db, db.Pool)
+				return asFindings(found), err
+			})
+		}
+	}
 }
 
 // target collects what the checks of a database have to know of the rest of the program.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"sexton/internal/database"
@@ -94,6 +95,14 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
+	if g.all.config.GhostUsers.Enabled && db.Name == g.all.jobs().Name {
+		table, err := readGhostQueue(ctx, db)
+		if err != nil {
+			return err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+		r.backlog(table)
+	}
 	shared, err := jobs()
 	if err != nil {
 		return err
@@ -103,6 +112,9 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 	}
 	document.Leases = shared.leases
 	for _, job := range riverjobs.Jobs(g.all.config) {
+		if !slices.Contains(job.Databases, db.Name) {
+			continue
+		}
 		paused := ""
 		if shared.paused(job.Queue) {
 			paused = "paused"

@@ -95,7 +95,7 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	if err != nil {
 		return err
 	}
-	name, err := chooseDatabase(c, request.database, request.args)
+	name, err := chooseServed(c, job, request)
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,14 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	for _, warning := range warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", warning)
 	}
-	missing, err := missingPrivileges(ctx, all, name)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		return &deniedError{missing}
+	if job.Kind == riverjobs.LooseForeignKeys {
+		missing, err := missingPrivileges(ctx, all, name)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			return &deniedError{missing}
+		}
 	}
 	paused, err := pausedQueue(ctx, all.connections, job.Queue)
 	if err != nil {
@@ -200,6 +202,22 @@ func findJob(c *config.Config, kind string) (riverjobs.Job, error) {
 		return riverjobs.Job{}, usageError{errors.New("no job is enabled; set loose_foreign_keys.enabled: true")}
 	}
 	return riverjobs.Job{}, usageError{fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, listed(kinds), meant(kind, kinds))}
+}
+
+// chooseServed takes the database from the request where the kind serves several.
+func chooseServed(c *config.Config, job riverjobs.Job, request passRequest) (string, error) {
+	if len(job.Args) > 0 {
+		return chooseDatabase(c, request.database, request.args)
+	}
+	var fields map[string]json.RawMessage
+	if request.args != "" && (json.Unmarshal([]byte(request.args), &fields) != nil || fields == nil || len(fields) > 0) {
+		return "", usageError{fmt.Errorf("--args %s: %s takes no arguments", request.args, job.Kind)}
+	}
+	served := job.Databases[0]
+	if request.database != "" && request.database != served {
+		return "", usageError{fmt.Errorf("--database %s: %s works in the jobs database, which is %s", request.database, job.Kind, served)}
+	}
+	return served, nil
 }
 
 // chooseDatabase takes the database from --database, from --args, or the first one.

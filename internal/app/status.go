@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/ghostuser"
 	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
 	riverjobs "sexton/river_jobs"
@@ -43,6 +44,8 @@ type deletionTable struct {
 	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
 	// was open then has ended. They are no backlog.
 	Confirming int64 `json:"confirming"`
+	// Users are the first that are to be deleted, with what has been done for them.
+	Users []ghostuser.Waiting `json:"users,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -90,7 +93,11 @@ func (p *runningPass) waitingFor() (reason string, class waitClass) {
 	if err := json.Unmarshal(p.Stats, &stats); err != nil {
 		return "", ""
 	}
-	return stats.WaitingFor, waitClass(stats.WaitingClass)
+	class = waitClass(stats.WaitingClass)
+	if stats.WaitingFor != "" && class == "" {
+		class = waitClass(loosefk.WaitLock) // Most kinds do not tell the sorts apart.
+	}
+	return stats.WaitingFor, class
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -98,6 +105,12 @@ const pendingCap = 10_000
 
 // tombstoneTable is the deletion table of the loose foreign keys.
 const tombstoneTable = "loose_foreign_keys_deleted_records"
+
+// ghostQueue is the one of the users, of which status shows the first few.
+const (
+	ghostQueue = "users_ghost_user_migrations"
+	shownUsers = 10
+)
 
 func (a *app) statusCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
@@ -147,6 +160,13 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 			document.DeletionTables = append(document.DeletionTables, table)
 		}
 	}
+	if all.config.GhostUsers.Enabled {
+		table, err := readGhostQueue(ctx, all.jobs())
+		if err != nil {
+			return document, err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+	}
 	var err error
 	if document.Leases, err = readLeases(ctx, all.jobs()); err != nil {
 		return document, err
@@ -194,6 +214,22 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	return table, nil
 }
 
+// readGhostQueue reads the backlog of users to be deleted.
+func readGhostQueue(ctx context.Context, db database.Database) (deletionTable, error) {
+	backlog, err := ghostuser.ReadBacklog(ctx, db.Pool, db.Names)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, shownUsers)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return deletionTable{
+		Table: ghostQueue, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred, Users: first,
+	}, nil
+}
+
 // readLeases lists the leases that are held.
 func readLeases(ctx context.Context, jobs database.Database) ([]heldLease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx)
@@ -233,7 +269,8 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, db := range all.databases {
+		for _, name := range job.Databases {
+			db := all.database(name)
 			state := newJobState(job, db.Name, runs, alive, paused)
 			if down := all.down[db.Name]; down != nil {
 				state.obstacles.down = down.Error()
@@ -315,6 +352,9 @@ func (a *app) printStatus(document statusDocument) error {
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
 		}
+		for _, t := range document.DeletionTables {
+			printUsers(w, t.Users)
+		}
 		if len(document.Leases) > 0 {
 			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")
 		}
@@ -327,6 +367,25 @@ func (a *app) printStatus(document statusDocument) error {
 				j.Kind, j.Database, j.Schedule, age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
 		}
 	})
+}
+
+// printUsers lists users that are to be deleted.
+func printUsers(w io.Writer, users []ghostuser.Waiting) {
+	if len(users) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR")
+	for _, u := range users {
+		remaining, after := "-", "-"
+		if u.Remaining != nil {
+			remaining = fmt.Sprint(*u.Remaining)
+		}
+		if u.ConsumeAfter.After(time.Now()) {
+			after = u.ConsumeAfter.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, text(&u.LastError))
+	}
 }
 
 // age is how long ago something was, for people.

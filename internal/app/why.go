@@ -42,9 +42,11 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	if found.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
 		return found, err
 	}
-	spent, err := riverjobs.TickSpent(ctx, all.jobs(), job.Kind, db.Name)
-	if err != nil {
-		return found, err
+	spent := false
+	if job.LimitedByTick {
+		if spent, err = riverjobs.TickSpent(ctx, all.jobs(), job.Kind, db.Name); err != nil {
+			return found, err
+		}
 	}
 	if spent {
 		found.spent = "the next tick of its schedule: the limits of this one are used up"
@@ -112,7 +114,7 @@ func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	}
 	var pending bool
 	for _, t := range document.DeletionTables {
-		if t.Database != s.Database {
+		if t.Database != s.Database || t.Table != s.job.DeletionTable {
 			continue
 		}
 		pending = pending || t.Pending > 0
@@ -167,13 +169,21 @@ func (s *jobState) activity(backlog int64) string {
 	}
 }
 
+// unit is what its rows are called.
+func (t deletionTable) unit() string {
+	if t.Table == ghostQueue {
+		return "user"
+	}
+	return "tombstone"
+}
+
 // obstacle says what in the backlog itself keeps it from being worked off.
 func (t deletionTable) obstacle() (reason string, class waitClass) {
 	switch {
 	case len(t.Undefined) > 0:
 		return "a definition for tombstones of " + listed(t.Undefined), waitDefinition
 	case t.Deferred > 0 && t.Deferred == t.Pending:
-		reason = counted(t.Deferred, "tombstone") + " put off"
+		reason = counted(t.Deferred, t.unit()) + " put off"
 		if t.DeferredUntil != nil {
 			reason += " until " + t.DeferredUntil.Format(time.RFC3339)
 		}

@@ -14,6 +14,21 @@ type MoveColumns struct {
 	Columns []string `yaml:"columns,required"`
 	// Always moves the rows on a hard delete as well.
 	Always bool `yaml:"always"`
+	// Conditions, all of which must hold, say which rows are moved; the others are treated as on a hard delete.
+	Conditions []ColumnValue `yaml:"conditions"`
+}
+
+// ColumnValue is a column and the text form of its value.
+type ColumnValue struct {
+	Column string `yaml:"column,required"`
+	Value  string `yaml:"value,required"`
+}
+
+// Batches are rows of one statement.
+type Batches struct {
+	Move    int `yaml:"move"`
+	Delete  int `yaml:"delete"`
+	Nullify int `yaml:"nullify"`
 }
 
 // GhostUsers configures the removal of users whose records pass to a ghost user.
@@ -21,12 +36,20 @@ type GhostUsers struct {
 	Enabled  bool     `yaml:"enabled"`
 	Schedule Schedule `yaml:"schedule"`
 	// Limit is the number of users per run.
-	Limit      int            `yaml:"limit"`
-	MaxRuntime time.Duration  `yaml:"max_runtime"`
-	RetryAfter time.Duration  `yaml:"retry_after"`
-	Move       []MoveColumns  `yaml:"move"`
-	Delete     []TableColumns `yaml:"delete"`
-	Nullify    []TableColumns `yaml:"nullify"`
+	Limit int `yaml:"limit"`
+	// MaxRuntime is the length of the lease; work stops shortly before.
+	MaxRuntime time.Duration `yaml:"max_runtime"`
+	// RetryAfter is how long a user is put off after an error.
+	RetryAfter time.Duration `yaml:"retry_after"`
+	// Batches bound the statements, unless a Target is set: then they are what it begins with.
+	Batches Batches `yaml:"batches"`
+	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
+	// target works, in percent.
+	Target  time.Duration  `yaml:"target"`
+	Duty    int            `yaml:"duty"`
+	Move    []MoveColumns  `yaml:"move"`
+	Delete  []TableColumns `yaml:"delete"`
+	Nullify []TableColumns `yaml:"nullify"`
 }
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.

@@ -28,12 +28,11 @@ func defaults() Config {
 			Limit:      1000,
 			MaxRuntime: time.Minute,
 			RetryAfter: 30 * time.Minute,
-			Move: []MoveColumns{
-				{Table: "issues", Columns: []string{"author_id", "last_edited_by_id"}},
-				{Table: "user_achievements", Columns: []string{"awarded_by_user_id"}, Always: true},
-			},
-			Delete:  []TableColumns{{Table: "todos", Columns: []string{"user_id"}}},
-			Nullify: []TableColumns{{Table: "projects", Columns: []string{"creator_id"}}},
+			Batches:    Batches{Move: 50, Delete: 1000, Nullify: 100},
+			Duty:       100,
+			Move:       ghostMoves(),
+			Delete:     ghostDeletions(),
+			Nullify:    ghostNullifications(),
 		},
 		PlaceholderUsers: PlaceholderUsers{
 			Schedule:    "0 0 * * *",

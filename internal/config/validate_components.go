@@ -3,30 +3,48 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"time"
 )
 
-// components checks the sections whose jobs this version does not have, so that a file written for a later
-// one is found wrong now rather than then.
+// A run ends 5 s before its lease does, and no kind runs longer than a minute.
+const (
+	shortestLease = 10 * time.Second
+	longestLease  = time.Minute
+)
+
+// components checks the sections of the jobs that are off by default. What this version does not have may stand in the file,
+// so that one written for a later version is found wrong now rather than then.
 func (v *validator) components() {
 	c := v.config
 	for _, component := range []struct {
 		key      string
-		enabled  bool
+		missing  bool
 		schedule Schedule
 	}{
-		{"ghost_users", c.GhostUsers.Enabled, c.GhostUsers.Schedule},
+		{"ghost_users", false, c.GhostUsers.Schedule},
 		{"placeholder_users", c.PlaceholderUsers.Enabled, c.PlaceholderUsers.Schedule},
 		{"adjourned_groups", c.AdjournedGroups.Enabled, c.AdjournedGroups.Schedule},
 		{"external_diffs", c.ExternalDiffs.Enabled, c.ExternalDiffs.Schedule},
 	} {
-		if component.enabled {
+		if component.missing {
 			v.fail(component.key+".enabled", component.key+" is not available in this version of sexton", "set enabled: false")
 		}
 		v.schedule(component.key+".schedule", component.schedule)
 	}
 
 	v.positive("ghost_users.limit", c.GhostUsers.Limit)
-	v.longerThanZero("ghost_users.max_runtime", c.GhostUsers.MaxRuntime)
+	if r := c.GhostUsers.MaxRuntime; r < shortestLease || r > longestLease {
+		v.fail("ghost_users.max_runtime", fmt.Sprintf("must be between %s and %s", shortestLease, longestLease), "")
+	}
+	for name, rows := range map[string]int{"move": c.GhostUsers.Batches.Move, "delete": c.GhostUsers.Batches.Delete, "nullify": c.GhostUsers.Batches.Nullify} {
+		v.positive("ghost_users.batches."+name, rows)
+	}
+	if t := c.GhostUsers.Target; t != 0 && (t < shortestTarget || t > longestTarget) {
+		v.fail("ghost_users.target", fmt.Sprintf("must be 0s, or between %s and %s", shortestTarget, longestTarget), "")
+	}
+	if c.GhostUsers.Duty < 1 || c.GhostUsers.Duty > 100 {
+		v.fail("ghost_users.duty", "must be a percentage from 1 to 100", "")
+	}
 	v.longerThanZero("ghost_users.retry_after", c.GhostUsers.RetryAfter)
 	for i, entry := range c.GhostUsers.Move {
 		v.tableColumns(fmt.Sprintf("ghost_users.move[%d]", i), TableColumns{Table: entry.Table, Columns: entry.Columns})

@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 )
@@ -19,7 +18,7 @@ import (
 func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
-	p, problems := resolve(t, db, ghostuser.Defaults())
+	p, problems := resolve(t, db, defaults(t))
 	require.Empty(t, problems, "errors and warnings")
 
 	// Every column that refers to users, by a key or by a loose definition, is looked at on either kind of delete.
@@ -127,7 +126,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 			db := dbtest.Reference(t)
 			_, err := sample.Load(t.Context(), db.Pool(), 30_000, nil)
 			require.NoError(t, err)
-			b := onto(t, db, ghostuser.Defaults())
+			b := onto(t, db, defaults(t))
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := fates()
 			for _, label := range b.engine.Plan.Columns(true) {
@@ -186,7 +185,7 @@ func (b *bundle) fate(t *testing.T, s seed, ghost int64) fate {
 
 func TestPersonalSnippetsGo(t *testing.T) {
 	t.Parallel()
-	b := onto(t, dbtest.Reference(t), ghostuser.Defaults())
+	b := onto(t, dbtest.Reference(t), defaults(t))
 	b.Exec(`INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada');
 		INSERT INTO groups (id, name, path) VALUES (1, 'g', 'g');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'p', 'p');

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/config"
 	"sexton/internal/dbtest"
 	"sexton/internal/ghostuser"
 	"sexton/internal/lease"
@@ -162,4 +163,26 @@ func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) 
 	require.Equal(t, users, stats.UsersProcessed, "users processed")
 	require.Zero(t, stats.UsersFailed+stats.UsersUnfinished)
 	require.Empty(t, b.queued())
+}
+
+// defaults are the configuration's own lists.
+func defaults(t *testing.T) ghostuser.Lists {
+	t.Helper()
+	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
+	require.NoError(t, err)
+	var lists ghostuser.Lists
+	for _, entry := range c.GhostUsers.Move {
+		moved := ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Always: entry.Always}
+		for _, condition := range entry.Conditions {
+			moved.Conditions = append(moved.Conditions, ghostuser.Condition(condition))
+		}
+		lists.Move = append(lists.Move, moved)
+	}
+	for _, entry := range c.GhostUsers.Delete {
+		lists.Delete = append(lists.Delete, ghostuser.Columns(entry))
+	}
+	for _, entry := range c.GhostUsers.Nullify {
+		lists.Nullify = append(lists.Nullify, ghostuser.Columns(entry))
+	}
+	return lists
 }

@@ -65,6 +65,12 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "children", N: 1})
 	}
+	for _, name := range []string{metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified} {
+		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "issues.author_id", N: 1})
+	}
+	for _, name := range []string{metrics.GhostUsersDestroyed, metrics.GhostUsersFailed} {
+		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
+	}
 	m.RunEnded(ended)
 
 	families, err := m.Gatherer().Gather()

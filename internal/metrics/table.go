@@ -31,6 +31,12 @@ const (
 	ConfirmedRecords   = "sexton_loose_foreign_key_confirmed_deleted_records_total"
 	ConfirmedEarly     = "sexton_loose_foreign_key_confirmed_early_deleted_records_total"
 	LateChildren       = "sexton_loose_foreign_key_late_children_deleted_records_total"
+
+	GhostUsersDestroyed = "sexton_ghost_users_destroyed_total"
+	GhostUsersFailed    = "sexton_ghost_users_failed_total"
+	GhostMoved          = "sexton_ghost_user_moved_rows_total"
+	GhostDeleted        = "sexton_ghost_user_deleted_rows_total"
+	GhostNullified      = "sexton_ghost_user_nullified_rows_total"
 )
 
 // The names of counters that every pass moves.
@@ -93,6 +99,12 @@ func Table() []Metric {
 		{apdexSuccess, Counter, []string{"database"}, "Those of them that ended under their limits."},
 		{sliTotal, Counter, []string{"database"}, "Runs of the loose foreign keys clean-up, without skipped ones."},
 		{sliError, Counter, []string{"database"}, "Those of them that failed."},
+
+		{GhostUsersDestroyed, Counter, []string{"database"}, "Users deleted, whose contributions have passed to the ghost user."},
+		{GhostUsersFailed, Counter, []string{"database"}, "Users put off with an error."},
+		{GhostMoved, Counter, []string{"database", "table"}, "Rows that passed to the ghost user, by table.column."},
+		{GhostDeleted, Counter, []string{"database", "table"}, "Rows deleted with their user, by table.column."},
+		{GhostNullified, Counter, []string{"database", "table"}, "Rows that lost their user, by table.column."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},

@@ -8,12 +8,12 @@ SELECT
     EXISTS (
         SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS acl
         WHERE acl.grantee = 0) AS public_may_execute,
-    has_table_privilege(p.proowner, tombstones.oid, 'INSERT') AS owner_may_insert,
+    coalesce(has_table_privilege(p.proowner, tombstones.oid, 'INSERT'), false) AS owner_may_insert,
     pg_get_userbyid(p.proowner)::text AS owner
 FROM pg_proc AS p
 JOIN pg_namespace AS n ON n.oid = p.pronamespace
 JOIN pg_language AS l ON l.oid = p.prolang
 JOIN pg_namespace AS tracked ON tracked.nspname = $3::text
-JOIN pg_class AS tombstones
+LEFT JOIN pg_class AS tombstones
     ON tombstones.relnamespace = tracked.oid AND tombstones.relname = 'loose_foreign_keys_deleted_records'
 WHERE n.nspname = $1::text AND p.proname = ANY ($2::text[]) AND p.pronargs = 0;

@@ -1,0 +1,99 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	riverjobs "sexton/river_jobs"
+)
+
+func (a *app) userCommand() *cobra.Command {
+	return group("user", "Have a user deleted, whose contributions stay with the ghost user", "  sexton user delete 4711", a.userDeleteCommand())
+}
+
+// userDeletion is what `sexton user delete` is asked for.
+type userDeletion struct {
+	id, initiator int64
+	hard, groups  bool
+}
+
+// deletedUser is what `sexton user delete --json` prints.
+type deletedUser struct {
+	UserID int64 `json:"user_id"`
+	// Queued is false where the user was queued before.
+	Queued bool `json:"queued"`
+}
+
+func (a *app) userDeleteCommand() *cobra.Command {
+	var request userDeletion
+	cmd := a.reports(&cobra.Command{
+		Use:   "delete ID",
+		Short: "Block a user and queue its deletion",
+		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
+wrote to the ghost user, removes the rest in small batches, and deletes the user last. With --hard contributions are
+deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group.`,
+		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1",
+		Args:    oneUser(&request.id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.deleteUser(cmd.Context(), request)
+		}),
+	})
+	cmd.Flags().BoolVar(&request.hard, "hard", false, "delete contributions as well")
+	cmd.Flags().Int64Var(&request.initiator, "initiator", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Flags().BoolVar(&request.groups, "delete-groups", false, "also delete groups that the user alone owns")
+	return cmd
+}
+
+func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	var initiator *int64
+	if request.initiator != 0 {
+		initiator = &request.initiator
+	}
+	db := all.jobs()
+	done := deletedUser{UserID: request.id}
+	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
+		request.id, initiator, request.hard, request.groups).Scan(&done.Queued)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pgErr.Code, "SX01") {
+		if pgErr.Hint != "" {
+			return fmt.Errorf("%s (%s)", pgErr.Message, pgErr.Hint)
+		}
+		return errors.New(pgErr.Message)
+	}
+	if err != nil {
+		return fmt.Errorf("queue user %d: %w", request.id, err)
+	}
+	switch {
+	case a.json:
+		return a.printJSON(done)
+	case done.Queued:
+		a.printf("user %d: blocked, and queued for deletion\n", request.id)
+	default:
+		a.printf("user %d: is queued already\n", request.id)
+	}
+	return nil
+}
+
+func oneUser(id *int64) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one user", cmd.CommandPath())
+		}
+		parsed, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || parsed < 1 {
+			return fmt.Errorf("%q is not the ID of a user", args[0])
+		}
+		*id = parsed
+		return nil
+	}
+}

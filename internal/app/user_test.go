@@ -1,0 +1,101 @@
+package app_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
+
+// ghostSite is the reference application with the job that deletes users, and with Ada (1), Ben (2), Carla (3), who owns a
+// group alone, and a bot (4). Ada and Ben have written an issue each.
+func ghostSite(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
+	s.Exec(sample.Schema())
+	s.Exec(`
+		INSERT INTO users (id, username, email, name, user_type) VALUES
+			(1, 'ada', 'ada@example.com', 'Ada', 0), (2, 'ben', 'ben@example.com', 'Ben', 0), (3, 'carla', 'carla@example.com', 'Carla', 0), (4, 'bot', 'bot@example.com', 'Bot', 11);
+		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (3, 'Namespace', 1, 50);
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 1, 'by Ben', 2);`)
+	s.ok("migrate", "up")
+	s.ok("triggers", "install")
+	return s
+}
+
+func TestUserDelete(t *testing.T) {
+	t.Parallel()
+	s := ghostSite(t)
+	require.Equal(t, "user 1: blocked, and queued for deletion\n", s.ok("user", "delete", "1"))
+	require.Equal(t, map[string]any{"user_id": 1.0, "queued": false}, s.json(0, "user", "delete", "1"), "once is enough")
+	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
+	status := s.ok("status")
+	require.Regexp(t, `users_ghost_user_migrations +main +1 `, status)
+	require.Regexp(t, `USER +MOVED +DELETED +NULLIFIED`, status)
+	require.Contains(t, status, "a worker: none is running")
+
+	report := s.json(0, "job", "run", ghostKind).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["users_processed"])
+	require.Equal(t, [][]string{{"by Ada", "ghost"}, {"by Ben", "ben"}},
+		s.Rows("SELECT title, username FROM issues JOIN users ON users.id = author_id ORDER BY issues.id"))
+	require.Equal(t, [][]string{{"user_destroyed", "1"}}, s.Rows("SELECT kind, payload ->> 'user_id' FROM sexton.events"))
+	require.Equal(t, "done", s.json(0, "job", "run", ghostKind).(map[string]any)["outcome"])
+	require.Len(t, s.Rows("SELECT FROM users"), 4, "the second run changes nothing; the ghost is the fourth")
+
+	require.Equal(t, "user 2: blocked, and queued for deletion\n", s.ok("user", "delete", "2", "--hard", "--initiator", "3"))
+	s.ok("job", "run", ghostKind)
+	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
+}
+
+func TestUserDeleteRefuses(t *testing.T) {
+	t.Parallel()
+	s := ghostSite(t)
+	for id, message := range map[string]string{
+		"99": "there is no user 99", "4": "delete user 4: ", "3": "sole owner of the groups",
+	} {
+		r := s.run("user", "delete", id)
+		require.Equal(t, 1, r.code, id)
+		require.Contains(t, r.stderr, message)
+	}
+	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
+	for _, args := range [][]string{{"user", "delete"}, {"user", "delete", "ada"}, {"user", "delete", "0"}, {"job", "run", ghostKind, "--args", `{"user_id": 1}`}} {
+		require.Equal(t, 2, s.run(args...).code, args)
+	}
+}
+
+// Lists that do not fit are found before anything runs, at their place in the file.
+func TestGhostListsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	s := ghostSite(t)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users:\n  enabled: true\n  move:\n    - {table: isues, columns: [author_id]}\n")
+	r := s.run("job", "run", ghostKind)
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.stderr, s.path("sexton.yaml")+":7:15: ghost_users.move[0].table: ")
+	require.Contains(t, r.stderr, "did you mean issues?")
+	r = s.run("doctor", "--json")
+	require.Equal(t, 5, r.code)
+	var report struct {
+		Findings []struct{ Check, Object string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+	require.Contains(t, report.Findings, struct{ Check, Object string }{"ghost_users", "ghost_users.move[0].table"})
+	require.Empty(t, s.Rows("SELECT FROM sexton.runs"))
+}
+
+func TestGhostUsersNeedTheirTables(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
+	r := s.run("migrate", "up")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.stderr, "users")
+}
