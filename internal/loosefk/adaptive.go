@@ -48,12 +48,13 @@ func (s *size) of(r *Reference) int {
 
 // learn steers by a statement that went through: twice as many rows while it takes less than half of the
 // target, a tenth more while it takes less, fewer in proportion when it takes more. A statement that had
-// fewer rows than it might have had says nothing about more.
-func (s *size) learn(rows int64, took, target time.Duration) {
+// fewer rows than it might have had says nothing about more: unless another parent, with about so many rows (next), would not
+// have fitted. Without that a size for 2.1 parents stays for ever, as one parent is less than half of it.
+func (s *size) learn(rows int64, next float64, took, target time.Duration) {
 	switch {
 	case took > target:
 		s.rows = min(s.rows, max(float64(rows), smallestBatch)*float64(target)/float64(took))
-	case float64(rows) < s.rows/2:
+	case float64(rows)+next < s.rows/2:
 		return
 	case took < target/2:
 		s.rows *= 2
@@ -122,7 +123,11 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		return
 	}
 	if how != waiting { // What waited for others says nothing about its size.
-		t.reference.size(how).learn(rows, took, a.Target)
+		next := 0.0
+		if how == direct {
+			next = t.reference.rowsPerParent
+		}
+		t.reference.size(how).learn(rows, next, took, a.Target)
 	}
 	r.breathe(ctx, took)
 }

@@ -19,28 +19,31 @@ func TestSizeLearns(t *testing.T) {
 	for name, test := range map[string]struct {
 		before float64
 		rows   int64
+		next   float64
 		took   time.Duration
 		want   float64
 	}{
-		"doubles while it takes less than half":         {1000, 1000, target/2 - 1, 2000},
-		"grows by a tenth from half of the target on":   {1000, 1000, target / 2, 1100},
-		"grows by a tenth up to the target":             {1000, 1000, target, 1100},
-		"shrinks in proportion":                         {1000, 1000, 2 * target, 500},
-		"shrinks in proportion to the rows it had":      {1000, 600, 2 * target, 300},
-		"half full is full enough":                      {1000, 500, time.Millisecond, 2000},
-		"grows not after fewer rows":                    {1000, 499, time.Millisecond, 1000},
-		"grows not after none":                          {1000, 0, time.Millisecond, 1000},
-		"more rows than expected in too long a time":    {1000, 10_000, 2 * target, 1000},
-		"more rows than expected in a good time":        {1000, 10_000, target, 1100},
-		"is never below the least":                      {smallestBatch, smallestBatch, 100 * target, smallestBatch},
-		"one slow row among few makes it not less":      {150, 1, 100 * target, smallestBatch},
-		"is never above the most":                       {largestBatch - 1, largestBatch, time.Millisecond, largestBatch},
-		"is never above the most, with a tenth as well": {largestBatch - 1, largestBatch, target, largestBatch},
+		"doubles while it takes less than half":         {1000, 1000, 0, target/2 - 1, 2000},
+		"grows by a tenth from half of the target on":   {1000, 1000, 0, target / 2, 1100},
+		"grows by a tenth up to the target":             {1000, 1000, 0, target, 1100},
+		"shrinks in proportion":                         {1000, 1000, 0, 2 * target, 500},
+		"shrinks in proportion to the rows it had":      {1000, 600, 0, 2 * target, 300},
+		"half full is full enough":                      {1000, 500, 0, time.Millisecond, 2000},
+		"grows not after fewer rows":                    {1000, 499, 0, time.Millisecond, 1000},
+		"one parent more would have been too many":      {210, 100, 100, time.Millisecond, 420},
+		"one parent more would have fitted":             {1000, 100, 100, time.Millisecond, 1000},
+		"grows not after none":                          {1000, 0, 0, time.Millisecond, 1000},
+		"more rows than expected in too long a time":    {1000, 10_000, 0, 2 * target, 1000},
+		"more rows than expected in a good time":        {1000, 10_000, 0, target, 1100},
+		"is never below the least":                      {smallestBatch, smallestBatch, 0, 100 * target, smallestBatch},
+		"one slow row among few makes it not less":      {150, 1, 0, 100 * target, smallestBatch},
+		"is never above the most":                       {largestBatch - 1, largestBatch, 0, time.Millisecond, largestBatch},
+		"is never above the most, with a tenth as well": {largestBatch - 1, largestBatch, 0, target, largestBatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := size{rows: test.before}
-			s.learn(test.rows, test.took, target)
+			s.learn(test.rows, test.next, test.took, target)
 			require.InDelta(t, test.want, s.rows, 0.001)
 		})
 	}
@@ -57,7 +60,7 @@ func TestSizeConverges(t *testing.T) {
 			var s size
 			for range 40 {
 				rows := s.of(&Reference{})
-				s.learn(int64(rows), time.Duration(rows)*perRow, target)
+				s.learn(int64(rows), 0, time.Duration(rows)*perRow, target)
 			}
 			require.InEpsilon(t, float64(target/perRow), s.rows, 0.15)
 		})
