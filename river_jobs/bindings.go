@@ -106,7 +106,7 @@ func (b *Bindings) first(what string) bool {
 }
 
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
-// definitions, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
+// definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
 // tombstones that they are about.
 func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) (*binding, error) {
 	if kept := deps.Bindings.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
@@ -126,6 +126,9 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	for _, wrong := range problems.Only(problem.Error) {
 		deps.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
 			"kind", LooseForeignKeys, "database", db.Name, "error", wrong.String())
+	}
+	if err := bound.checkKeys(ctx, deps, db, conn); err != nil {
+		return nil, err
 	}
 	if err := bound.checkPrivileges(ctx, deps, db, conn, elsewhere); err != nil {
 		return nil, err

@@ -8,7 +8,8 @@ import (
 )
 
 // A table's row in pg_class gets a new xmin with nearly every change of its definition, and statistics are
-// written into it in place. Partitions that come or go change the tree itself.
+// written into it in place. Partitions that come or go change the tree itself. Another key in the tombstones shows in the
+// function that records them.
 const fingerprintSQL = `
 WITH RECURSIVE tree AS (
     SELECT unnest($1::oid[]) AS oid
@@ -17,11 +18,12 @@ WITH RECURSIVE tree AS (
     FROM tree
     JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent = tree.oid
 )
-SELECT coalesce(md5(string_agg(class.oid::text || ' ' || class.xmin::text, ',' ORDER BY class.oid)), '')
+SELECT coalesce(md5(string_agg(concat_ws(' ', class.oid, class.xmin, hook.tgfoid), ',' ORDER BY class.oid)), '')
 FROM tree
-JOIN pg_catalog.pg_class AS class ON class.oid = tree.oid`
+JOIN pg_catalog.pg_class AS class ON class.oid = tree.oid
+LEFT JOIN pg_catalog.pg_trigger AS hook ON hook.tgrelid = class.oid AND hook.tgname = 'sexton_track' AND NOT hook.tgisinternal`
 
-// Fingerprint changes where the tables of the parents that are in one database are changed, so that what Resolve found may
+// Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
 // hold no longer. It is much cheaper than resolving again.
 func Fingerprint(ctx context.Context, db dbsqlc.DBTX, database string, parents []*Parent) (string, error) {
 	var oids []uint32

@@ -1,0 +1,34 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/database"
+	"sexton/triggers"
+)
+
+// checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
+// say what their key is: read as the wrong one they would cost the children of parents that live.
+func (b *binding) checkKeys(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn) error {
+	cfg, tracked := Tracking(deps.Config, db, b.parents)
+	other, err := triggers.OtherKeys(ctx, conn.Conn(), cfg, tracked)
+	if err != nil {
+		return err
+	}
+	for place, table := range other {
+		b.partial = true
+		reason := fmt.Sprintf("the trigger on %s records another key: work its tombstones off with the definitions that it was installed for, "+
+			"then run `sexton triggers install`", table)
+		deps.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
+			"kind", LooseForeignKeys, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
+		for _, reference := range b.parents[place].References {
+			if reference.Broken == "" {
+				reference.Broken = reason
+			}
+		}
+	}
+	return nil
+}

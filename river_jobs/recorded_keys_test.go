@@ -1,0 +1,55 @@
+package riverjobs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/definitions"
+	"sexton/triggers"
+)
+
+// The trigger still records the column that earlier definitions named.
+func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
+	before := b.state()
+	earlier := b.deps.Definitions
+	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(
+		"children: [{table: parents, column: parent_id, parent_column: number, on_delete: async_delete}]")})
+	require.NoError(t, err)
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+
+	b.deps.Definitions = defs
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
+	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
+		"work its tombstones off with the definitions that it was installed for, then run `sexton triggers install`"}},
+		b.db.Rows("SELECT last_error FROM loose_foreign_keys_deleted_records"))
+
+	b.deps.Definitions = earlier
+	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
+	require.Zero(t, b.db.Pending(t))
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
+}
+
+// A worker that goes on with earlier definitions after the triggers were installed for others looks again.
+func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	before := b.state()
+
+	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"number"}})
+	b.db.Exec("DELETE FROM parents WHERE id = 3")
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, before, b.state(), "1 is the key of a parent that lives")
+	require.EqualValues(t, 1, b.db.Pending(t))
+}

@@ -1,0 +1,33 @@
+package triggers_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/triggers"
+)
+
+func TestOtherKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `CREATE TABLE plain (id int PRIMARY KEY, code text UNIQUE); CREATE TABLE two (a int, b int, PRIMARY KEY (a, b));
+		CREATE TABLE bare (id int PRIMARY KEY);`+partitioned)
+	b.install(id("plain"), pair("two", "a", "b"), id("events"))
+	parents := []triggers.Parent{id("bare"), id("plain"), pair("two", "a", "b"), id("events"), id("absent")}
+	other := func(parents ...triggers.Parent) map[int]string {
+		t.Helper()
+		found, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, parents)
+		require.NoError(t, err)
+		return found
+	}
+	require.Empty(t, other(parents...))
+
+	parents[1].KeyColumns, parents[2].KeyColumns = []string{"code"}, []string{"b", "a"}
+	require.Equal(t, map[int]string{1: "public.plain", 2: "public.two"}, other(parents...), "another column, and another order")
+
+	// A partition that was left out of a change of the key.
+	function := b.Rows("SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'two'::regclass AND tgname = 'sexton_track'")[0][0]
+	b.Exec("CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON events_low REFERENCING OLD TABLE AS sexton_deleted " +
+		"FOR EACH STATEMENT EXECUTE FUNCTION " + function + "('public.events')")
+	require.Equal(t, map[int]string{0: "public.events_low"}, other(id("events")))
+}
