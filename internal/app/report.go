@@ -50,7 +50,11 @@ func (a *app) printReport(report jobrun.Report) error {
 
 // errorText renders how often an error came up in a pass.
 func errorText(e loosefk.ErrorCounts) string {
-	return fmt.Sprintf("%s: SQLSTATE %s: %s (%s)", e.Table, e.SQLState, e.Message, counted(e.Count, "time"))
+	state := ""
+	if e.SQLState != "" { // The server has not said all of them.
+		state = "SQLSTATE " + e.SQLState + ": "
+	}
+	return fmt.Sprintf("%s: %s%s (%s)", e.Table, state, e.Message, counted(e.Count, "time"))
 }
 
 func perTable(counts map[string]int64) string {

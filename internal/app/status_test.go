@@ -118,6 +118,11 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 		'{"errors": [{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}]}')`, kind)
 	_, job, _ = s.statusOf()
 	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
+
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
+		'{"errors": [{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}]}')`, kind)
+	_, job, _ = s.statusOf()
+	require.Equal(t, "a: not the server (1 time)", job["last_error"])
 }
 
 func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
