@@ -134,6 +134,9 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 		return nil, err
 	}
 	deps.Bindings.Note(db.Name, bound.parents)
+	if err := adopt(ctx, deps, db, conn, bound.parents); err != nil {
+		return nil, err
+	}
 	trackNewPartitions(ctx, deps, db, conn, bound.parents)
 	if err := bound.look(ctx, deps, db, conn, elsewhere); err != nil {
 		return nil, err

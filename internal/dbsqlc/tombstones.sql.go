@@ -9,6 +9,27 @@ import (
 	"context"
 )
 
+const sweptAdopt = `-- name: SweptAdopt :execrows
+UPDATE "sexton".swept AS swept
+SET database = $1
+WHERE swept.database <> ALL ($2::text[]) AND swept.parent = ANY ($3::text[])
+`
+
+type SweptAdoptParams struct {
+	Database   string
+	Configured []string
+	Parents    []string
+}
+
+// Takes over what waits for its second look under a name that no configured database has any more.
+func (q *Queries) SweptAdopt(ctx context.Context, arg SweptAdoptParams) (int64, error) {
+	result, err := q.db.Exec(ctx, sweptAdopt, arg.Database, arg.Configured, arg.Parents)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const sweptKeys = `-- name: SweptKeys :one
 SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys
 FROM (

@@ -92,3 +92,9 @@ FROM (
     WHERE swept.database = @database
     LIMIT @cap::int
 ) AS counted;
+
+-- name: SweptAdopt :execrows
+-- Takes over what waits for its second look under a name that no configured database has any more.
+UPDATE "sexton".swept AS swept
+SET database = @database
+WHERE swept.database <> ALL (@configured::text[]) AND swept.parent = ANY (@parents::text[]);
