@@ -15,8 +15,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// work lets the worker do one job, as River's executor would. The transaction is River's own and holds
-// nothing but the job's row.
 // work lets a real client work one job and returns how that ended, with the error's text, if any.
 func (b bundle) work(t *testing.T, database string) (*river.Event, string) {
 	t.Helper()
