@@ -74,6 +74,9 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 	if c.upToDate(t) {
 		return nil
 	}
+	if err := c.refuseOtherKey(ctx, tx, t); err != nil {
+		return err
+	}
 	if !t.mayTrigger {
 		return &PrivilegeError{
 			Role: role, Missing: "TRIGGER on table " + t.Display,
@@ -93,6 +96,24 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 			Role: role, Missing: "SELECT on table " + t.Display,
 			Grant: fmt.Sprintf("GRANT SELECT ON TABLE %s TO %s", t.Display, quoteIdent(role)),
 		}
+	}
+	return nil
+}
+
+// refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the old one, and read as the new one
+// they would lead to the children of rows that live.
+func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
+	if t.Trigger != TrackTrigger || t.functionSchema != c.JobsSchema || t.functionName == "" || records(t.functionName, t.parent.KeyColumns) {
+		return nil
+	}
+	var waiting bool
+	sql := "SELECT EXISTS (SELECT FROM " + c.tombstones() + " WHERE fully_qualified_table_name = $1 AND status = 1)"
+	if err := tx.QueryRow(ctx, sql, t.parent.recorded).Scan(&waiting); err != nil {
+		return fmt.Errorf("look for tombstones of %s: %w", t.parent.recorded, err)
+	}
+	if waiting {
+		return fmt.Errorf("create trigger %s on %s: tombstones with the key of earlier definitions wait; let a worker with those finish them first",
+			t.Trigger, t.Display)
 	}
 	return nil
 }

@@ -31,3 +31,20 @@ func TestOtherKeys(t *testing.T) {
 		"FOR EACH STATEMENT EXECUTE FUNCTION " + function + "('public.events')")
 	require.Equal(t, map[int]string{0: "public.events_low"}, other(id("events")))
 }
+
+// Tombstones that wait carry the key that the trigger records, and would be read as the new one.
+func TestKeyStaysWhileTombstonesWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, code int UNIQUE); INSERT INTO plain VALUES (1, 2), (2, 1)")
+	b.install(id("plain"))
+	b.Exec("DELETE FROM plain WHERE id = 1")
+	other := id("plain")
+	other.KeyColumns = []string{"code"}
+	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{other})
+	require.ErrorContains(t, err, "create trigger sexton_track on public.plain: tombstones with the key of earlier definitions wait")
+	b.install(id("plain"))
+	b.Exec("DELETE FROM loose_foreign_keys_deleted_records")
+	b.install(other)
+	b.Exec("DELETE FROM plain")
+	require.Equal(t, []string{"public.plain 1"}, b.tombstones(), "the code of the second row")
+}

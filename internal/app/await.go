@@ -29,6 +29,7 @@ func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failF
 		if err == nil || !database.Lost(err) {
 			return all, err
 		}
+		// The others do not have to be there.
 		log.WarnContext(ctx, "database cannot be reached, trying again",
 			"database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
 		if !sleep(ctx, wait) {

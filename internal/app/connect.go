@@ -155,11 +155,47 @@ func (c *connections) checkSchemas(ctx context.Context) error {
 		if c.down[schema.Name] != nil {
 			continue
 		}
-		if err := migrate.Check(ctx, schema); err != nil {
+		err := migrate.Check(ctx, schema)
+		switch {
+		case database.Lost(err) && !schema.Jobs:
+			c.down[schema.Name] = located(c.config, c.database(schema.Name).Unreachable(err))
+		case err != nil:
 			return err
 		}
 	}
 	return nil
+}
+
+// apart refuses one database under two names: each would take what the other one has installed there for surplus.
+func (c *connections) apart(ctx context.Context) error {
+	type place struct{ server, database, schema string }
+	known := map[place]string{}
+	var problems problem.List
+	for _, db := range c.databases {
+		if c.down[db.Name] != nil {
+			continue
+		}
+		at := place{schema: db.Names.Tracked}
+		found, err := serverOf(ctx, db)
+		if err == nil {
+			at.server = found.id
+			err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database()").Scan(&at.database)
+		}
+		switch {
+		case database.Lost(err) && db.Name != c.config.Jobs.Database:
+			c.down[db.Name] = located(c.config, db.Unreachable(err))
+			continue
+		case err != nil:
+			return fmt.Errorf("look where database %s is: %w", db.Name, err)
+		}
+		if other, taken := known[at]; taken {
+			problems.Add(c.config.Problem("databases."+db.Name, "is the same database as "+other+", with the same schema",
+				"name it once, with the tables of both"))
+			continue
+		}
+		known[at] = db.Name
+	}
+	return problems.Err()
 }
 
 // loadDefinitions loads the definition files, if the component is enabled. As with definitions.Load, the
@@ -242,11 +278,23 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 		return nil, cmp.Or(wrong, err)
 	}
 	b := &bound{connections: all, definitions: defs}
-	var found problem.List
-	if b.parents, found, err = loosefk.Resolve(ctx, all.sites(), defs); err != nil {
+	if err := all.apart(ctx); err != nil {
 		return nil, err
 	}
-	problems.Add(found...)
+	for {
+		var found problem.List
+		b.parents, found, err = loosefk.Resolve(ctx, all.sites(), defs)
+		// One that was there a moment ago is as good as down, unless it is the one with the jobs.
+		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) && failed.Database != c.Jobs.Database {
+			all.down[failed.Database] = located(c, all.database(failed.Database).Unreachable(failed.Err))
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		problems.Add(found...)
+		break
+	}
 	if c.GhostUsers.Enabled {
 		_, found, err := riverjobs.CheckGhostUsers(ctx, c, all.jobs(), all.jobs().Pool)
 		if err != nil {

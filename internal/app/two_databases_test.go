@@ -373,3 +373,15 @@ func TestAuditOfTwoDatabases(t *testing.T) {
 		require.EqualValues(t, 80, pgtest.Scalar[int64](t, s.Database, "SELECT count(build_id) FROM traces"))
 	})
 }
+
+// Under two names each would take the other one's triggers for surplus.
+func TestOneDatabaseUnderTwoNames(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q, tables: [projects]}\n  twin: {url: %q, tables: [issues]}\n", s.URL, s.URL))
+	for _, command := range []string{"triggers install", "triggers status", "plan", "job run " + kind} {
+		r := s.run(strings.Fields(command)...)
+		require.Equal(t, 2, r.code, command)
+		require.Contains(t, r.stderr, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema", command)
+	}
+}

@@ -46,7 +46,7 @@ func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.T
 	if err == nil || ctx.Err() != nil || judge(err, "").verdict != fatal {
 		return err
 	}
-	return &troubleError{failure{message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), verdict: unreachable}}
+	return &troubleError{failure{message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), verdict: unavailable}}
 }
 
 // gist is what an error of a connection comes to: its text names addresses and may have several lines.

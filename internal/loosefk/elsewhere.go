@@ -27,9 +27,10 @@ const (
 	// stallAfter is how long another database may take beyond its statements' own timeouts. A network that swallows packets
 	// must not hold up the work of a lane until its lease ends.
 	stallAfter = 5 * time.Second
-	// Tombstones that need a database which cannot be reached are put off for as long as it has been away, within these.
+	// Tombstones that need a database which cannot be reached are put off for as long as it has been away, within these; those
+	// of a definition that does not fit for the longer time.
 	leastAway = 15 * time.Second
-	mostAway  = 5 * time.Minute
+	mostAway  = time.Minute
 )
 
 // troubleError is a failure that did not come from a server.
@@ -49,7 +50,7 @@ func (r *run) away() {
 
 // trouble is why nothing can be done about a reference, or nil.
 func (r *run) trouble(reference *Reference) *failure {
-	f := failure{table: reference.Child.Label(), message: reference.Broken, verdict: hopeless}
+	f := failure{table: reference.Child.Label(), message: reference.Broken, verdict: unavailable}
 	if reference.Broken != "" {
 		return &f
 	}
@@ -57,7 +58,7 @@ func (r *run) trouble(reference *Reference) *failure {
 	if !down && !reference.Unreachable {
 		return nil
 	}
-	f.message, f.verdict = fmt.Sprintf("database %s cannot be reached", reference.Database), unreachable
+	f.message = fmt.Sprintf("database %s cannot be reached", reference.Database)
 	if err != nil {
 		// The text of a server that is down names addresses and may have several lines.
 		first, _, _ := strings.Cut(err.Error(), "\n")
@@ -69,19 +70,18 @@ func (r *run) trouble(reference *Reference) *failure {
 	return &f
 }
 
-// troubleOf is the worst trouble of a parent's references: one that is broken will not mend itself.
+// troubleOf is the trouble of a parent's references: rather that of one that is broken, as it will not mend itself.
 func (r *run) troubleOf(parent *Parent) *failure {
-	var worst *failure
+	var found *failure
 	for _, reference := range parent.References {
-		f := r.trouble(reference)
-		if f != nil && (worst == nil || f.verdict == hopeless) {
-			worst = f
+		if f := r.trouble(reference); f != nil && (found == nil || reference.Broken != "") {
+			found = f
 		}
-		if worst != nil && worst.verdict == hopeless {
+		if reference.Broken != "" {
 			break
 		}
 	}
-	return worst
+	return found
 }
 
 // in runs statements in the database named, the run's own or another one.
@@ -91,7 +91,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	}
 	other := r.engine.Elsewhere[database]
 	if _, down := r.down[database]; down {
-		return nil, &troubleError{failure{message: fmt.Sprintf("database %s cannot be reached", database), verdict: unreachable}}
+		return nil, &troubleError{failure{message: fmt.Sprintf("database %s cannot be reached", database), verdict: unavailable}}
 	}
 	limits.Durable = true
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+stallAfter)
@@ -103,7 +103,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 		if r.engine.Lost != nil {
 			r.engine.Lost(database, err)
 		}
-		return nil, &troubleError{failure{message: fmt.Sprintf("database %s: %v", database, err), verdict: unreachable}}
+		return nil, &troubleError{failure{message: fmt.Sprintf("database %s: %v", database, err), verdict: unavailable}}
 	}
 	return affected, err
 }
@@ -191,13 +191,17 @@ func (r *run) finished(ctx context.Context, c *chunk) ([]tombstone, error) {
 	}), nil
 }
 
-// putOffFor is how long tombstones wait that need a database which cannot be reached.
+// putOffFor is how long tombstones wait whose parent's references have trouble.
 func (r *run) putOffFor(parent *Parent) time.Duration {
-	var longest time.Duration
+	longest := leastAway
 	for _, reference := range parent.References {
-		if _, down := r.down[reference.Database]; down || reference.Unreachable {
+		_, down := r.down[reference.Database]
+		switch {
+		case reference.Broken != "":
+			return mostAway
+		case down || reference.Unreachable:
 			longest = max(longest, r.engine.Elsewhere[reference.Database].Down)
 		}
 	}
-	return min(max(longest, leastAway), mostAway)
+	return min(longest, mostAway)
 }

@@ -110,7 +110,7 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	require.Equal(t, []loosefk.ErrorCounts{{Table: "builds", Message: "database ci: no route to host", Count: 1}}, stats.Errors)
 	require.Equal(t, map[string]int64{"children": 10}, stats.DeleteCountByTable)
 	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(), "no attempt is counted")
-	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '5 minutes' FROM loose_foreign_keys_deleted_records"))
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))
 
 	b.engine.Elsewhere["ci"] = there
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")

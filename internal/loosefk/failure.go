@@ -28,8 +28,8 @@ const (
 	rowError
 	// unfinished is no error: the run's limits came first.
 	unfinished
-	// unreachable is another database that cannot be reached. It comes back, and no tombstone is to blame.
-	unreachable
+	// unavailable is another database that cannot be reached, or a definition that does not fit for now. No tombstone is to blame.
+	unavailable
 )
 
 // failure is why a tombstone could not be finished.

@@ -51,7 +51,7 @@ func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
 	for _, database := range others {
 		age, prepared, err := r.oldest(ctx, database, &g)
 		switch {
-		case err != nil && judge(err, "").verdict == unreachable:
+		case err != nil && judge(err, "").verdict == unavailable:
 			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
 		case err != nil:
 			return g, waits, err

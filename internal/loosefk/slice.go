@@ -84,7 +84,7 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 	switch {
 	case f.verdict == fatal:
 		return giveUp, err
-	case f.verdict == unreachable:
+	case f.verdict == unavailable:
 		r.stats.fail(f)
 		c.fail(f)
 		return giveUp, nil
@@ -244,7 +244,7 @@ func (r *run) remove(c *chunk, gone []int64) {
 // is left is blamed where the chunk has failed, and else waited for.
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
-	if c.failed == nil || c.failed.verdict != hopeless && c.failed.verdict != unreachable {
+	if c.failed == nil || c.failed.verdict != hopeless && c.failed.verdict != unavailable {
 		var gone []int64
 		finished, err := r.finished(ctx, c)
 		if err == nil && len(finished) > 0 {
@@ -255,7 +255,7 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 			switch {
 			case f.verdict == fatal:
 				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
-			case f.verdict != hopeless && f.verdict != unreachable && len(c.tombstones) > 1:
+			case f.verdict != hopeless && f.verdict != unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			}
 			r.stats.fail(f)
@@ -310,7 +310,7 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	ids, times := places(tombstones)
 	var putOff, blamed int64
 	sql, how := blameSQL, any(f.verdict == unfinished)
-	if f.verdict == unreachable {
+	if f.verdict == unavailable {
 		sql, how = awaitSQL, r.putOffFor(parent).Seconds()
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
