@@ -13,12 +13,14 @@ import (
 
 // everyArgs has the arguments of every kind that this package knows.
 func everyArgs() []river.JobArgs {
-	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}}
+	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}}
 }
 
 func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 	t.Parallel()
-	for _, setting := range []string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"} {
+	for _, setting := range []string{
+		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", "SEXTON_GHOST_USERS__ENABLED=true",
+	} {
 		b := setup(t, setting)
 		listed := map[string]bool{}
 		for _, job := range Jobs(b.deps.Config) {
@@ -41,17 +43,39 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 func TestJobsAreComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, job := range Jobs(configuration(t)) {
+	for _, job := range Jobs(configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")) {
 		require.Equal(t, job.Kind, job.Queue, "one queue per kind")
 		require.NotEmpty(t, job.Schedule, job.Kind)
 		require.NotEmpty(t, job.Summary, job.Kind)
+		require.NotEmpty(t, job.DeletionTable, job.Kind)
+		require.NotEmpty(t, job.Databases, job.Kind)
+		require.Equal(t, job.Kind, job.ArgsOf("main").Kind())
 		require.NotNil(t, job.Run, job.Kind)
-		for _, key := range []string{job.Kind, job.LeaseKey("main"), job.LeaseKey("ci")} {
+		require.NotNil(t, job.Lane, job.Kind)
+		keys := []string{job.Kind, job.LeaseKey("main")}
+		if len(job.Args) > 0 {
+			keys = append(keys, job.LeaseKey("ci"))
+		}
+		for _, key := range keys {
 			require.False(t, seen[key], "%s twice", key)
 			seen[key] = true
 		}
 	}
-	require.Len(t, seen, 3)
+	require.Len(t, seen, 5)
+}
+
+func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
+	t.Parallel()
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
+	job := Jobs(c)[0]
+	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
+	require.Equal(t, "*/2 * * * *", job.Schedule)
+	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
+	worker := &MigrateRecordsToGhostUserWorker{deps: Deps{Config: c}}
+	require.Equal(t, time.Minute, worker.Timeout(nil), "the length of the lease")
+	ticks, err := Ticks(Deps{Config: c})
+	require.NoError(t, err)
+	require.Len(t, ticks, 1)
 }
 
 // TestClientWorksJobs goes through a running River client, as a worker process has it.
