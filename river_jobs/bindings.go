@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type binding struct {
 	checked      time.Time
 	// partial tells that some definitions could not be bound, or not be checked: the next pass tries again.
 	partial bool
+	// wrong is what had to be said about that.
+	wrong []string
 }
 
 // Bindings keeps each database's binding between the passes of one process. The zero value is ready to use.
@@ -35,6 +38,7 @@ type Bindings struct {
 	names map[string][]string
 	marks map[string]*loosefk.Marks
 	told  map[string]bool
+	wrong map[string][]string
 	// clear is when no replica of a database was too far behind.
 	clear map[string]time.Time
 
@@ -105,6 +109,23 @@ func (b *Bindings) first(what string) bool {
 	return !told
 }
 
+// wasWrong tells whether a database's last binding had the same to say.
+func (b *Bindings) wasWrong(name, reason string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.wrong[name], reason)
+}
+
+// noteWrong remembers what a database's binding had to say.
+func (b *Bindings) noteWrong(name string, wrong []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrong == nil {
+		b.wrong = map[string][]string{}
+	}
+	b.wrong[name] = wrong
+}
+
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
 // definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
 // tombstones that they are about.
@@ -124,8 +145,7 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	}
 	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
-		deps.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
-			"kind", LooseForeignKeys, "database", db.Name, "error", wrong.String())
+		bound.says(ctx, deps, db, "definition does not fit the database: tombstones of its parent wait", wrong.String())
 	}
 	if err := bound.checkKeys(ctx, deps, db, conn); err != nil {
 		return nil, err
@@ -133,6 +153,7 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	if err := bound.checkPrivileges(ctx, deps, db, conn, elsewhere); err != nil {
 		return nil, err
 	}
+	deps.Bindings.noteWrong(db.Name, bound.wrong)
 	deps.Bindings.Note(db.Name, bound.parents)
 	if err := adopt(ctx, deps, db, conn, bound.parents); err != nil {
 		return nil, err
@@ -142,6 +163,14 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 		return nil, err
 	}
 	return bound, nil
+}
+
+// says logs what is wrong with a definition, unless the binding before has said it already: passes come every few seconds.
+func (b *binding) says(ctx context.Context, deps Deps, db database.Database, message, reason string) {
+	b.wrong = append(b.wrong, reason)
+	if !deps.Bindings.wasWrong(db.Name, reason) {
+		deps.Logger.ErrorContext(ctx, message, "kind", LooseForeignKeys, "database", db.Name, "error", reason)
+	}
 }
 
 // resolve binds the definitions anew. partial tells that a database could not be asked.
@@ -196,8 +225,7 @@ func (b *binding) checkPrivileges(ctx context.Context, deps Deps, db database.Da
 	}
 	for _, lacking := range missing {
 		b.partial = true
-		deps.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
-			"kind", LooseForeignKeys, "database", db.Name, "error", lacking.String())
+		b.says(ctx, deps, db, "a privilege is missing: tombstones of its parent wait", lacking.String())
 		for _, parent := range b.parents {
 			for _, reference := range parent.References {
 				if reference.Definition.Key == lacking.Key && reference.Broken == "" {

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,7 +94,10 @@ func TestWorkerGoesOnBesideADefinitionThatNoLongerFits(t *testing.T) {
 	_, failure := b.work(t, "main")
 	require.Empty(t, failure)
 	const reason = "table notes has no column parent_id"
-	require.Contains(t, b.log.String(), "definitions.yml:5:30: notes[0].column: "+reason+" (did you mean parent?)")
+	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, 1, strings.Count(b.log.String(), "definitions.yml:5:30: notes[0].column: "+reason+" (did you mean parent?)"), "once is enough")
 	require.Equal(t, [][]string{{"done", "notes", reason}},
 		b.db.Rows("SELECT DISTINCT outcome, stats -> 'errors' -> 0 ->> 'table', stats -> 'errors' -> 0 ->> 'message' FROM sexton.runs"))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "the other table is cleaned")

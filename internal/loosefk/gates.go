@@ -13,7 +13,7 @@ import (
 
 const (
 	// heldRetry is the pause before the next look at rows that transactions in other databases hold up, awayRetry that where
-	// one of those databases cannot be reached.
+	// one of those databases cannot be reached, or does not show all of its transactions.
 	heldRetry = 5 * time.Second
 	awayRetry = time.Minute
 )
@@ -49,7 +49,11 @@ func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
 	g.far, others = r.far()
 	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry
 	for _, database := range others {
-		age, prepared, err := r.oldest(ctx, database, &g)
+		age, prepared, blind, err := r.oldest(ctx, database)
+		if blind {
+			// The grace time has to pass: nothing is gained by looking often.
+			g.blind, g.retry = true, awayRetry
+		}
 		switch {
 		case err != nil && judge(err, "").verdict == unavailable:
 			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
@@ -84,10 +88,10 @@ func (r *run) far() (parents, databases []string) {
 	return parents, databases
 }
 
-// oldest tells for how long the oldest transaction of another database has been open, and whether any is prepared there.
-func (r *run) oldest(ctx context.Context, database string, g *gates) (age time.Duration, prepared bool, err error) {
+// oldest tells for how long the oldest transaction of another database has been open, whether any is prepared there, and
+// whether some cannot be seen.
+func (r *run) oldest(ctx context.Context, database string) (age time.Duration, prepared, blind bool, err error) {
 	var seconds float64
-	var blind bool
 	_, err = r.in(ctx, database, r.engine.Session.Limits,
 		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&seconds, &blind}, func() error { return nil })
@@ -98,6 +102,5 @@ func (r *run) oldest(ctx context.Context, database string, g *gates) (age time.D
 			prepared, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 			return err
 		}})
-	g.blind = g.blind || blind
-	return time.Duration(seconds * float64(time.Second)), prepared, err
+	return time.Duration(seconds * float64(time.Second)), prepared, blind, err
 }
