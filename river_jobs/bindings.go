@@ -145,7 +145,10 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	}
 	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
-		bound.says(ctx, deps, db, "definition does not fit the database: tombstones of its parent wait", wrong.String())
+		if bound.news(deps, db, wrong.String()) {
+			deps.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
+				"kind", LooseForeignKeys, "database", db.Name, "error", wrong.String())
+		}
 	}
 	if err := bound.checkKeys(ctx, deps, db, conn); err != nil {
 		return nil, err
@@ -165,12 +168,11 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	return bound, nil
 }
 
-// says logs what is wrong with a definition, unless the binding before has said it already: passes come every few seconds.
-func (b *binding) says(ctx context.Context, deps Deps, db database.Database, message, reason string) {
+// news notes what is wrong with a definition, and tells whether the binding before has not said it already: passes come every
+// few seconds.
+func (b *binding) news(deps Deps, db database.Database, reason string) bool {
 	b.wrong = append(b.wrong, reason)
-	if !deps.Bindings.wasWrong(db.Name, reason) {
-		deps.Logger.ErrorContext(ctx, message, "kind", LooseForeignKeys, "database", db.Name, "error", reason)
-	}
+	return !deps.Bindings.wasWrong(db.Name, reason)
 }
 
 // resolve binds the definitions anew. partial tells that a database could not be asked.
@@ -225,7 +227,10 @@ func (b *binding) checkPrivileges(ctx context.Context, deps Deps, db database.Da
 	}
 	for _, lacking := range missing {
 		b.partial = true
-		b.says(ctx, deps, db, "a privilege is missing: tombstones of its parent wait", lacking.String())
+		if b.news(deps, db, lacking.String()) {
+			deps.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
+				"kind", LooseForeignKeys, "database", db.Name, "error", lacking.String())
+		}
 		for _, parent := range b.parents {
 			for _, reference := range parent.References {
 				if reference.Definition.Key == lacking.Key && reference.Broken == "" {

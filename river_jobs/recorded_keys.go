@@ -22,7 +22,10 @@ func (b *binding) checkKeys(ctx context.Context, deps Deps, db database.Database
 		b.partial = true
 		reason := fmt.Sprintf("the trigger on %s records another key: work its tombstones off with the definitions that it was installed for, "+
 			"then run `sexton triggers install`", table)
-		b.says(ctx, deps, db, "definitions and triggers differ: tombstones of the parent wait", reason)
+		if b.news(deps, db, reason) {
+			deps.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
+				"kind", LooseForeignKeys, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
+		}
 		for _, reference := range b.parents[place].References {
 			if reference.Broken == "" {
 				reference.Broken = reason
