@@ -79,12 +79,12 @@ func newLane(t *testing.T) *lane {
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
 	l := &lane{
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
-		main: connect(t, ours.URL), native: connect(t, native.URL), watcher: connect(t, ours.URL), mix: newMix(),
+		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL), mix: newMix(),
 	}
 	// Rests between statements change no outcome.
 	l.worker.config.LooseForeignKeys.Duty = 100
 	for range 4 {
-		l.others = append(l.others, connect(t, ours.URL))
+		l.others = append(l.others, connectQuietly(t, ours.URL))
 	}
 	var most int
 	require.NoError(t, l.main.QueryRow(l.ctx, "SELECT current_setting('max_prepared_transactions')::integer").Scan(&most))
@@ -101,10 +101,18 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	settings, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	settings.RuntimeParams["client_min_messages"] = "warning"
 	conn, err := pgx.ConnectConfig(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	return conn
+}
+
+// connectQuietly is connect without notices, of which dropping a schema sends one for each table.
+func connectQuietly(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn := connect(t, url)
+	_, err := conn.Exec(t.Context(), "SET client_min_messages = warning")
+	require.NoError(t, err)
 	return conn
 }
 
