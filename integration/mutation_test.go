@@ -57,13 +57,13 @@ func mutations() []mutation {
 		{
 			name: "parents confirmed while older transactions are open",
 			file: "internal/loosefk/gate.go", old: "THEN oldest.swept_at < $4 AND present", new: "THEN present",
-			message: "rows differ from what native foreign keys leave",
+			message: differs,
 			suite:   engine,
 		},
 		{
 			name: "parents confirmed while transactions are prepared",
 			file: "internal/loosefk/gate.go", old: "THEN oldest.swept_at < $4 AND present.transactions = '{}'", new: "THEN oldest.swept_at < $4",
-			message: "rows differ from what native foreign keys leave",
+			message: differs,
 			suite:   engine,
 		},
 		{
@@ -81,12 +81,15 @@ func mutations() []mutation {
 	}
 }
 
+// differs is what the comparison with native foreign keys says.
+const differs = "rows differ from what native foreign keys leave"
+
 // withoutLook is a build that forgets removed tombstones without a second look at their children.
 func withoutLook(s suite) mutation {
 	return mutation{
 		name: "parents confirmed without a look at their children",
 		file: "internal/loosefk/confirm.go", old: "if !slices.Contains(live, true) {", new: "if true || !slices.Contains(live, true) {",
-		message: "rows differ from what native foreign keys leave",
+		message: differs,
 		suite:   s,
 	}
 }
@@ -114,7 +117,12 @@ func TestMutations(t *testing.T) {
 func testReplay(t *testing.T, root string) {
 	t.Helper()
 	drawn := withoutLook(suite{"./integration", "^TestDifferential$/^integer_keys$", "-rapid.shrinktime=0s -rapid.nofailfile"})
-	printed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`).FindStringSubmatch(drawn.fails(t, root))
+	seed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`)
+	// A case that depends on who came first is no good: another one is drawn.
+	var printed []string
+	for tries := 0; printed == nil && tries < 3; tries++ {
+		printed = seed.FindStringSubmatch(drawn.fails(t, root))
+	}
 	require.NotNil(t, printed, "the failing test prints its seed")
 	again := withoutLook(suite{"./integration", printed[1], printed[2] + " -rapid.checks=1 -rapid.nofailfile"})
 	again.fails(t, root)
@@ -133,7 +141,10 @@ func (m mutation) fails(t *testing.T, root string) string {
 	out, err := m.suite.runMutated(t, root, map[string]string{path: mutated})
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit, "%s: the tests must fail, but pass", m.name)
-	require.Contains(t, out, m.message, "%s: the tests fail for another reason", m.name)
+	// Whether the worker comes before or after a session can differ when rapid runs the same case again: then it leaves the
+	// message out and shows where the case failed.
+	flaky := strings.Contains(out, "[rapid] flaky test, can not reproduce a failure") && strings.Contains(out, "(*scenario).compare")
+	require.True(t, strings.Contains(out, m.message) || flaky && m.message == differs, "%s: the tests fail for another reason: %s", m.name, out)
 	return out
 }
 
