@@ -11,22 +11,23 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
-const DueSQL = `EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= clock_timestamp())`
+// DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now. clock_timestamp() is volatile and
+// would bound no index.
+const DueSQL = `EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= statement_timestamp())`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
 // falls due that is put off, or 0 where none is.
 const NextDueSQL = `coalesce((
-    SELECT extract(epoch FROM min(job.consume_after) - clock_timestamp())
+    SELECT extract(epoch FROM min(job.consume_after) - statement_timestamp())
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.consume_after > clock_timestamp()
+    WHERE job.consume_after > statement_timestamp()
 ), 0)::float8`
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
 const loadSQL = `
 SELECT job.id, job.user_id, job.hard_delete
 FROM "public".users_ghost_user_migrations AS job
-WHERE job.consume_after <= clock_timestamp()
+WHERE job.consume_after <= statement_timestamp()
   AND job.id <> ALL ($1::bigint[])
 ORDER BY job.consume_after, job.id
 LIMIT $2`
@@ -67,7 +68,7 @@ const backlogSQL = `
 SELECT
     (SELECT count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT $1) AS counted),
     (SELECT count(*) FROM (
-        SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > clock_timestamp() LIMIT $1
+        SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > statement_timestamp() LIMIT $1
     ) AS counted),
     coalesce((
         SELECT greatest(extract(epoch FROM clock_timestamp() - job.created_at), 0)
