@@ -1,6 +1,7 @@
 package riverjobs
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -31,7 +32,8 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	Register(workers, deps)
 	queues := map[string]river.QueueConfig{}
 	for _, job := range Jobs(deps.Config) {
-		queues[job.Queue] = river.QueueConfig{MaxWorkers: deps.Config.Jobs.MaxWorkers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
+		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
+		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
 	}
 	client, err := river.NewClient(riverpgxv5.New(deps.jobsDB().Pool), &river.Config{
 		ID:     id,

@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -27,19 +28,12 @@ func uniqueWhileUnfinished() river.UniqueOpts {
 // workPass runs one pass for one database as a job, and ends the job with a successor where something is due.
 func workPass[T river.JobArgs](
 	ctx context.Context, deps Deps, job *river.Job[T],
-	run func(context.Context, Deps, string) (jobrun.Report, error), database string, due func(context.Context, pgx.Tx) (bool, error),
+	run func(context.Context, Deps, Pass) (jobrun.Report, error), database string, due func(context.Context, pgx.Tx) (bool, error),
 ) error {
 	pass, cancel := deps.untilStopped(ctx)
 	defer cancel()
-	report, err := run(pass, deps, database)
-	if err := river.RecordOutput(ctx, report); err != nil {
-		return fmt.Errorf("record output: %w", err)
-	}
-	switch {
-	case err != nil && pass.Err() != nil && ctx.Err() == nil:
-		// Asked to stop before it could begin: that costs no attempt.
-		return river.JobSnooze(0)
-	case err != nil:
+	report, err := run(pass, deps, Pass{Database: database})
+	if err := settle(ctx, pass, report, err); err != nil {
 		return err
 	}
 	return finish(ctx, deps, job, func(ctx context.Context, tx pgx.Tx) (bool, error) {
@@ -48,6 +42,46 @@ func workPass[T river.JobArgs](
 		}
 		return due(ctx, tx)
 	})
+}
+
+// workItem runs the pass of a job that another kind has inserted, and ends it: with a successor where its time was over
+// before it was done. One whose lease somebody else holds comes back soon. Neither that nor a stop costs an attempt.
+func workItem[T river.JobArgs](
+	ctx context.Context, deps Deps, job *river.Job[T], run func(context.Context, Deps, T) (jobrun.Report, error),
+) error {
+	pass, cancel := deps.untilStopped(ctx)
+	defer cancel()
+	report, err := run(pass, deps, job.Args)
+	if err := settle(ctx, pass, report, err); err != nil {
+		return err
+	}
+	if report.Outcome == jobrun.Skipped && report.Holder != "" {
+		return river.JobSnooze(busyRetry)
+	}
+	return finish(ctx, deps, job, func(context.Context, pgx.Tx) (bool, error) { return report.Outcome == jobrun.OverLimit, nil })
+}
+
+// foreground runs a pass of such a kind outside River.
+func foreground[T river.JobArgs](run func(context.Context, Deps, T) (jobrun.Report, error)) func(context.Context, Deps, Pass) (jobrun.Report, error) {
+	return func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
+		var args T
+		if err := json.Unmarshal(pass.Args, &args); err != nil {
+			return jobrun.Report{}, fmt.Errorf("read arguments of %s: %w", args.Kind(), err)
+		}
+		return run(ctx, deps, args)
+	}
+}
+
+// settle records what a pass reports, and returns how its job ends where it ends without a further look: nil goes on.
+func settle(ctx, pass context.Context, report jobrun.Report, err error) error {
+	if err := river.RecordOutput(ctx, report); err != nil {
+		return fmt.Errorf("record output: %w", err)
+	}
+	if err != nil && pass.Err() != nil && ctx.Err() == nil {
+		// Asked to stop before it could begin: that costs no attempt.
+		return river.JobSnooze(0)
+	}
+	return err
 }
 
 // finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a

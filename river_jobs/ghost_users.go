@@ -137,9 +137,9 @@ func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database
 }
 
 // runGhostUsers runs one pass under the kind's lease.
-func runGhostUsers(ctx context.Context, deps Deps, name string) (jobrun.Report, error) {
+func runGhostUsers(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
 	db := deps.jobsDB()
-	if name != db.Name {
+	if pass.Database != db.Name {
 		return jobrun.Report{}, fmt.Errorf("run %s: users are deleted in the jobs database, which is %s", GhostUsers, db.Name)
 	}
 	spec := jobrun.Spec{

@@ -66,6 +66,9 @@ type querier interface {
 func Ticks(deps Deps) ([]schedule.Tick, error) {
 	var ticks []schedule.Tick
 	for _, job := range Jobs(deps.Config) {
+		if job.Inserted() {
+			continue
+		}
 		cron, err := job.Cron.Parse()
 		if err != nil {
 			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
@@ -80,7 +83,7 @@ func Ticks(deps Deps) ([]schedule.Tick, error) {
 // EnqueueTick puts the job of a tick into River, in the transaction that records it.
 func EnqueueTick(ctx context.Context, tx pgx.Tx, deps Deps, tick schedule.Tick) error {
 	for _, job := range Jobs(deps.Config) {
-		if job.Kind == tick.Kind {
+		if job.Kind == tick.Kind && !job.Inserted() {
 			_, err := Enqueue(ctx, tx, deps.jobsDB(), job.Kind, job.ArgsOf(tick.Database), nil)
 			return err
 		}
@@ -94,7 +97,7 @@ func Lanes(deps Deps) []*listen.Lane {
 	var lanes []*listen.Lane
 	for _, job := range Jobs(deps.Config) {
 		for _, name := range job.Databases {
-			if db, connected := deps.database(name); connected {
+			if db, connected := deps.database(name); connected && !job.Inserted() {
 				lanes = append(lanes, job.Lane(deps, db))
 			}
 		}

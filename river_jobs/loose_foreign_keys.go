@@ -115,7 +115,8 @@ func looseForeignKeysTTL(settings config.Database) time.Duration {
 }
 
 // runLooseForeignKeys runs one pass for one database under its lease.
-func runLooseForeignKeys(ctx context.Context, deps Deps, name string) (jobrun.Report, error) {
+func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
+	name := pass.Database
 	settings, configured := deps.Config.Database(name)
 	db, connected := deps.database(name)
 	if !configured || !connected {
@@ -245,7 +246,7 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	}
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	for _, job := range Jobs(c) {
-		if slices.Contains(job.Databases, db.Name) {
+		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {
 			cfg.Wake = append(cfg.Wake, triggers.Wake{Schema: db.Names.Tracked, Table: job.DeletionTable, Kind: job.Kind})
 		}
 	}

@@ -231,7 +231,7 @@ func TestRunReportsThePass(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none", "SEXTON_DATABASES__MAIN__LIMITS__DELETES=1")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	report, err := Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, "main")
+	report, err := Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, Pass{Database: "main"})
 	require.NoError(t, err)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, "main", report.Database)

@@ -56,7 +56,7 @@ func TestPassIsObserved(t *testing.T) {
 	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
 	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON notes FOR EACH ROW WHEN (OLD.parent_id = 2) EXECUTE FUNCTION refuse()")
 	pass := func() {
-		_, err := runLooseForeignKeys(t.Context(), b.deps, "main")
+		_, err := runLooseForeignKeys(t.Context(), b.deps, Pass{Database: "main"})
 		require.NoError(t, err)
 	}
 	pass()

@@ -4,6 +4,7 @@ package riverjobs
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 
 	"github.com/riverqueue/river"
@@ -54,13 +55,26 @@ func (d Deps) database(name string) (database.Database, bool) {
 	return database.Database{}, false
 }
 
+// Pass says which pass is to run.
+type Pass struct {
+	// Database is the configured name of the one that it serves.
+	Database string
+	// Args are the arguments as JSON, complete and of the declared types. Kinds that have none beside the database do not
+	// look at them.
+	Args json.RawMessage
+}
+
 // Job is one kind as command line and status know it.
 type Job struct {
 	Kind string
 	// Queue is River's; there is one per kind.
-	Queue    string
+	Queue string
+	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no lane and no lease of the whole kind,
+	// and ArgsOf, Lane and LeaseKey are nil.
 	Schedule string
 	Cron     config.Schedule
+	// MaxWorkers bounds the kind's jobs that one process works on at once; 0 stands for jobs.max_workers.
+	MaxWorkers int
 	// Args are the types of the arguments, Defaults their values where they are left out, for enqueue by SQL.
 	Args        map[string]string
 	Defaults    map[string]any
@@ -79,9 +93,12 @@ type Job struct {
 	Lane func(deps Deps, db database.Database) *listen.Lane
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string
-	// Run runs one pass in the foreground for the named database.
-	Run func(ctx context.Context, deps Deps, database string) (jobrun.Report, error)
+	// Run runs one pass in the foreground.
+	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 }
+
+// Inserted tells that another kind inserts the jobs: there is no schedule.
+func (j Job) Inserted() bool { return j.Schedule == "" }
 
 // Jobs lists the kinds whose component is enabled.
 func Jobs(c *config.Config) []Job {

@@ -72,7 +72,7 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		report, err := runLooseForeignKeys(t.Context(), b.deps, "main")
+		report, err := runLooseForeignKeys(t.Context(), b.deps, Pass{Database: "main"})
 		ended <- result{report, err}
 	}()
 	return func() jobrun.Report {

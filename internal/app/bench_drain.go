@@ -230,7 +230,7 @@ func (g ground) open(ctx context.Context, url, definitions string, duty int, tra
 	}
 	return &bench.Worker{
 		Pass: func(ctx context.Context) (bench.Pass, error) {
-			report, err := job.Run(ctx, deps, db.Name)
+			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name})
 			if err == nil {
 				err = ctx.Err() // Asked to stop, a pass ends in peace.
 			}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -95,10 +96,11 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	if err != nil {
 		return err
 	}
-	name, err := chooseServed(c, job, request)
+	pass, err := choosePass(c, job, request)
 	if err != nil {
 		return err
 	}
+	name := pass.Database
 	all, err := bindReachable(ctx, c)
 	if err != nil {
 		return err
@@ -137,7 +139,7 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	report, err := job.Run(ctx, riverjobs.Deps{
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
-	}, name)
+	}, pass)
 	if printErr := a.printReport(report); printErr != nil {
 		return printErr
 	}
@@ -204,20 +206,21 @@ func findJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	return riverjobs.Job{}, usageError{fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, listed(kinds), meant(kind, kinds))}
 }
 
-// chooseServed takes the database from the request where the kind serves several.
-func chooseServed(c *config.Config, job riverjobs.Job, request passRequest) (string, error) {
-	if len(job.Args) > 0 {
-		return chooseDatabase(c, request.database, request.args)
-	}
-	var fields map[string]json.RawMessage
-	if request.args != "" && (json.Unmarshal([]byte(request.args), &fields) != nil || fields == nil || len(fields) > 0) {
-		return "", usageError{fmt.Errorf("--args %s: %s takes no arguments", request.args, job.Kind)}
+// choosePass takes database and arguments from the request.
+func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (riverjobs.Pass, error) {
+	if _, several := job.Args["database"]; several {
+		name, err := chooseDatabase(c, request.database, request.args)
+		return riverjobs.Pass{Database: name}, err
 	}
 	served := job.Databases[0]
 	if request.database != "" && request.database != served {
-		return "", usageError{fmt.Errorf("--database %s: %s works in the jobs database, which is %s", request.database, job.Kind, served)}
+		return riverjobs.Pass{}, usageError{fmt.Errorf("--database %s: %s works in the jobs database, which is %s", request.database, job.Kind, served)}
 	}
-	return served, nil
+	args, err := completeArgs(job, request.args)
+	if err != nil {
+		return riverjobs.Pass{}, usageError{fmt.Errorf("--args %s: %w", cmp.Or(request.args, "{}"), err)}
+	}
+	return riverjobs.Pass{Database: served, Args: args}, nil
 }
 
 // chooseDatabase takes the database from --database, from --args, or the first one.
@@ -247,7 +250,7 @@ func chooseDatabase(c *config.Config, name, rawArgs string) (string, error) {
 	return name, nil
 }
 
-// databaseInArgs reads the arguments of a job. All kinds of this version have the one argument.
+// databaseInArgs reads the arguments of a kind that serves several databases, which has this one.
 func databaseInArgs(raw string) (string, error) {
 	const form = `{"database": "NAME"}`
 	var fields map[string]json.RawMessage

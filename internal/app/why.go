@@ -108,7 +108,7 @@ func (s *jobState) explain(document statusDocument) {
 
 func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	for _, l := range document.Leases {
-		if l.Key == s.job.LeaseKey(s.Database) {
+		if !s.job.Inserted() && l.Key == s.job.LeaseKey(s.Database) {
 			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)), waitLease
 		}
 	}

@@ -169,6 +169,31 @@ func (q *Queries) RunsAbandon(ctx context.Context, arg RunsAbandonParams) (int64
 	return result.RowsAffected(), nil
 }
 
+const runsAbandonOld = `-- name: RunsAbandonOld :execrows
+UPDATE "sexton".runs
+SET ended_at = clock_timestamp(),
+    outcome = 'failed',
+    error = 'the worker died before this run could end'
+WHERE kind = $1
+  AND database = $2
+  AND ended_at IS NULL
+  AND started_at < clock_timestamp() - interval '5 minutes'
+`
+
+type RunsAbandonOldParams struct {
+	Kind     string
+	Database string
+}
+
+// No pass is longer than a minute: whoever left these rows open is gone.
+func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
+	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const runsLast = `-- name: RunsLast :many
 SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
 FROM unnest($1::text[]) AS kind (name)

@@ -34,8 +34,11 @@ type Spec struct {
 	Kind string
 	// Database is the configured name of the database that the pass serves.
 	Database string
+	// LeaseKey names the lease. Without one the work gets none: it must be safe beside another pass of its own.
 	LeaseKey string
 	LeaseTTL time.Duration
+	// Shared tells that passes of the kind run side by side in the database, under leases of their own or without.
+	Shared bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
 }
@@ -103,7 +106,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	ended := false
 	defer func() {
 		if !ended {
-			r.forget(spec.LeaseKey)
+			r.forget(spec.history())
 		}
 	}()
 	started, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
@@ -142,6 +145,12 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 func (r *Runner) underLease(
 	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work Work,
 ) (result Result, err error) {
+	if spec.LeaseKey == "" {
+		if err := r.abandonOld(ctx, queries, spec); err != nil {
+			return Result{}, err
+		}
+		return r.work(ctx, log, queries, nil, report, work)
+	}
 	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
@@ -152,11 +161,22 @@ func (r *Runner) underLease(
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
-	if err := r.abandon(ctx, queries, spec, granted.Token(), report.RunID); err != nil {
+	if spec.Shared {
+		err = r.abandonOld(ctx, queries, spec)
+	} else {
+		err = r.abandon(ctx, queries, spec, granted.Token(), report.RunID)
+	}
+	if err != nil {
 		return Result{}, err
 	}
+	return r.work(ctx, log, queries, granted, report, work)
+}
+
+func (*Runner) work(
+	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, granted *lease.Lease, report *Report, work Work,
+) (Result, error) {
 	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
-	result, err = work(ctx, granted, progress(log, queries, report.RunID))
+	result, err := work(ctx, granted, progress(log, queries, report.RunID))
 	report.Outcome, report.Reason = result.Outcome, result.Reason
 	return result, err
 }

@@ -288,3 +288,25 @@ func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
 	require.Len(t, o.ended, 1)
 	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
 }
+
+// Passes that run side by side do not take each other for dead; what is open for long belongs to nobody.
+func TestPassesSideBySide(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.spec.Shared, b.spec.LeaseKey = true, "some/key/1"
+	b.db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES
+		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes')`)
+	_, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"NULL", "f", "1", "", ""}, {"failed", "f", "1", "", "the worker died before this run could end"}}, b.runs()[:2])
+
+	b.spec.LeaseKey = ""
+	_, err = b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		require.Nil(t, granted)
+		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+	})
+	require.NoError(t, err)
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE key = ''"))
+	require.Equal(t, "done", b.runs()[3][0])
+}

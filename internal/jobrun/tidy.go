@@ -13,7 +13,8 @@ import (
 // a small batch.
 const tidyEvery = time.Minute
 
-// tidied is what a process knows about the history of the passes under one lease.
+// tidied is what a process knows about the history of the passes under one lease, or of all those of a kind whose passes
+// run side by side.
 type tidied struct {
 	// token is that of the last pass, closed and pruned when runs were last looked for.
 	token          int64
@@ -23,14 +24,40 @@ type tidied struct {
 // abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
 // and the ends of all its passes are recorded, there are none.
 func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
-	if !r.passed(spec.LeaseKey, token) {
+	if !r.passed(spec.history(), token) {
 		return nil
 	}
 	if _, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: runID}); err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
-	r.note(spec.LeaseKey, func(t *tidied) { t.token, t.closed = token, time.Now() })
+	r.note(spec.history(), func(t *tidied) { t.token, t.closed = token, time.Now() })
 	return nil
+}
+
+// abandonOld closes, now and then, the runs of a kind whose passes run side by side: those that began so long ago that
+// whoever left them open is gone.
+func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
+	due := false
+	r.note(spec.history(), func(t *tidied) {
+		if due = time.Since(t.closed) >= tidyEvery; due {
+			t.closed = time.Now()
+		}
+	})
+	if !due {
+		return nil
+	}
+	if _, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database}); err != nil {
+		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
+	}
+	return nil
+}
+
+// history is the name under which the process remembers what it knows of a pass's like.
+func (s Spec) history() string {
+	if s.Shared || s.LeaseKey == "" {
+		return s.Kind + ":" + s.Database
+	}
+	return s.LeaseKey
 }
 
 // forget makes the next pass look for runs without an end.
@@ -53,7 +80,7 @@ func (r *Runner) passed(key string, token int64) bool {
 // prune removes history and events past their time, a bounded number of each.
 func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 	due := false
-	r.note(spec.LeaseKey, func(t *tidied) {
+	r.note(spec.history(), func(t *tidied) {
 		if due = time.Since(t.pruned) >= tidyEvery; due {
 			t.pruned = time.Now()
 		}

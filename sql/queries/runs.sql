@@ -20,6 +20,17 @@ WHERE kind = @kind
   AND ended_at IS NULL
   AND id < @before_id;
 
+-- name: RunsAbandonOld :execrows
+-- No pass is longer than a minute: whoever left these rows open is gone.
+UPDATE "sexton".runs
+SET ended_at = clock_timestamp(),
+    outcome = 'failed',
+    error = 'the worker died before this run could end'
+WHERE kind = @kind
+  AND database = @database
+  AND ended_at IS NULL
+  AND started_at < clock_timestamp() - interval '5 minutes';
+
 -- name: RunProgress :exec
 UPDATE "sexton".runs
 SET stats = @stats
