@@ -79,7 +79,7 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 	return &listen.Lane{
 		Kind: GhostUsers, Database: db.Name,
 		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
-		Table: db.Names.Render(`"public".` + ghostQueue),
+		Tables: []string{db.Names.Render(`"public".` + ghostQueue)},
 		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 			return ghostUsersDue(ctx, conn, db)
 		},

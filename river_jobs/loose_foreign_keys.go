@@ -95,7 +95,7 @@ func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
 	return &listen.Lane{
 		Kind: LooseForeignKeys, Database: db.Name,
 		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
-		Table: db.Names.Render(`"public".loose_foreign_keys_deleted_records`),
+		Tables: []string{db.Names.Render(`"public".loose_foreign_keys_deleted_records`)},
 		Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
 			return looseForeignKeysDue(ctx, deps, conn, db, fresh)
 		},
@@ -247,7 +247,7 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	for _, job := range Jobs(c) {
 		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {
-			cfg.Wake = append(cfg.Wake, triggers.Wake{Schema: db.Names.Tracked, Table: job.DeletionTable, Kind: job.Kind})
+			cfg.Wake = append(cfg.Wake, job.wakesIn(db.Names.Tracked)...)
 		}
 	}
 	return cfg, tracked

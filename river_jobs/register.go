@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 
 	"github.com/riverqueue/river"
 
@@ -14,6 +15,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
+	"sexton/triggers"
 )
 
 // Deps is what the jobs need.
@@ -81,8 +83,11 @@ type Job struct {
 	MaxAttempts int
 	// Summary says in one line what the job does.
 	Summary string
-	// DeletionTable is where its work waits.
+	// DeletionTable is where its work waits, in the tracked tables' schema.
 	DeletionTable string
+	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema and kind. None stands for every
+	// new row of DeletionTable. The kind's lane names the same tables.
+	Wakes []triggers.Wake
 	// LimitedByTick tells that a pass which met its limits leaves the rest to the next tick.
 	LimitedByTick bool
 	// Databases are the configured names of those that it serves, each in passes of its own.
@@ -95,6 +100,18 @@ type Job struct {
 	LeaseKey func(database string) string
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
+}
+
+// wakesIn returns what wakes the kind, in a schema.
+func (j Job) wakesIn(schema string) []triggers.Wake {
+	wakes := slices.Clone(j.Wakes)
+	if len(wakes) == 0 {
+		wakes = []triggers.Wake{{Table: j.DeletionTable}}
+	}
+	for i := range wakes {
+		wakes[i].Schema, wakes[i].Kind = schema, j.Kind
+	}
+	return wakes
 }
 
 // Inserted tells that another kind inserts the jobs: there is no schedule.

@@ -40,9 +40,9 @@ type resolved struct {
 // target is one trigger on one table: what is there, beside what belongs there.
 type target struct {
 	relation
-	// parent is nil for a wake trigger, wakes the kind that it wakes.
+	// parent is nil for a wake trigger, wakes what it is for.
 	parent  *resolved
-	wakes   string
+	wakes   Wake
 	Trigger string
 
 	relkind    string
@@ -61,13 +61,18 @@ type target struct {
 // function returns the name of the function that the trigger has to run.
 func (t target) function() string {
 	switch t.Trigger {
-	case WakeTrigger:
-		return wakeInsertedFunction
+	case WakeTrigger, WakeUpdateTrigger:
+		return t.wakes.function()
 	case TruncateTrigger:
 		return truncateFunction
 	default:
 		return trackName(t.parent.KeyColumns, t.parent.class)
 	}
+}
+
+// wakesWorkers tells a wake trigger from those that record deletions.
+func (t target) wakesWorkers() bool {
+	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
 // scanTarget reads a row of tables.sql or wakes.sql and returns the place of the parent or wake with it.
@@ -280,10 +285,7 @@ func (c Config) wantedFunctions(parents []*resolved) []function {
 			wanted = append(wanted, f)
 		}
 	}
-	if len(c.Wake) > 0 {
-		wanted = append(wanted, c.wakeFunction())
-	}
-	return wanted
+	return append(wanted, c.wakeFunctions()...)
 }
 
 // compareFunctions returns one finding per function that is missing or not as wanted.
@@ -311,7 +313,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 			details[name] = "it is not a SECURITY DEFINER trigger function in plpgsql"
 		case public:
 			details[name] = "PUBLIC may execute it"
-		case !mayInsert && name != wakeInsertedFunction:
+		case !mayInsert && name != wakeInsertedFunction && name != wakeChangedFunction:
 			details[name] = fmt.Sprintf("its owner %s may not insert into %s, so deletes on the parents fail", owner, c.tombstones())
 		default:
 			details[name] = ""

@@ -7,7 +7,8 @@
 //
 // and on deletion tables
 //
-//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind unless it is awake.
+//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind unless it is awake;
+//   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes work by a change.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
 // whoever may delete a parent needs no right on the tombstones. There is one tracking function per key

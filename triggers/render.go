@@ -121,7 +121,7 @@ func settings(header string) []string {
 func (c Config) createTrigger(t target) string {
 	template := trackTriggerSQL
 	switch t.Trigger {
-	case WakeTrigger:
+	case WakeTrigger, WakeUpdateTrigger:
 		return c.createWake(t)
 	case TruncateTrigger:
 		template = truncateTriggerSQL

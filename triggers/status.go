@@ -109,7 +109,7 @@ func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Fin
 			continue
 		}
 		detail, restore := "no definition names this table as parent", "restore the definition"
-		if t.Trigger == WakeTrigger {
+		if t.wakesWorkers() {
 			detail, restore = "no enabled job works on this table", "enable the job"
 		}
 		surplus = append(surplus, Finding{
@@ -129,7 +129,7 @@ func (c Config) compare(t target) (Finding, bool) {
 		switch t.Trigger {
 		case TruncateTrigger:
 			finding.Detail = "TRUNCATE goes unnoticed"
-		case WakeTrigger:
+		case WakeTrigger, WakeUpdateTrigger:
 			finding.Detail = "work that comes in waits for the next tick"
 		}
 	case c.foreign(t):
@@ -156,7 +156,7 @@ func (c Config) compare(t target) (Finding, bool) {
 // foreign tells whether a trigger of our name runs somebody else's function.
 func (c Config) foreign(t target) bool {
 	prefix := "track_"
-	if t.Trigger == WakeTrigger {
+	if t.wakesWorkers() {
 		prefix = "wake_"
 	}
 	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, prefix))

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// The names of the triggers: the first two on every tracked table, the third on deletion tables.
+// The names of the triggers: the first two on every tracked table, the third on deletion tables, the fourth on those among
+// them whose rows become work by a change.
 const (
-	TrackTrigger    = "sexton_track"
-	TruncateTrigger = "sexton_truncate"
-	WakeTrigger     = "sexton_wake"
+	TrackTrigger      = "sexton_track"
+	TruncateTrigger   = "sexton_truncate"
+	WakeTrigger       = "sexton_wake"
+	WakeUpdateTrigger = "sexton_wake_update"
 )
 
 // Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate overrides it.
@@ -31,7 +33,7 @@ type Config struct {
 	TrackedSchema string
 	// Truncate is empty for Reject.
 	Truncate Policy
-	// Wake are the deletion tables whose insertions wake a worker, each for one kind.
+	// Wake are the deletion tables whose rows wake a worker, each for one kind.
 	Wake []Wake
 	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
 	LockTimeout time.Duration

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,15 @@ var wakeInsertedSQL string
 //go:embed tables/sexton_wake.sql
 var wakeTriggerSQL string
 
+//go:embed functions/wake_changed.sql
+var wakeChangedSQL string
+
+//go:embed tables/sexton_wake_row.sql
+var wakeRowTriggerSQL string
+
+//go:embed tables/sexton_wake_update.sql
+var wakeUpdateTriggerSQL string
+
 //go:embed queries/wakes.sql
 var wakesSQL string
 
@@ -24,16 +34,22 @@ var wakesSQL string
 // job kind.
 const WakeChannel = "sexton_wake"
 
-const wakeInsertedFunction = "wake_inserted"
+const (
+	wakeInsertedFunction = "wake_inserted"
+	wakeChangedFunction  = "wake_changed"
+)
 
 // awakeSpace is the first key of every awake lock: "sext" in ASCII.
 const awakeSpace int32 = 0x73657874
 
-// Wake is a deletion table whose new rows are work for a job kind.
+// Wake is a deletion table whose rows are work for a job kind.
 type Wake struct {
 	Schema string
 	Table  string
 	Kind   string
+	// Due is an SQL condition on the row NEW, such as NEW.namespace_id IS NULL, for a table of the application: a row wakes
+	// the worker where it comes in so, or becomes so by an UPDATE. Where it is empty, every new row does.
+	Due string
 }
 
 // AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively while it is
@@ -45,39 +61,65 @@ func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
 	return awakeSpace, int32(hash.Sum32())
 }
 
-func (c Config) wakeFunction() function {
-	return c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", nil)
+// wakeFunctions returns those that the wake triggers run.
+func (c Config) wakeFunctions() []function {
+	var wanted []function
+	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
+		wanted = append(wanted, c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", nil))
+	}
+	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
+		wanted = append(wanted, c.render(wakeChangedFunction, wakeChangedSQL, "Sexton: wakes a sleeping worker when a row becomes work", nil))
+	}
+	return wanted
+}
+
+// function is what the table's triggers run.
+func (w Wake) function() string {
+	if w.Due == "" {
+		return wakeInsertedFunction
+	}
+	return wakeChangedFunction
 }
 
 // createWake returns the statement that creates or replaces one wake trigger.
 func (c Config) createWake(t target) string {
-	k1, k2 := AwakeKey(c.JobsSchema, t.wakes)
+	template := wakeTriggerSQL
+	switch {
+	case t.Trigger == WakeUpdateTrigger:
+		template = wakeUpdateTriggerSQL
+	case t.wakes.Due != "":
+		template = wakeRowTriggerSQL
+	}
+	k1, k2 := AwakeKey(c.JobsSchema, t.wakes.Kind)
 	return strings.NewReplacer(
 		`"queue_schema"."queue_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
 		`"sexton"`, quoteIdent(c.JobsSchema),
-		`'job_kind'`, quoteLiteral(t.wakes),
+		`'job_kind'`, quoteLiteral(t.wakes.Kind),
+		`'due_text'`, quoteLiteral(t.wakes.Due),
+		`'due_new'`, t.wakes.Due,
+		`'due_old'`, strings.ReplaceAll(t.wakes.Due, "NEW.", "OLD."),
 		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))),
 		`'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
-	).Replace(wakeTriggerSQL)
+	).Replace(template)
 }
 
 // wakeTargets returns the wake trigger of every table that needs one, and one problem for each table that
 // cannot have it.
 func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
-	schemas, tables, kinds, first, second := []string{}, []string{}, []string{}, []int32{}, []int32{}
+	schemas, tables, kinds, first, second, due := []string{}, []string{}, []string{}, []int32{}, []int32{}, []string{}
 	for _, w := range c.Wake {
 		k1, k2 := AwakeKey(c.JobsSchema, w.Kind)
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
-		first, second = append(first, k1), append(second, k2)
+		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}
-	rows, err := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second)
+	rows, err := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second, due)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		t, place, err := scanTarget(row)
 		if err == nil {
-			t.wakes = c.Wake[place].Kind
+			t.wakes = c.Wake[place]
 		}
 		return t, err
 	})
@@ -85,6 +127,9 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
 	}
 	for _, t := range found {
+		if t.Trigger == WakeUpdateTrigger && t.relkind != "r" {
+			continue // Its other trigger tells.
+		}
 		switch t.relkind {
 		case "":
 			problems = append(problems, fmt.Errorf("wake on table %s: it does not exist", t.Display))

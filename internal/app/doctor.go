@@ -343,7 +343,7 @@ func (x *examination) triggers(ctx context.Context, db database.Database, parent
 			switch {
 			case !d.Drift():
 				severity = problem.Info
-			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger:
+			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger:
 				severity = problem.Warning
 			}
 			object := d.Trigger

@@ -3,11 +3,12 @@ package listen
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// barrier remembers the transactions that held a write lock on the deletion table when it was raised.
+// barrier remembers the transactions that held a write lock on one of the lane's tables when it was raised.
 type barrier struct {
 	session *session
 	writers []string
@@ -17,7 +18,7 @@ const writersSQL = `
 SELECT DISTINCT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer
 WHERE writer.locktype = 'relation'
-  AND writer.relation = $1::text::regclass
+  AND writer.relation = ANY ($1::text[]::regclass[])
   AND writer.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`
@@ -29,7 +30,7 @@ const remainingSQL = writersSQL + `
 
 // raiseBarrier must come after the awake lock was dropped.
 func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
-	writers, err := s.transactions(ctx, writersSQL, s.lane.Table)
+	writers, err := s.transactions(ctx, writersSQL, s.lane.Tables)
 	return &barrier{session: s, writers: writers}, err
 }
 
@@ -39,7 +40,7 @@ func (b *barrier) open(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	var err error
-	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.lane.Table, b.writers)
+	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.lane.Tables, b.writers)
 	return len(b.writers) == 0, err
 }
 
@@ -48,11 +49,11 @@ func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]
 	defer cancel()
 	rows, err := s.conn.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look at writers of %s: %w", s.lane.Table, err)
+		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("look at writers of %s: %w", s.lane.Table, err)
+		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
 	}
 	return found, nil
 }

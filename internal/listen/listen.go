@@ -31,10 +31,10 @@ type Lane struct {
 	Conn *pgx.ConnConfig
 	// Pool sends the lane's own notifications, by which it finds out whether it hears.
 	Pool *pgxpool.Pool
-	// Key1 and Key2 are the awake lock; Table is the deletion table whose writers the barrier waits for,
+	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and whose writers the barrier waits for,
 	// quoted and qualified.
 	Key1, Key2 int32
-	Table      string
+	Tables     []string
 	// Due is the kind's one predicate. It runs on the listening connection. With fresh it may rely on nothing
 	// that it remembers: this is the look before the lane sleeps.
 	Due func(ctx context.Context, conn *pgx.Conn, fresh bool) (Due, error)

@@ -45,7 +45,7 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{DB: dbtest.New(t), t: t}
 	b.key1, b.key2 = triggers.AwakeKey("sexton", kind)
-	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id)")
+	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id); CREATE TABLE idle ()")
 	_, err := triggers.Install(t.Context(), b.connect(), triggers.Config{
 		JobsSchema: "sexton", TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
 	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}})
@@ -124,7 +124,7 @@ func newProbe(b *bundle) *probe {
 	conn.RuntimeParams["application_name"] = lanes
 	p := &probe{b: b, log: recorder{pgtest.Logger(b.t).Handler(), &messages{}}}
 	p.Lane = &listen.Lane{
-		Kind: kind, Database: "main", Conn: conn, Pool: b.Pool(), Key1: b.key1, Key2: b.key2, Table: "public." + table,
+		Kind: kind, Database: "main", Conn: conn, Pool: b.Pool(), Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due, Logger: slog.New(p.log),
 		Work: func(ctx context.Context) (time.Duration, error) {
 			call := p.works.Add(1)

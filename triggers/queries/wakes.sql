@@ -1,6 +1,7 @@
--- The tables whose insertions wake a worker, with the trigger that is installed there now. In parallel:
--- $1 schemas, $2 tables, $3 job kinds, $4 and $5 keys of the awake locks. One row per table in the order
--- given; oid is 0 where there is no such table. The columns are those of tables.sql.
+-- The tables whose rows wake a worker, with the triggers that are installed there now. In parallel:
+-- $1 schemas, $2 tables, $3 job kinds, $4 and $5 keys of the awake locks, $6 conditions. One row per trigger, of which a
+-- table with a condition has two, in the order given; oid is 0 where there is no such table. The columns are those of
+-- tables.sql.
 SELECT
     w.ordinal::int - 1 AS wake,
     coalesce(c.oid, 0) AS oid,
@@ -11,27 +12,35 @@ SELECT
     coalesce(pg_has_role(c.relowner, 'USAGE'), false) AS owned,
     coalesce(pg_get_userbyid(c.relowner)::text, '') AS owner,
     coalesce(has_table_privilege(c.oid, 'TRIGGER'), false) AS may_trigger,
-    'sexton_wake' AS name,
+    e.name,
     tg.oid IS NOT NULL AS present,
     coalesce(tg.tgenabled::text, '') AS enabled,
     coalesce(fn.nspname::text, '') AS function_schema,
     coalesce(p.proname::text, '') AS function_name,
-    -- 4: AFTER INSERT FOR EACH STATEMENT
-    coalesce(tg.tgtype = 4
+    coalesce(tg.tgtype = e.type_bits
         AND tg.tgoldtable IS NULL
-        AND tg.tgnewtable = 'sexton_added', false) AS event_matches,
-    -- The keys are those of the condition, written as the server shows it.
-    coalesce(tg.tgargs = convert_to(w.kind, getdatabaseencoding()) || '\x00'::bytea
+        AND tg.tgnewtable IS NOT DISTINCT FROM CASE w.due WHEN '' THEN 'sexton_added'::name END, false) AS event_matches,
+    -- The keys are those of the condition, written as the server shows it. A condition on rows is known by the second
+    -- argument instead: the server shows it in words of its own.
+    coalesce(CASE WHEN w.due <> '' THEN
+        tg.tgargs = convert_to(w.kind, getdatabaseencoding()) || '\x00'::bytea || convert_to(w.due, getdatabaseencoding()) || '\x00'::bytea
+        AND tg.tgqual IS NOT NULL
+    ELSE
+        tg.tgargs = convert_to(w.kind, getdatabaseencoding()) || '\x00'::bytea
         AND pg_get_expr(tg.tgqual, tg.tgrelid) = format(
             '(pg_try_advisory_lock_shared(%1$s, %2$s) AND pg_advisory_unlock_shared(%1$s, %2$s))',
             CASE WHEN w.key_1 < 0 THEN format('%L::integer', w.key_1) ELSE w.key_1::text END,
-            CASE WHEN w.key_2 < 0 THEN format('%L::integer', w.key_2) ELSE w.key_2::text END), false) AS args_match
-FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[])
-    WITH ORDINALITY AS w (schema_name, table_name, kind, key_1, key_2, ordinal)
+            CASE WHEN w.key_2 < 0 THEN format('%L::integer', w.key_2) ELSE w.key_2::text END)
+    END, false) AS args_match
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[])
+    WITH ORDINALITY AS w (schema_name, table_name, kind, key_1, key_2, due, ordinal)
+-- 4: AFTER INSERT FOR EACH STATEMENT; 5: AFTER INSERT FOR EACH ROW; 17: AFTER UPDATE FOR EACH ROW
+JOIN (VALUES ('sexton_wake', 4, false), ('sexton_wake', 5, true), ('sexton_wake_update', 17, true)) AS e (name, type_bits, by_row)
+    ON e.by_row = (w.due <> '')
 LEFT JOIN pg_namespace AS n ON n.nspname = w.schema_name
 LEFT JOIN pg_class AS c
     ON c.relnamespace = n.oid AND c.relname = w.table_name AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-LEFT JOIN pg_trigger AS tg ON tg.tgrelid = c.oid AND tg.tgname = 'sexton_wake' AND NOT tg.tgisinternal
+LEFT JOIN pg_trigger AS tg ON tg.tgrelid = c.oid AND tg.tgname = e.name AND NOT tg.tgisinternal
 LEFT JOIN pg_proc AS p ON p.oid = tg.tgfoid
 LEFT JOIN pg_namespace AS fn ON fn.oid = p.pronamespace
-ORDER BY w.ordinal;
+ORDER BY w.ordinal, e.type_bits;
