@@ -59,6 +59,9 @@ var domains = paths{
 	"sexton/internal/loosefk", "sexton/internal/ghostuser", "sexton/internal/placeholder", "sexton/internal/groupdelete", "sexton/internal/extdiff",
 }
 
+// shared stands below the domains and is the same to all of them.
+var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace"}
+
 // testHelpers are imported by tests only.
 var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest"}
 
@@ -97,6 +100,13 @@ func rules() []rule {
 			why: "domains know neither each other, nor the job queue, nor the configuration",
 			of:  domains, indirectly: true,
 			never: slices.Concat(domains, paths{"github.com/riverqueue/...", "riverqueue.com/...", "sexton/internal/config", "sexton/internal/listen"}),
+		},
+		{
+			why: "what domains share knows none of them, nor their lists, nor the configuration",
+			of:  shared, indirectly: true,
+			never: slices.Concat(domains, paths{
+				"github.com/riverqueue/...", "riverqueue.com/...", "sexton/internal/config", "sexton/internal/definitions", "sexton/internal/listen",
+			}),
 		},
 		{
 			why: "triggers are code for the database and need nothing but a connection",
@@ -176,6 +186,8 @@ func TestImportRules(t *testing.T) {
 		{ImportPath: "sexton/internal/batch", Imports: []string{"sexton/internal/loosefk"}},
 		{ImportPath: "sexton/internal/loosefk", Deps: []string{"github.com/riverqueue/river/rivertype"}},
 		{ImportPath: "sexton/internal/loosefk", Deps: []string{"sexton/internal/ghostuser"}},
+		{ImportPath: "sexton/internal/fault", Deps: []string{"sexton/internal/definitions"}},
+		{ImportPath: "sexton/internal/pace", Deps: []string{"sexton/internal/config"}},
 		{ImportPath: "sexton/triggers", Imports: []string{"sexton/internal/batch"}},
 		{ImportPath: "sexton/sql", Imports: []string{"fmt"}},
 		{ImportPath: "sexton/internal/definitions", Deps: []string{"github.com/jackc/pgx/v5"}},

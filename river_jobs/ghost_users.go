@@ -17,6 +17,7 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/triggers"
 )
@@ -123,7 +124,7 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 }
 
 // CheckGhostUsers binds the lists to the database, which names what does not fit at the place of the file where it stands.
-func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database, on ghostuser.Beginner) (*ghostuser.Plan, problem.List, error) {
+func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*ghostuser.Plan, problem.List, error) {
 	plan, found, err := ghostuser.Resolve(ctx, on, db.Names.Tracked, ghostLists(c.GhostUsers))
 	if err != nil {
 		return nil, nil, err

@@ -8,12 +8,13 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // elsewhere are the other databases that can be reached.
-func (c *connections) elsewhere(than database.Database) map[string]loosefk.Beginner {
-	others := map[string]loosefk.Beginner{}
+func (c *connections) elsewhere(than database.Database) map[string]pgcatalog.Beginner {
+	others := map[string]pgcatalog.Beginner{}
 	for _, db := range c.databases {
 		if db.Name != than.Name && c.down[db.Name] == nil {
 			others[db.Name] = db.Pool

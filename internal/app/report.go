@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 )
@@ -49,7 +50,7 @@ func (a *app) printReport(report jobrun.Report) error {
 }
 
 // errorText renders how often an error came up in a pass.
-func errorText(e loosefk.ErrorCounts) string {
+func errorText(e fault.Counts) string {
 	state := ""
 	if e.SQLState != "" { // The server has not said all of them.
 		state = "SQLSTATE " + e.SQLState + ": "

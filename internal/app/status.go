@@ -16,6 +16,7 @@ import (
 	"sexton/internal/ghostuser"
 	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -95,7 +96,7 @@ func (p *runningPass) waitingFor() (reason string, class waitClass) {
 	}
 	class = waitClass(stats.WaitingClass)
 	if stats.WaitingFor != "" && class == "" {
-		class = waitClass(loosefk.WaitLock) // Most kinds do not tell the sorts apart.
+		class = waitClass(pace.WaitLock) // Most kinds do not tell the sorts apart.
 	}
 	return stats.WaitingFor, class
 }

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
-	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -84,7 +84,7 @@ const (
 // waitClasses are all sorts.
 func waitClasses() []waitClass {
 	return []waitClass{
-		waitPaused, waitClass(loosefk.WaitReplica), waitClass(loosefk.WaitLock), waitClass(loosefk.WaitBackOff),
+		waitPaused, waitClass(pace.WaitReplica), waitClass(pace.WaitLock), waitClass(pace.WaitBackOff),
 		waitLease, waitDefinition, waitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 )
 
 const (
@@ -19,27 +20,28 @@ const (
 )
 
 // drain works off one step in one leaf, window by window.
-func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, failure, error) {
+func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
 	if j.patient {
 		return r.wait(ctx, j, s, leaf)
 	}
 	for {
 		if r.paused(ctx) {
-			return yielded, failure{}, nil
+			return yielded, fault.Fault{}, nil
 		}
 		limit := min(windowRows, r.left*r.engine.Sizes.rows(s))
 		pointers, err := r.window(ctx, j, s, leaf, limit)
 		if err != nil {
-			return r.beaten(j, judgeStep(err, s), err)
+			f, _ := judgeStep(err, s)
+			return r.beaten(j, f, err)
 		}
 		changed, result, f, err := r.sweep(ctx, j, s, leaf, pointers)
 		switch {
 		case err != nil || result != finished:
 			return result, f, err
 		case changed == int64(len(pointers)) && len(pointers) < limit:
-			return finished, failure{}, nil
+			return finished, fault.Fault{}, nil
 		case changed == 0:
-			return blocked, failure{}, nil
+			return blocked, fault.Fault{}, nil
 		}
 	}
 }
@@ -57,19 +59,19 @@ func (r *run) window(ctx context.Context, j *job, s *step, leaf Table, limit int
 // locked. Where a piece has a row that the ghost user cannot have, as it
 // has its like already, its rows are tried one by one, and of that row becomes what would become of it on a hard
 // delete: it says nothing that the other one does not.
-func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ failure, _ error) {
+func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ fault.Fault, _ error) {
 	single, skip := 0, false
 	for len(pointers) > 0 {
 		if r.paused(ctx) {
-			return changed, yielded, failure{}, nil
+			return changed, yielded, fault.Fault{}, nil
 		}
 		n := min(r.engine.Sizes.rows(s), len(pointers))
 		if single > 0 {
 			n = 1
 		}
 		rows, kept, err := r.piece(ctx, j, s, leaf, s.action, pointers[:n], skip)
-		f := judgeStep(err, s)
-		if err != nil && f.verdict == duplicate && s.action == move {
+		f, duplicate := judgeStep(err, s)
+		if duplicate && s.action == move {
 			if n > 1 {
 				if n <= rowByRow {
 					single = n
@@ -79,16 +81,16 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 				continue
 			}
 			rows, kept, err = r.piece(ctx, j, s, leaf, s.otherwise, pointers[:1], skip)
-			f = judgeStep(err, s)
+			f, _ = judgeStep(err, s)
 		}
 		switch {
 		case err == nil && kept > 0:
 			return changed, failed, keeps(s), nil
 		case err == nil:
-		case (f.verdict == lockTimeout || f.verdict == conflict) && !skip:
+		case (f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict) && !skip:
 			skip = true
 			continue
-		case f.verdict == timeout && !r.ended() && r.engine.Sizes.shrink(s):
+		case f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
 		default:
 			result, f, err := r.beaten(j, f, err)
@@ -103,11 +105,11 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 			r.left--
 		}
 	}
-	return changed, finished, failure{}, nil
+	return changed, finished, fault.Fault{}, nil
 }
 
-func keeps(s *step) failure {
-	return failure{table: s.tableLabel, message: fmt.Sprintf(
+func keeps(s *step) fault.Fault {
+	return fault.Fault{Table: s.tableLabel, Message: fmt.Sprintf(
 		"rows keep their %s although nobody has locked them: a trigger, a rule or a default of the table sees to that", s.column)}
 }
 
@@ -126,7 +128,7 @@ func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action,
 		r.engine.Sizes.learn(s, rows, took)
 	}
 	r.progress(ctx)
-	r.breathe(ctx, took)
+	r.pace.Breathe(ctx, took)
 	return rows, kept, nil
 }
 
@@ -138,34 +140,34 @@ func scanChange(rows, kept *int64) func(pgx.Rows) error {
 }
 
 // wait works off one step in one leaf whose rows others have locked: each transaction waits until it has them.
-func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, failure, error) {
+func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
 	for {
 		if r.paused(ctx) {
-			return yielded, failure{}, nil
+			return yielded, fault.Fault{}, nil
 		}
 		limit := r.engine.Sizes.rows(s)
 		var rows, kept int64
 		waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
 		cleanSQL, cleanArgs := s.cleanStatement(r.engine.Session.Names, leaf, j, r.ghost, limit)
-		unwatch := r.watch(ctx)
+		unwatch := r.pace.Watch(ctx, r.engine.Blocker)
 		affected, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits),
 			batch.Statement{SQL: waitSQL, Args: waitArgs},
 			batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: scanChange(&rows, &kept)})
 		blocker := unwatch()
-		f := judgeStep(err, s)
+		f, duplicate := judgeStep(err, s)
 		switch {
-		case err != nil && f.verdict == duplicate && s.action == move:
+		case duplicate && s.action == move:
 			// Nothing is locked any more, so the rows can be tried one by one.
 			j.rounds++
 			if j.rounds > mostRounds {
 				return failed, f, nil
 			}
 			return yielded, f, nil
-		case f.verdict == timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
+		case f.Verdict == fault.Timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
 		case err != nil:
-			if f.verdict == lockTimeout && blocker != "" {
-				f.message += " (" + blocker + ")"
+			if f.Verdict == fault.LockTimeout && blocker != "" {
+				f.Message += " (" + blocker + ")"
 			}
 			return r.beaten(j, f, err)
 		}
@@ -176,7 +178,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 		case kept > 0 || rows == 0 && affected[0] > 0:
 			return failed, keeps(s), nil
 		case affected[0] < int64(limit):
-			return finished, failure{}, nil
+			return finished, fault.Fault{}, nil
 		}
 	}
 }

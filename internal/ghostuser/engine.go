@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Limits end a run. Zero values stand for 1000 users, 60 s and 30 min.
@@ -68,6 +70,9 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 			r.until = last
 		}
 	}
+	r.pace = &pace.Run{
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Waits: r.waitsFor,
+	}
 	err := r.work(hard)
 	r.stats.Current = nil
 	if cause := context.Cause(hard); err != nil && cause != nil {
@@ -124,9 +129,7 @@ type run struct {
 	loaded          time.Time
 	// left is how many batches the current turn still has.
 	left int
-	// held is when Hold was asked last, owed the time that the duty cycle has still to leave to others.
-	held time.Time
-	owed time.Duration
+	pace *pace.Run
 }
 
 // ended tells whether no further batch may begin.
@@ -213,9 +216,9 @@ func (r *run) serve(ctx context.Context, j *job) error {
 }
 
 // blame counts an attempt for a user, records the reason and puts the user off.
-func (r *run) blame(ctx context.Context, j *job, f failure) error {
+func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.text(), r.limits.RetryAfter.Seconds()},
+		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
 	if err != nil {
 		return fmt.Errorf("put off user %d: %w", j.userID, err)
@@ -223,7 +226,7 @@ func (r *run) blame(ctx context.Context, j *job, f failure) error {
 	r.stats.UsersFailed++
 	r.stats.fail(f)
 	item := r.item(j, Failed)
-	item.Table, item.SQLState, item.Message, item.Stack = f.table, f.sqlState, f.message, f.stack
+	item.Table, item.SQLState, item.Message, item.Stack = f.Table, f.SQLState, f.Message, f.Stack
 	r.tell(ctx, item)
 	return nil
 }

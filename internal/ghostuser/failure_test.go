@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -72,7 +73,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.EqualValues(t, 2, stats.UsersFailed)
 	restricted := `update or delete on table "visits" violates foreign key constraint "receipts_visit_id_fkey" on table "receipts"`
-	require.ElementsMatch(t, []ghostuser.ErrorCounts{
+	require.ElementsMatch(t, []fault.Counts{
 		{Table: "visits", SQLState: "23503", Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
 	}, stats.Errors)
 	require.Equal(t, [][]string{
@@ -100,7 +101,7 @@ func TestLocksThatAreNotGivenUpPutTheUserOff(t *testing.T) {
 	b.queue(false, 1)
 	tx := b.begin(t, "SELECT FROM posts WHERE id = 2 FOR UPDATE")
 	stats := b.run(t)
-	require.Equal(t, []ghostuser.ErrorCounts{{Table: "posts", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
 	require.EqualValues(t, 119, stats.Moved["posts.author_id"], "all but the one")
 	require.EqualValues(t, 1500, stats.Deleted["visits.user_id"], "and what comes behind it")
 	require.NoError(t, tx.Commit(t.Context()))
@@ -109,14 +110,14 @@ func TestLocksThatAreNotGivenUpPutTheUserOff(t *testing.T) {
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	tx = b.begin(t, "LOCK TABLE likes")
 	stats = b.run(t)
-	require.Equal(t, []ghostuser.ErrorCounts{{SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
 	require.NoError(t, tx.Commit(t.Context()))
 
 	// A lock on the user itself.
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	tx = b.begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE")
 	stats = b.run(t)
-	require.Equal(t, []ghostuser.ErrorCounts{{Table: "users", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "users", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
 	require.NoError(t, tx.Commit(t.Context()))
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	b.requireDone(t, b.run(t), 1)

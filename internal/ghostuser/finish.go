@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 )
 
 // finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
 // same transaction; where there is more than that the user stays and has another turn.
-func (r *run) finish(ctx context.Context, j *job) (result, failure, error) {
+func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
 	destroyed, left, result, f, err := r.destroy(ctx, j, nil)
 	if err == nil && !destroyed && len(left) > 0 && result == yielded {
 		destroyed, _, result, f, err = r.destroy(ctx, j, left)
@@ -20,21 +21,21 @@ func (r *run) finish(ctx context.Context, j *job) (result, failure, error) {
 	case err != nil || result == failed || result == blocked:
 		return result, f, err
 	case destroyed:
-		return finished, failure{}, nil
+		return finished, fault.Fault{}, nil
 	}
 	j.rounds++
 	if j.rounds > mostRounds {
-		if f.message == "" {
-			f = failure{message: "rows that refer to the user come in as fast as they are taken away"}
+		if f.Message == "" {
+			f = fault.Fault{Message: "rows that refer to the user come in as fast as they are taken away"}
 		}
 		return failed, f, nil
 	}
-	return yielded, failure{}, nil
+	return yielded, fault.Fault{}, nil
 }
 
 // destroy locks the user, works off a batch of each of the steps and deletes the user if nothing is left. The result is
 // yielded where the user stays without anybody's fault.
-func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ failure, _ error) {
+func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ fault.Fault, _ error) {
 	names := r.engine.Session.Names
 	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
 	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
@@ -63,21 +64,21 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 	if !j.patient && len(steps) == 0 {
 		limits.LockTimeout = min(limits.LockTimeout, hasty)
 	}
-	unwatch := r.watch(ctx)
+	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
 	_, err := r.engine.Session.RunWithin(ctx, r.within(limits), statements...)
 	blocker := unwatch()
 	if err != nil {
-		f := judge(err)
+		f, duplicate := fault.Judge(err), false
 		if at, ok := errors.AsType[*batch.StatementError](err); ok && at.Index > 0 && at.Index < len(about) {
-			f = judgeStep(err, about[at.Index])
-		} else if f.verdict != fatal {
-			f.table = "users"
+			f, duplicate = judgeStep(err, about[at.Index])
+		} else if f.Verdict != fault.Fatal {
+			f.Table = "users"
 		}
-		if f.verdict == duplicate || f.verdict == timeout && len(steps) > 0 {
+		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
 			return false, nil, yielded, f, nil // They go the usual way, in pieces.
 		}
-		if f.verdict == lockTimeout && blocker != "" {
-			f.message += " (" + blocker + ")"
+		if f.Verdict == fault.LockTimeout && blocker != "" {
+			f.Message += " (" + blocker + ")"
 		}
 		result, f, err := r.beaten(j, f, err)
 		return false, nil, result, f, err
@@ -86,12 +87,12 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		r.stats.count(j, about[at], about[at].action, change[0])
 	}
 	if !gone {
-		return false, r.liveSteps(j, live), yielded, failure{}, nil
+		return false, r.liveSteps(j, live), yielded, fault.Fault{}, nil
 	}
 	r.stats.UsersProcessed++
 	item := r.item(j, Destroyed)
 	item.Moved, item.Deleted, item.Nullified = total.Moved, total.Deleted, total.Nullified
 	r.progress(ctx)
 	r.tell(ctx, item)
-	return true, nil, finished, failure{}, nil
+	return true, nil, finished, fault.Fault{}, nil
 }

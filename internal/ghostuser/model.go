@@ -10,7 +10,7 @@
 // again at every column, and deletes the user only where nothing refers to it.
 package ghostuser
 
-import "github.com/jackc/pgx/v5"
+import "sexton/internal/pgcatalog"
 
 // Columns names columns of one table that refer to users. Names of tables are "table", in the database's own schema, or
 // "schema.table".
@@ -45,14 +45,7 @@ type Lists struct {
 }
 
 // Table is a relation of the database.
-type Table struct {
-	OID    uint32
-	Schema string
-	Name   string
-}
-
-// SQL returns the quoted, qualified name.
-func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+type Table = pgcatalog.Table
 
 // action is what is done to rows.
 type action int

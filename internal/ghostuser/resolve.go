@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -17,11 +18,6 @@ const section = "ghost_users"
 // queueTable is the name of the table of users to be deleted.
 const queueTable = "users_ghost_user_migrations"
 
-// Beginner is a pool or a connection.
-type Beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
 // Resolve binds the lists to the tables of a database, whose own schema is the one of its users, and finds all other
 // foreign keys to users.
 //
@@ -29,12 +25,9 @@ type Beginner interface {
 // type that is no integer, nullify on a NOT NULL column, a column that is listed twice, a foreign key without an action
 // that no list answers for, a ghost user that cannot be made. Warnings: a column without an index, rows for
 // which nothing is said. The plan is nil where there is an error among them.
-func Resolve(ctx context.Context, db Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
+func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
 	r := &resolver{lists: lists, columns: map[place]*bound{}}
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) (err error) {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
-			return fmt.Errorf("settle session: %w", err)
-		}
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
 		if r.catalog, err = readCatalog(ctx, tx, schema, r.schemas()); err != nil {
 			return err
 		}
@@ -57,8 +50,10 @@ type place struct {
 
 // bound is everything that is said about one column.
 type bound struct {
-	relation *relation
-	column   string
+	relation *pgcatalog.Relation
+	// table is its name for people.
+	table  string
+	column string
 	// key is where the configuration speaks of the column first; empty where only a foreign key does.
 	key string
 	// moves tells that a list moves the column, and how.
@@ -80,7 +75,17 @@ func (b *bound) rest() action {
 	return b.keyed
 }
 
-func (b *bound) label() string { return b.relation.label + "." + b.column }
+func (b *bound) label() string { return b.table + "." + b.column }
+
+// unique tells whether the column is a part of a unique index, of any of the relation's tables.
+func (b *bound) unique() bool {
+	for _, indexes := range b.relation.Indexes {
+		if slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool { return i.Unique && slices.Contains(i.Columns, b.column) }) {
+			return true
+		}
+	}
+	return false
+}
 
 type resolver struct {
 	lists    Lists
@@ -175,26 +180,16 @@ func (r *resolver) steps(hard bool) []*step {
 	return steps
 }
 
-func (r *resolver) step(b *bound, do action) *step {
+func (*resolver) step(b *bound, do action) *step {
 	otherwise := b.rest()
 	if otherwise == restrict {
 		// A row that says what one of the ghost user's says already.
 		otherwise = remove
 	}
-	key := b.relation.columns[b.column].unique
-	for _, leaf := range b.relation.leaves {
-		if found := r.catalog.byOID[leaf.OID]; found != nil {
-			key = key || found.columns[b.column].unique
-		}
-	}
 	return &step{
-		action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.leaves,
-		column: b.column, label: b.label(), tableLabel: b.relation.label, key: key,
+		action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.Leaves,
+		column: b.column, label: b.label(), tableLabel: b.table, key: b.unique(),
 	}
-}
-
-func integer(typeName string) bool {
-	return slices.Contains([]string{"smallint", "integer", "bigint"}, typeName)
 }
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -15,20 +16,20 @@ import (
 func (r *resolver) checkUsers() bool {
 	users, queue := r.catalog.users, r.catalog.named(r.catalog.schema, queueTable)
 	switch {
-	case users == nil || users.kind != "r" && users.kind != "p":
+	case users == nil || !users.IsTable():
 		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.catalog.schema)
-	case queue == nil || queue.columns["attempts"].base == "":
+	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", queueTable)
 	default:
 		for _, name := range []string{"id", "username", "email", "name", "state", "user_type", "admin"} {
-			if _, found := users.columns[name]; !found {
+			if _, found := users.Columns[name]; !found {
 				r.reportf(problem.Error, section, "add it", "table users has no column %s", name)
 			}
 		}
-		if id, found := users.columns["id"]; found && !integer(id.base) {
-			r.reportf(problem.Error, section, "only integers are supported", "users.id is of type %s", id.base)
+		if id, found := users.Columns["id"]; found && !pgcatalog.Integer(id.Base) {
+			r.reportf(problem.Error, section, "only integers are supported", "users.id is of type %s", id.Type)
 		}
-		if !queue.columns["consume_after"].leads {
+		if !queue.Leads(queue.OID, "consume_after") {
 			r.reportf(problem.Warning, section, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (consume_after, id)", queue.SQL()),
 				"no index of %s begins with consume_after, so every look at it reads the whole table", queueTable)
 		}
@@ -39,9 +40,9 @@ func (r *resolver) checkUsers() bool {
 // checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.
 func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 	var unknown []string
-	for name, c := range r.catalog.users.columns {
+	for name, c := range r.catalog.users.Columns {
 		known := []string{"username", "email", "name", "state", "user_type", "admin", "created_at", "updated_at"}
-		if c.notNull && !c.hasDefault && !slices.Contains(known, name) {
+		if c.NotNull && !c.HasDefault && !slices.Contains(known, name) {
 			unknown = append(unknown, name)
 		}
 	}
@@ -63,7 +64,7 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 
 // checkRest tells of rows that nothing is done about.
 func (r *resolver) checkRest(b *bound) {
-	column := b.relation.columns[b.column]
+	column := b.relation.Columns[b.column]
 	last := b.moves && b.always && len(b.conditions) == 0
 	switch {
 	case b.rest() == restrict && b.foreign != "" && !last:
@@ -71,7 +72,7 @@ func (r *resolver) checkRest(b *bound) {
 		if b.moves {
 			said = "no list says what becomes of rows that are not moved, as on a hard delete"
 		}
-		r.reportf(problem.Error, b.where(), fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.relation.label, b.column),
+		r.reportf(problem.Error, b.where(), fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column),
 			"%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said)
 	case b.rest() == restrict && b.moves && !last:
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
@@ -79,7 +80,7 @@ func (r *resolver) checkRest(b *bound) {
 	case b.listed == restrict && b.keyed == remove && b.relation == r.catalog.users:
 		r.reportf(problem.Error, b.where(), "change the key's action to SET NULL, or list the column in ghost_users.nullify",
 			"foreign key %s: deleting one user would delete others", b.foreign)
-	case b.listed == restrict && b.keyed == nullify && column.notNull:
+	case b.listed == restrict && b.keyed == nullify && column.NotNull:
 		r.reportf(problem.Error, b.where(), "drop the constraint, or change the key's action",
 			"foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
 	case b.listed == restrict && (b.keyed == nullify || b.keyed == setDefault):
@@ -95,20 +96,17 @@ func (b *bound) where() string {
 }
 
 func (r *resolver) checkIndex(b *bound) {
-	if b.relation.columns[b.column].leads {
+	if b.relation.Leads(b.relation.OID, b.column) {
 		return
 	}
 	fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", b.relation.SQL(), identifier(b.column))
-	if b.relation.kind == "p" {
+	if b.relation.Kind == "p" {
 		// Postgres refuses CONCURRENTLY on the table itself.
 		fix = fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", b.relation.SQL(), identifier(b.column))
-		unindexed := func(leaf Table) bool {
-			found := r.catalog.byOID[leaf.OID]
-			return found == nil || !found.columns[b.column].leads
-		}
-		if !slices.ContainsFunc(b.relation.leaves, unindexed) {
+		unindexed := func(leaf Table) bool { return !b.relation.Leads(leaf.OID, b.column) }
+		if !slices.ContainsFunc(b.relation.Leaves, unindexed) {
 			return
 		}
 	}
-	r.reportf(problem.Warning, b.where(), fix, "no index of %s begins with %s, so every batch reads the whole table", b.relation.label, b.column)
+	r.reportf(problem.Warning, b.where(), fix, "no index of %s begins with %s, so every batch reads the whole table", b.table, b.column)
 }

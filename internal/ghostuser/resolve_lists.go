@@ -9,11 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // table returns the table that a list names, or nil.
-func (r *resolver) table(key, text string) *relation {
+func (r *resolver) table(key, text string) *pgcatalog.Relation {
 	name, err := definitions.ParseName(text)
 	if err != nil {
 		r.reportf(problem.Error, key+".table", "", "table %q %v", text, err)
@@ -27,19 +29,19 @@ func (r *resolver) table(key, text string) *relation {
 	switch {
 	case table == nil:
 		fix = "create it, or remove the entry"
-		if near := problem.Nearest(text, r.catalog.tables); near != "" {
+		if near := problem.Nearest(text, r.catalog.labels()); near != "" {
 			fix = fmt.Sprintf("did you mean %s?", near)
 		}
 		r.reportf(problem.Error, key+".table", fix, "table %s does not exist", text)
 		return nil
-	case table.kind != "r" && table.kind != "p":
+	case !table.IsTable():
 		r.reportf(problem.Error, key+".table", fix, "%s is not a table", text)
 		return nil
-	case table.root != table.OID:
+	case table.IsPartition():
 		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)
 		return nil
-	case table.foreign != "":
-		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.foreign, text)
+	case table.Foreign != nil:
+		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
 		return nil
 	case table.Schema == r.catalog.schema && table.Name == queueTable:
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
@@ -49,19 +51,19 @@ func (r *resolver) table(key, text string) *relation {
 }
 
 // at returns what is known of a column that a list names, or nil.
-func (r *resolver) at(key string, table *relation, name string) *bound {
-	found, there := table.columns[name]
+func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound {
+	found, there := table.Columns[name]
 	switch {
 	case !there:
 		fix := "correct the name, or remove it"
-		if near := problem.Nearest(name, slices.Sorted(maps.Keys(table.columns))); near != "" {
+		if near := problem.Nearest(name, slices.Sorted(maps.Keys(table.Columns))); near != "" {
 			fix = fmt.Sprintf("did you mean %s?", near)
 		}
-		r.reportf(problem.Error, key, fix, "table %s has no column %s", table.label, name)
+		r.reportf(problem.Error, key, fix, "table %s has no column %s", r.catalog.label(table.Table), name)
 		return nil
-	case !integer(found.base):
+	case !pgcatalog.Integer(found.Base):
 		r.reportf(problem.Error, key, "only integers can refer to users", "%s.%s is of type %s, but users.id is of type %s",
-			table.label, name, found.base, r.catalog.users.columns["id"].base)
+			r.catalog.label(table.Table), name, found.Type, r.catalog.users.Columns["id"].Type)
 		return nil
 	case table == r.catalog.users && name == "id":
 		r.reportf(problem.Error, key, "remove it", "users.id is the user itself")
@@ -69,7 +71,7 @@ func (r *resolver) at(key string, table *relation, name string) *bound {
 	}
 	b := r.columns[place{table.OID, name}]
 	if b == nil {
-		b = &bound{relation: table, column: name, key: key}
+		b = &bound{relation: table, table: r.catalog.label(table.Table), column: name, key: key}
 		r.columns[place{table.OID, name}] = b
 	}
 	return b
@@ -77,13 +79,13 @@ func (r *resolver) at(key string, table *relation, name string) *bound {
 
 // checkChange refuses columns that cannot be set.
 func (r *resolver) checkChange(key string, b *bound, to action) bool {
-	c := b.relation.columns[b.column]
+	c := b.relation.Columns[b.column]
 	switch {
-	case c.generated:
+	case c.Generated:
 		r.reportf(problem.Error, key, "delete the rows", "%s is a generated column and cannot be set", b.label())
-	case c.partitioning:
+	case c.Partitioning:
 		r.reportf(problem.Error, key, "delete the rows", "%s decides about the partition of a row and cannot be set", b.label())
-	case to == nullify && c.notNull:
+	case to == nullify && c.NotNull:
 		r.reportf(problem.Error, key, "drop the constraint, or delete the rows", "%s is NOT NULL and cannot be nullified", b.label())
 	default:
 		return true
@@ -116,27 +118,27 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 }
 
 // bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
-func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *relation, conditions []Condition) ([]typedCondition, error) {
+func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []Condition) ([]typedCondition, error) {
 	var typed []typedCondition
 	for i, c := range conditions {
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
-		found, there := table.columns[c.Column]
+		found, there := table.Columns[c.Column]
 		if !there {
-			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.label, c.Column)
+			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", r.catalog.label(table.Table), c.Column)
 			continue
 		}
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::text::%s", found.full), c.Value)
+			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::text::%s", found.Type), c.Value)
 			return err
 		})
-		if f := judge(err); err != nil && (f.sqlState == "" || f.sqlState[:2] != "22" && f.sqlState[:2] != "23") {
+		if f := fault.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
 			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
 		}
 		if err != nil {
-			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.full)
+			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
 			continue
 		}
-		typed = append(typed, typedCondition{column: c.Column, full: found.full, value: c.Value})
+		typed = append(typed, typedCondition{column: c.Column, full: found.Type, value: c.Value})
 	}
 	return typed, nil
 }
@@ -169,35 +171,36 @@ func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
 // bindKey binds one foreign key. One that only a partition has belongs to the partitioned table's column where that is
 // listed.
 func (r *resolver) bindKey(key foreignKey) {
-	relation := r.catalog.byOID[key.table]
-	if relation.Schema == r.catalog.schema && relation.Name == queueTable {
+	relation := r.catalog.tables[key.Table]
+	if relation == nil || relation.Schema == r.catalog.schema && relation.Name == queueTable {
 		return
 	}
 	if !key.whole {
 		r.reportf(problem.Warning, section, "refer to users by their id alone",
 			"foreign key %s of %s does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion",
-			key.name, relation.label)
+			key.Name, r.catalog.label(relation.Table))
 		return
 	}
-	b := r.columns[place{relation.root, key.column}]
+	b := r.columns[place{relation.Root, key.column}]
 	if b == nil {
 		b = r.columns[place{relation.OID, key.column}]
 	}
 	if b == nil {
-		b = &bound{relation: relation, column: key.column}
+		b = &bound{relation: relation, table: r.catalog.label(relation.Table), column: key.column}
 		r.columns[place{relation.OID, key.column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == restrict {
 		// Moved on a soft delete; on a hard one the key's own action comes with the others.
 		r.keys = append(r.keys, b)
 	}
-	b.foreign = key.name
-	switch key.action {
-	case "c":
+	b.foreign = key.Name
+	switch key.OnDelete {
+	case pgcatalog.Cascade:
 		b.keyed = remove
-	case "n":
+	case pgcatalog.SetNull:
 		b.keyed = nullify
-	case "d":
+	case pgcatalog.SetDefault:
 		b.keyed = setDefault
+	case pgcatalog.NoAction, pgcatalog.Restrict: // Such a key keeps the user as long as there are rows.
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/pace"
 )
 
 // Sizes bound the statements. Zero values stand for the defaults 50, 1000 and 100.
@@ -22,14 +23,8 @@ const (
 	defaultNullify = 100
 	// largestBatch bounds what a target may come to.
 	largestBatch = 50_000
-	// leash is how many times its target a statement may take, lockLeash the same for one wait for a lock. It is shorter:
-	// of two that end together the server reports the statement's, and one that was held up would pass for too big.
-	leash     = 3
-	lockLeash = 2
 	// hasty bounds waits for locks without a target, while other users can be served instead.
 	hasty = 200 * time.Millisecond
-	// longestPause bounds one pause of the duty cycle.
-	longestPause = time.Second
 )
 
 // size is the number of rows of one step's statement.
@@ -66,30 +61,25 @@ func (s Sizes) rows(of *step) int {
 	return int(of.size.rows)
 }
 
-// learn steers by a statement that went through: twice as many rows while it takes less than half of the target, a
-// tenth more while it takes less, fewer in proportion when it takes more. Without a target it only makes good for
-// what timeouts have taken away.
+// steer bounds what a target may come to.
+func (s Sizes) steer() pace.Steer {
+	return pace.Steer{Target: s.Target, Smallest: 1, Largest: largestBatch}
+}
+
+// learn steers by a statement that went through. Without a target it only makes good for what timeouts have taken away.
 func (s Sizes) learn(of *step, rows int64, took time.Duration) {
-	full := float64(rows) >= of.size.rows/2
 	switch {
-	case s.Target == 0 && full:
+	case s.Target > 0:
+		of.size.rows = s.steer().Learn(of.size.rows, rows, 0, took)
+	case float64(rows) >= of.size.rows/2:
 		of.size.rows = min(2*of.size.rows, s.usual(of.action))
-	case s.Target == 0:
-	case took > s.Target:
-		of.size.rows = min(of.size.rows, max(float64(rows), 1)*float64(s.Target)/float64(took))
-	case !full: // It says nothing about more.
-	case took < s.Target/2:
-		of.size.rows *= 2
-	default:
-		of.size.rows *= 1.1
 	}
-	of.size.rows = min(max(of.size.rows, 1), largestBatch)
 }
 
 // shrink makes the step's statements smaller after a timeout. It reports whether there is anything left to try.
 func (s Sizes) shrink(of *step) bool {
 	if of.size.rows > 1 {
-		of.size.rows = max(1, of.size.rows/leash)
+		of.size.rows = s.steer().TimedOut(of.size.rows)
 		return true
 	}
 	if of.size.slow || s.Target == 0 {
@@ -107,8 +97,7 @@ func (s Sizes) limits(all batch.Limits, of *step, patient bool) batch.Limits {
 	}
 	all.LockTimeout = min(all.LockTimeout, hasty)
 	if s.Target > 0 && !of.size.slow {
-		all.StatementTimeout = min(all.StatementTimeout, leash*s.Target)
-		all.LockTimeout = min(all.LockTimeout, lockLeash*s.Target)
+		all = s.steer().Limits(all)
 	}
 	return all
 }

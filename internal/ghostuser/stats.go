@@ -1,6 +1,6 @@
 package ghostuser
 
-import "slices"
+import "sexton/internal/fault"
 
 // Stats are the statistics of one run.
 type Stats struct {
@@ -20,9 +20,9 @@ type Stats struct {
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// OverLimit tells that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
-	OverLimit   bool          `json:"over_limit"`
-	Interrupted bool          `json:"interrupted,omitempty"`
-	Errors      []ErrorCounts `json:"errors"`
+	OverLimit   bool           `json:"over_limit"`
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
@@ -38,14 +38,6 @@ type Current struct {
 	Nullified int64 `json:"nullified"`
 	// Remaining is an estimate, 10,000 meaning that many or more; absent before the user's first turn is over.
 	Remaining *int64 `json:"remaining,omitempty"`
-}
-
-// ErrorCounts says how many users one error of one table stopped.
-type ErrorCounts struct {
-	Table    string `json:"table"`
-	SQLState string `json:"sqlstate"`
-	Message  string `json:"message"`
-	Count    int64  `json:"count"`
 }
 
 // Changed tells whether the run did anything worth a line of its own in the history.
@@ -79,7 +71,7 @@ type Item struct {
 }
 
 func newStats() *Stats {
-	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []ErrorCounts{}}
+	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []fault.Counts{}}
 }
 
 // count notes rows that were changed.
@@ -103,19 +95,4 @@ func (s *Stats) count(j *job, what *step, do action, rows int64) {
 	}
 }
 
-func (s *Stats) fail(f failure) {
-	at := slices.IndexFunc(s.Errors, func(e ErrorCounts) bool {
-		return e.Table == f.table && e.SQLState == f.sqlState && e.Message == f.message
-	})
-	if at < 0 {
-		// Messages can name single rows; a run over thousands of them must not list them all.
-		const most = 20
-		if len(s.Errors) >= most {
-			s.Errors[most-1].Count++
-			return
-		}
-		s.Errors = append(s.Errors, ErrorCounts{Table: f.table, SQLState: f.sqlState, Message: f.message})
-		at = len(s.Errors) - 1
-	}
-	s.Errors[at].Count++
-}
+func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }

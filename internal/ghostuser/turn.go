@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 )
 
 const (
@@ -35,30 +36,30 @@ const (
 
 // turn gives a user some batches. It keeps nothing in memory: each turn looks afresh at what there is to do, as a run
 // after a crash would. The failure is set where the result is failed; the error is one that ends the run.
-func (r *run) turn(ctx context.Context, j *job) (result, failure, error) {
+func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 	r.left = turnBatches
 	for {
 		if r.paused(ctx) {
-			return yielded, failure{}, nil
+			return yielded, fault.Fault{}, nil
 		}
 		look, err := r.look(ctx, j)
 		if err != nil {
-			return r.beaten(j, judge(err), err)
+			return r.beaten(j, fault.Judge(err), err)
 		}
 		switch {
 		case !look.queued:
 			r.stats.UsersDropped++
 			r.tell(ctx, r.item(j, Cancelled))
-			return finished, failure{}, nil
+			return finished, fault.Fault{}, nil
 		case look.userType == nil:
-			return finished, failure{}, r.drop(ctx, j)
+			return finished, fault.Fault{}, r.drop(ctx, j)
 		case *look.userType == ghostType:
-			return failed, failure{message: "the ghost user cannot be deleted"}, nil
+			return failed, fault.Fault{Message: "the ghost user cannot be deleted"}, nil
 		case !deletable(*look.userType):
-			return failed, failure{message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.userType)}, nil
+			return failed, fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.userType)}, nil
 		case !look.ghost:
 			if err := r.findGhost(ctx); err != nil {
-				return 0, failure{}, err
+				return 0, fault.Fault{}, err
 			}
 			continue
 		case len(look.live) == 0:
@@ -81,7 +82,7 @@ func deletable(userType int32) bool {
 
 // drainAll works the steps off in their order. One that others are in the way of does not hold up those behind it.
 // finished means that there was nothing left of any.
-func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, failure, error) {
+func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault.Fault, error) {
 	stuck := false
 	for _, s := range live {
 		for _, leaf := range s.leaves {
@@ -97,31 +98,31 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, failu
 		}
 	}
 	if stuck {
-		return blocked, failure{}, nil
+		return blocked, fault.Fault{}, nil
 	}
 	if len(live) > 0 {
 		// What is found again after this has come in since, or come back.
 		j.rounds++
 		if j.rounds > mostRounds {
-			return failed, failure{table: live[0].tableLabel, message: "rows come back as fast as they are taken away: " +
+			return failed, fault.Fault{Table: live[0].tableLabel, Message: "rows come back as fast as they are taken away: " +
 				"a trigger puts them there, or a partition came after the run began"}, nil
 		}
 	}
-	return finished, failure{}, nil
+	return finished, fault.Fault{}, nil
 }
 
 // beaten decides about an error that no step is to blame for alone.
-func (r *run) beaten(j *job, f failure, err error) (result, failure, error) {
+func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, error) {
 	switch {
-	case f.verdict == fatal:
+	case f.Verdict == fault.Fatal:
 		return 0, f, err
 	case r.ended():
 		// The timeouts were cut to the lease's end.
 		return yielded, f, nil
-	case f.verdict == conflict && j.beaten < mostBeaten:
+	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:
 		j.beaten++
 		return yielded, f, nil
-	case f.verdict == lockTimeout && !j.patient:
+	case f.Verdict == fault.LockTimeout && !j.patient:
 		return blocked, f, nil
 	}
 	return failed, f, nil

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Adaptive is how the pace without row limits steers itself. The zero value is a pace with fixed limits.
@@ -23,13 +25,6 @@ const (
 	smallestBatch = 100
 	firstBatch    = 200
 	largestBatch  = 50_000
-	// leash is how many times its target a statement may take.
-	leash = 3
-	// lockLeash is the same for one wait for a lock. It is shorter: of two that end together the server reports the
-	// statement's, and a statement that was held up would pass for one that is too big.
-	lockLeash = 2
-	// longestPause bounds one pause of the duty cycle.
-	longestPause = time.Second
 )
 
 // size is the number of rows of one kind of statement that takes the target's time, found by trying.
@@ -46,26 +41,10 @@ func (s *size) of(r *Reference) int {
 	return int(s.rows)
 }
 
-// learn steers by a statement that went through: twice as many rows while it takes less than half of the
-// target, a tenth more while it takes less, fewer in proportion when it takes more. A statement that had
-// fewer rows than it might have had says nothing about more: unless another parent, with about so many rows (next), would not
-// have fitted. Without that a size for 2.1 parents stays for ever, as one parent is less than half of it.
-func (s *size) learn(rows int64, next float64, took, target time.Duration) {
-	switch {
-	case took > target:
-		s.rows = min(s.rows, max(float64(rows), smallestBatch)*float64(target)/float64(took))
-	case float64(rows)+next < s.rows/2:
-		return
-	case took < target/2:
-		s.rows *= 2
-	default:
-		s.rows *= 1.1
-	}
-	s.rows = min(max(s.rows, smallestBatch), largestBatch)
+// steer bounds the sizes.
+func (a Adaptive) steer() pace.Steer {
+	return pace.Steer{Target: a.Target, Smallest: smallestBatch, Largest: largestBatch}
 }
-
-// timedOut makes it much smaller, as nobody knows how long the statement would have taken.
-func (s *size) timedOut() { s.rows = max(s.rows/leash, smallestBatch) }
 
 // size is the one that steers a task's next statement.
 func (r *Reference) size(how pass) *size {
@@ -110,8 +89,7 @@ func (r *run) statementRows(reference *Reference) int {
 func (r *run) limits(t task, how pass) batch.Limits {
 	limits := r.engine.Session.Limits
 	if a := r.engine.Adaptive; a.on() && how != waiting && (how == direct || !r.breaker.slow(t)) {
-		limits.StatementTimeout = min(limits.StatementTimeout, leash*a.Target)
-		limits.LockTimeout = min(limits.LockTimeout, lockLeash*a.Target)
+		limits = a.steer().Limits(limits)
 	}
 	return limits
 }
@@ -127,48 +105,33 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		if how == direct {
 			next = t.reference.rowsPerParent
 		}
-		t.reference.size(how).learn(rows, next, took, a.Target)
+		size := t.reference.size(how)
+		size.rows = a.steer().Learn(size.rows, rows, next, took)
 	}
-	r.breathe(ctx, took)
-}
-
-// breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small
-// statement is followed by no pause: there may be nothing behind it.
-func (r *run) breathe(ctx context.Context, took time.Duration) {
-	a := r.engine.Adaptive
-	if a.Duty >= 1 {
-		return
-	}
-	r.owed += time.Duration(float64(took) * (1/a.Duty - 1))
-	if r.owed < a.Target/2 {
-		return
-	}
-	owed := min(r.owed, longestPause)
-	r.owed = 0
-	r.pause(ctx, owed)
+	r.pace.Breathe(ctx, took)
 }
 
 // adapt decides what becomes of a task whose statement failed because of its size or of others, which is no
 // error yet: with fewer parents it may go through, and a parent that stands alone is worked off in pieces that
 // leave out what others have locked.
-func (r *run) adapt(c *chunk, t task, how pass, f failure) (remedy, bool) {
+func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
 	if !r.engine.Adaptive.on() || how == waiting {
 		return giveUp, false
 	}
-	size := t.reference.size(how)
+	size, steer := t.reference.size(how), r.engine.Adaptive.steer()
 	switch {
-	case how != skipping && (f.verdict == lockTimeout || f.verdict == conflict):
+	case how != skipping && (f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict):
 		c.how = skipping
 		return retry, true
-	case how == direct && f.verdict == timeout:
-		size.timedOut()
+	case how == direct && f.Verdict == fault.Timeout:
+		size.rows = steer.TimedOut(size.rows)
 		if len(c.tombstones) > 1 {
 			return split, true
 		}
 		c.how = piecewise
 		return retry, true
-	case f.verdict == timeout && !r.breaker.slow(t) && size.rows > smallestBatch:
-		size.timedOut()
+	case f.Verdict == fault.Timeout && !r.breaker.slow(t) && size.rows > smallestBatch:
+		size.rows = steer.TimedOut(size.rows)
 		return shrink, true
 	}
 	return giveUp, false

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -28,8 +30,8 @@ const (
 // on is not looked at again.
 type Auditor struct {
 	// DB is the parents' database. Elsewhere are the others, by name, as far as they can be reached.
-	DB        Beginner
-	Elsewhere map[string]Beginner
+	DB        pgcatalog.Beginner
+	Elsewhere map[string]pgcatalog.Beginner
 	Names     pgschema.Names
 	Bounds    Bounds
 	// Batch is the number of keys per statement.
@@ -91,10 +93,10 @@ func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference
 	}
 	if err := r.walk(ctx); err != nil {
 		f := judge(err, reference.Child.Label())
-		if f.verdict == fatal || ctx.Err() != nil {
+		if f.Verdict == fault.Fatal || ctx.Err() != nil {
 			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
 		}
-		r.report.Error = f.text()
+		r.report.Error = f.Text()
 	}
 	return r.report, nil
 }
@@ -115,7 +117,7 @@ func (r *auditRun) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
 		found, err := r.next(ctx, after, size)
-		if err != nil && size > 1 && judge(err, "").verdict == timeout {
+		if err != nil && size > 1 && judge(err, "").Verdict == fault.Timeout {
 			size = max(1, size/8)
 			continue
 		}
@@ -190,10 +192,10 @@ func (r *auditRun) suspect(ctx context.Context, keys []string) error {
 		err = r.repair(ctx, orphans)
 	}
 	switch {
-	case err != nil && judge(err, "").verdict == timeout && len(keys) == 1:
+	case err != nil && judge(err, "").Verdict == fault.Timeout && len(keys) == 1:
 		r.report.UncheckedKeys++
 		return nil
-	case err != nil && judge(err, "").verdict == timeout:
+	case err != nil && judge(err, "").Verdict == fault.Timeout:
 		half := len(keys) / 2
 		if err := r.suspect(ctx, keys[:half]); err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/fault"
 )
 
 // A child in another database than its parent is never seen in one snapshot with it. The looks go in this order, each
@@ -43,10 +45,10 @@ func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.T
 	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
 	defer cancel()
 	err := r.Bounds.run(calling, r.Elsewhere[r.reference.Database], more, do)
-	if err == nil || ctx.Err() != nil || judge(err, "").verdict != fatal {
+	if err == nil || ctx.Err() != nil || judge(err, "").Verdict != fault.Fatal {
 		return err
 	}
-	return &troubleError{failure{message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), verdict: unavailable}}
+	return &troubleError{fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), Verdict: fault.Unavailable}}
 }
 
 // gist is what an error of a connection comes to: its text names addresses and may have several lines.

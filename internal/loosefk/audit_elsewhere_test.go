@@ -11,12 +11,13 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
 // elsewhere is a database whose transactions begin with a call, by number.
 type elsewhere struct {
-	loosefk.Beginner
+	pgcatalog.Beginner
 
 	before func(n int) error
 	n      int
@@ -34,7 +35,7 @@ func (e *elsewhere) Begin(ctx context.Context) (pgx.Tx, error) {
 
 func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) loosefk.Auditor {
 	auditor := b.auditor(1000, repair)
-	auditor.Elsewhere = map[string]loosefk.Beginner{"ci": ci.Pool()}
+	auditor.Elsewhere = map[string]pgcatalog.Beginner{"ci": ci.Pool()}
 	return auditor
 }
 

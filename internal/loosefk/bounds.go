@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // Bounds are the timeouts of the short transactions that an operator's commands run beside workers and the
@@ -36,7 +38,7 @@ SET LOCAL bytea_output = 'hex';
 `
 
 // run runs do in one bounded transaction. More settings, complete SET LOCAL commands, may follow the usual ones.
-func (b Bounds) run(ctx context.Context, db Beginner, more string, do func(tx pgx.Tx) error) error {
+func (b Bounds) run(ctx context.Context, db pgcatalog.Beginner, more string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + more
 		if _, err := tx.Exec(ctx, script); err != nil {

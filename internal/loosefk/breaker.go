@@ -1,5 +1,7 @@
 package loosefk
 
+import "sexton/internal/fault"
+
 // pass tells how a chunk treats rows that another transaction has locked.
 type pass int
 
@@ -51,7 +53,7 @@ const (
 // eat the time of all others.
 type breaker struct {
 	// broken references are given up for the run.
-	broken map[lock]failure
+	broken map[lock]fault.Fault
 	// misses counts single parents given up in a row because of timeouts.
 	misses map[lock]int
 	// rows bounds the statements of references that have timed out. The bound grows again with success.
@@ -72,13 +74,13 @@ type lock struct {
 }
 
 func newBreaker() *breaker {
-	return &breaker{broken: map[lock]failure{}, misses: map[lock]int{}, rows: map[place]int{}}
+	return &breaker{broken: map[lock]fault.Fault{}, misses: map[lock]int{}, rows: map[place]int{}}
 }
 
 func (t task) place() place { return place{t.reference, t.leaf.OID} }
 
 // open returns why the reference was given up in this pass, if it was.
-func (b *breaker) open(t task, how pass) (failure, bool) {
+func (b *breaker) open(t task, how pass) (fault.Fault, bool) {
 	f, broken := b.broken[lock{t.place(), how.family()}]
 	return f, broken
 }
@@ -106,22 +108,22 @@ func (b *breaker) succeeded(t task, usual int) {
 }
 
 // failed decides what to try next for a chunk of so many parents.
-func (b *breaker) failed(t task, how pass, f failure, parents int) remedy {
+func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) remedy {
 	at := lock{t.place(), how.family()}
 	switch {
-	case f.verdict == hopeless:
+	case f.Verdict == fault.Hopeless:
 		b.broken[lock{t.place(), skipping}], b.broken[lock{t.place(), waiting}] = f, f
 		return giveUp
-	case f.verdict == conflict && t.beaten < patience:
+	case f.Verdict == fault.Conflict && t.beaten < patience:
 		return retry
-	case f.verdict == timeout && b.limit(t, t.reference.limit()) > fewestRows:
+	case f.Verdict == fault.Timeout && b.limit(t, t.reference.limit()) > fewestRows:
 		b.rows[t.place()] = fewestRows
 		return shrink
-	case f.verdict == timeout && parents > 1:
+	case f.Verdict == fault.Timeout && parents > 1:
 		return isolate
 	case parents > 1:
 		return split
-	case f.verdict == timeout || f.verdict == lockTimeout:
+	case f.Verdict == fault.Timeout || f.Verdict == fault.LockTimeout:
 		if b.misses[at]++; b.misses[at] >= patience {
 			b.broken[at] = f
 		}

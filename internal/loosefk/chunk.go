@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/fault"
 )
 
 // chunk is a group of tombstones of one parent that is worked off together: few enough that the children
@@ -32,7 +34,7 @@ type chunk struct {
 	// alone makes the removal a transaction of its own, after it failed together with a task.
 	alone bool
 	// failed is the first reason why the chunk cannot be finished in this run.
-	failed *failure
+	failed *fault.Fault
 }
 
 // task is one child table, or one leaf partition of it, that a chunk has to be cleaned from.
@@ -128,7 +130,7 @@ func (c *chunk) plan(live []bool) {
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }
 
 // fail notes why the chunk cannot be finished in this run; the first reason is kept.
-func (c *chunk) fail(f failure) {
+func (c *chunk) fail(f fault.Fault) {
 	if c.failed == nil {
 		c.failed = &f
 	}

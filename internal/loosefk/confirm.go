@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
 
@@ -178,15 +179,15 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 			c.engine.Progress(ctx, c.stats)
 		}
 		if c.engine.Adaptive.on() {
-			c.breathe(ctx, time.Since(began))
+			c.pace.Breathe(ctx, time.Since(began))
 		}
 		return nil
 	}
 	f := judge(err, parent.Label())
 	switch {
-	case f.verdict == fatal:
+	case f.Verdict == fault.Fatal:
 		return err
-	case f.verdict == hopeless, len(rows) == 1:
+	case f.Verdict == fault.Hopeless, len(rows) == 1:
 		c.stats.fail(f)
 		return c.putOff(ctx, rows, f)
 	}
@@ -226,10 +227,10 @@ func (r *run) parent(s swept) *Parent {
 
 // putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
 // about a single key. Rows that have waited for too long already are given up.
-func (c *confirmer) putOff(ctx context.Context, rows []swept, f failure) error {
+func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) error {
 	var later, given []swept
 	for _, s := range rows {
-		if s.expired || s.early && f.verdict == hopeless {
+		if s.expired || s.early && f.Verdict == fault.Hopeless {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
@@ -242,7 +243,7 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f failure) error {
 		}
 	}
 	var all *string
-	if f.verdict != rowError {
+	if f.Verdict != fault.Row {
 		all = &rows[0].parent
 		c.off[rows[0].parent] = true
 	}

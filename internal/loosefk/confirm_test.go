@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 )
@@ -420,7 +421,7 @@ func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
 	b.begun(t).exec("LOCK TABLE children")
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	stats := b.run(t)
-	require.Equal(t, []loosefk.ErrorCounts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
 	require.EqualValues(t, 1, stats.Confirmed)
 	require.Equal(t, []string{"1", "2"}, b.swept())
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT count(*) FROM sexton.swept WHERE not_before > now()"))

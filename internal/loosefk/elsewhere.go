@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
 
@@ -34,9 +35,9 @@ const (
 )
 
 // troubleError is a failure that did not come from a server.
-type troubleError struct{ failure failure }
+type troubleError struct{ failure fault.Fault }
 
-func (e *troubleError) Error() string { return e.failure.text() }
+func (e *troubleError) Error() string { return e.failure.Text() }
 
 // away notes the databases that cannot be reached as the run begins.
 func (r *run) away() {
@@ -49,8 +50,8 @@ func (r *run) away() {
 }
 
 // trouble is why nothing can be done about a reference, or nil.
-func (r *run) trouble(reference *Reference) *failure {
-	f := failure{table: reference.Child.Label(), message: reference.Broken, verdict: unavailable}
+func (r *run) trouble(reference *Reference) *fault.Fault {
+	f := fault.Fault{Table: reference.Child.Label(), Message: reference.Broken, Verdict: fault.Unavailable}
 	if reference.Broken != "" {
 		return &f
 	}
@@ -58,21 +59,21 @@ func (r *run) trouble(reference *Reference) *failure {
 	if !down && !reference.Unreachable {
 		return nil
 	}
-	f.message = fmt.Sprintf("database %s cannot be reached", reference.Database)
+	f.Message = fmt.Sprintf("database %s cannot be reached", reference.Database)
 	if err != nil {
 		// The text of a server that is down names addresses and may have several lines.
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		f.message = first
+		f.Message = first
 		if !strings.Contains(first, "database "+reference.Database) {
-			f.message = fmt.Sprintf("database %s: %s", reference.Database, first)
+			f.Message = fmt.Sprintf("database %s: %s", reference.Database, first)
 		}
 	}
 	return &f
 }
 
 // troubleOf is the trouble of a parent's references: rather that of one that is broken, as it will not mend itself.
-func (r *run) troubleOf(parent *Parent) *failure {
-	var found *failure
+func (r *run) troubleOf(parent *Parent) *fault.Fault {
+	var found *fault.Fault
 	for _, reference := range parent.References {
 		if f := r.trouble(reference); f != nil && (found == nil || reference.Broken != "") {
 			found = f
@@ -91,19 +92,19 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	}
 	other := r.engine.Elsewhere[database]
 	if _, down := r.down[database]; down {
-		return nil, &troubleError{failure{message: fmt.Sprintf("database %s cannot be reached", database), verdict: unavailable}}
+		return nil, &troubleError{fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
 	}
 	limits.Durable = true
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+stallAfter)
 	defer cancel()
 	affected, err := other.Session.RunWithin(calling, limits, statements...)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && judge(err, "").verdict == fatal {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && judge(err, "").Verdict == fault.Fatal {
 		// It is gone: the rest of the run does without.
 		r.down[database] = err
 		if r.engine.Lost != nil {
 			r.engine.Lost(database, err)
 		}
-		return nil, &troubleError{failure{message: fmt.Sprintf("database %s: %v", database, err), verdict: unavailable}}
+		return nil, &troubleError{fault.Fault{Message: fmt.Sprintf("database %s: %v", database, err), Verdict: fault.Unavailable}}
 	}
 	return affected, err
 }

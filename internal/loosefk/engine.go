@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Sizes of one turn, as in GitLab: tombstones per load, rows per statement.
@@ -56,6 +58,10 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
 		breaker: newBreaker(), backOffs: map[place]time.Duration{}, down: map[string]error{},
 	}
+	r.pace = &pace.Run{
+		Until: r.budget.until, Stop: ctx, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
+		Hold: e.Throttle.Hold, Waits: r.waitsFor,
+	}
 	r.away()
 	places := e.Marks.start(e.Parents)
 	for i, parent := range e.Parents {
@@ -83,10 +89,8 @@ type run struct {
 	lanes   []*lane
 	// down are the databases that the run does without, and why.
 	down map[string]error
-	// owed is the time that the duty cycle still has to leave to others.
-	owed time.Duration
-	// held is when the engine was last asked to hold, backOffs the latest pauses of places that others were in the way at.
-	held     time.Time
+	pace *pace.Run
+	// backOffs are the latest pauses of places that others were in the way at.
 	backOffs map[place]time.Duration
 }
 
@@ -187,7 +191,7 @@ func (r *run) cutShort(ctx context.Context) error {
 			if !c.begun || len(c.tombstones) > 1 {
 				continue
 			}
-			reason := failure{message: r.budget.reason(), verdict: unfinished}
+			reason := fault.Fault{Message: r.budget.reason(), Verdict: fault.Unfinished}
 			if c.failed != nil {
 				reason = *c.failed
 			}
@@ -251,7 +255,7 @@ func (r *run) turn(ctx context.Context, l *lane) (bool, error) {
 		}
 		c := queue[0]
 		queue = queue[1:]
-		r.hold(ctx)
+		r.pace.Await(ctx)
 		if r.ended() {
 			l.carried = append(l.carried, c)
 			continue
@@ -293,7 +297,7 @@ func (r *run) load(ctx context.Context, l *lane) ([]tombstone, error) {
 		return nil, fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
 	if len(foreign) > 0 {
-		f := failure{table: l.parent.Label(), message: "the tombstone's key is not of the type of column " + l.parent.label()}
+		f := fault.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
 		r.stats.fail(f)
 		return fresh, r.blame(ctx, l.parent, foreign, f)
 	}

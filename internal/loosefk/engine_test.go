@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
@@ -39,7 +40,7 @@ conditional: [{table: parents, column: parent_id, on_delete: async_delete, condi
 
 	stats := b.run(t)
 	require.Equal(t, &loosefk.Stats{
-		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []loosefk.ErrorCounts{},
+		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []fault.Counts{},
 		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 1}},

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -117,7 +118,7 @@ func TestLongLockBlamesItsTombstoneAlone(t *testing.T) {
 	require.EqualValues(t, 9, stats.Processed)
 	require.EqualValues(t, 99, stats.DeleteCount)
 	require.Equal(t, [][]string{{"5", "1", "f", "children: SQLSTATE 55P03: canceling statement due to lock timeout"}}, b.tombstones())
-	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
 }
 
 // poison makes every change to a child with this note fail.
@@ -228,7 +229,7 @@ func TestConflictsAreRetried(t *testing.T) {
 	b.Exec("DELETE FROM parents")
 	stats := b.run(t)
 	require.EqualValues(t, 10, stats.Processed)
-	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "40P01", Message: "deadlock detected", Count: 2}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "40P01", Message: "deadlock detected", Count: 2}}, stats.Errors)
 }
 
 // Statements that take too long are cut down until they fit.
@@ -359,7 +360,7 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 	b.Exec("DELETE FROM parents")
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
-	require.Equal(t, []loosefk.ErrorCounts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 5}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 5}}, stats.Errors)
 	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"))
 	for _, tombstone := range b.tombstones() {
 		require.Equal(t, "1", tombstone[1])

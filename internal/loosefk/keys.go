@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/pgcatalog"
 )
 
 // A key of one column is that column's value. A composite key is, in tombstones and in parameters, the text form of
@@ -31,7 +33,7 @@ func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
 // keyType is the type that values of a key's column are compared in. Integers of different width share an operator
 // family, so that an index on one serves values of another.
 func keyType(name string) string {
-	if integer(name) {
+	if pgcatalog.Integer(name) {
 		return "pg_catalog.int8"
 	}
 	return name

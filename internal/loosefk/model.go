@@ -9,28 +9,12 @@ package loosefk
 import (
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 )
 
 // Table is a relation of the database.
-type Table struct {
-	OID    uint32
-	Schema string
-	Name   string
-}
-
-// SQL returns the quoted, qualified name.
-func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
-
-// Label returns schema.table for people, logs and statistics; "public." is left out as in definitions.
-func (t Table) Label() string {
-	if t.Schema == "public" {
-		return t.Name
-	}
-	return t.Schema + "." + t.Name
-}
+type Table = pgcatalog.Table
 
 // Parent is a tracked table together with everything that refers to it.
 type Parent struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -18,7 +19,7 @@ type Site struct {
 	// Tables are shell patterns of the tables that live here, whatever other databases have under the same names.
 	Tables []string
 	// DB is nil while the database cannot be reached.
-	DB Beginner
+	DB pgcatalog.Beginner
 }
 
 // SiteError is an error of one of several databases, while the others answer.
@@ -56,7 +57,7 @@ func (s *site) claims(name definitions.Name) bool {
 }
 
 func (s *site) has(name definitions.Name) bool {
-	return s.catalog != nil && s.catalog.lookup(name).exists()
+	return s.catalog != nil && s.catalog.lookup(name) != nil
 }
 
 // place finds the database in which a table lives: the one whose patterns match or, where there is none, the one among those

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -120,7 +121,7 @@ type PlanLimits struct {
 type PlanSite struct {
 	Name string
 	// DB is nil while the database cannot be reached.
-	DB    Beginner
+	DB    pgcatalog.Beginner
 	Names pgschema.Names
 	// Parents are those that live here.
 	Parents []*Parent
@@ -157,7 +158,7 @@ func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]
 
 // planner looks at one database.
 type planner struct {
-	db      Beginner
+	db      pgcatalog.Beginner
 	names   pgschema.Names
 	limits  PlanLimits
 	survey  *survey

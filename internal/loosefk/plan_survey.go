@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // survey is what the catalogue says about the children of definitions and about all tables that foreign keys
@@ -112,7 +114,7 @@ func readSurvey(ctx context.Context, site PlanSite, sites []PlanSite, timeout ti
 		keys: map[uint32][]foreignKey{}, parts: map[uint32][]uint32{}, whole: map[uint32]uint32{},
 		tables: map[uint32]*surveyTable{}, reserved: map[string]bool{}, taken: map[string]map[string]bool{},
 	}
-	err := settled(ctx, site.DB, func(tx pgx.Tx) error {
+	err := pgcatalog.Settled(ctx, site.DB, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, bounded(timeout)); err != nil {
 			return fmt.Errorf("open read-only transaction: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 )
 
 func planLimits() loosefk.PlanLimits {
@@ -20,7 +21,7 @@ func planLimits() loosefk.PlanLimits {
 }
 
 // plan plans for one database.
-func plan(ctx context.Context, db loosefk.Beginner, parents []*loosefk.Parent, limits loosefk.PlanLimits) (*loosefk.DryRun, error) {
+func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits loosefk.PlanLimits) (*loosefk.DryRun, error) {
 	runs, err := loosefk.Plan(ctx, []loosefk.PlanSite{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
 	return runs["main"], err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -37,7 +38,7 @@ ORDER BY wanted.position`
 
 // MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.
 // Only passes need it: triggers are installed and compared without.
-func MissingPrivileges(ctx context.Context, db Beginner, database string, parents []*Parent) (problem.List, error) {
+func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
 	var needs []*Reference
 	var oids []uint32
 	var updated []string
@@ -60,7 +61,7 @@ func MissingPrivileges(ctx context.Context, db Beginner, database string, parent
 		}
 	}
 	var problems problem.List
-	err := settled(ctx, db, func(tx pgx.Tx) error {
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, privilegesSQL, oids, updated)
 		if err != nil {
 			return err
@@ -95,7 +96,7 @@ func MissingPrivileges(ctx context.Context, db Beginner, database string, parent
 
 // UnreadableParents lists parents that the connected role may not read. Passes can do without, until children come late: a
 // key that has children again is brought back only where its parent is seen to be gone.
-func UnreadableParents(ctx context.Context, db Beginner, parents []*Parent) (problem.List, error) {
+func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
 	const sql = `
 SELECT has_schema_privilege(class.relnamespace, 'USAGE'), has_table_privilege(class.oid, 'SELECT'),
        format('%I', namespace.nspname), format('%I.%I', namespace.nspname, class.relname), format('%I', current_user)
@@ -108,7 +109,7 @@ ORDER BY wanted.position`
 		oids[i] = parent.OID
 	}
 	var problems problem.List
-	err := settled(ctx, db, func(tx pgx.Tx) error {
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sql, oids)
 		if err != nil {
 			return err

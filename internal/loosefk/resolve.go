@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -32,7 +33,7 @@ func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (
 	for _, s := range sites {
 		found := &site{Site: s}
 		if s.DB != nil {
-			err := settled(ctx, s.DB, func(tx pgx.Tx) (err error) {
+			err := pgcatalog.Settled(ctx, s.DB, func(tx pgx.Tx) (err error) {
 				found.catalog, err = readCatalog(ctx, tx, s.Schema, names)
 				return err
 			})
@@ -57,22 +58,6 @@ func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (
 		resolved[name] = parents
 	}
 	return resolved, r.problems, nil
-}
-
-// Beginner is a pool or a connection.
-type Beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
-// settled runs do in a transaction in which names are resolved and printed alike wherever it runs, whatever
-// database and role have set.
-func settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
-			return fmt.Errorf("settle session: %w", err)
-		}
-		return do(tx)
-	})
 }
 
 type resolver struct {
@@ -114,7 +99,7 @@ func (r *resolver) attachBroken() {
 			if !s.has(reference.Definition.Parent) {
 				continue
 			}
-			if parent := r.parents[s.Name][s.catalog.lookup(reference.Definition.Parent).recorded]; parent != nil {
+			if parent := r.parents[s.Name][s.catalog.lookup(reference.Definition.Parent).Printed]; parent != nil {
 				parent.References = append(parent.References, reference)
 			}
 		}
@@ -142,11 +127,11 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	if child == nil || parent == nil {
 		return nil
 	}
-	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey
-	home.catalog.bindIndexes(reference, child)
+	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey()
+	reference.bindIndexes(child)
 	ok := r.checkColumns(d, parent, child)
 	ok = r.bindValues(d, child, reference) && ok
-	if d.CleanerClass != "" && len(child.PrimaryKey) == 0 {
+	if d.CleanerClass != "" && len(reference.PrimaryKey) == 0 {
 		r.report(d, problem.Error, ".cleaner_class",
 			fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
 		ok = false
@@ -209,36 +194,36 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	}
 	table := home.catalog.lookup(d.Parent)
 	switch {
-	case !table.exists():
+	case table == nil:
 		r.missingTable(d, ".table", "parent", home, d.Parent)
 		return nil
-	case table.Partition:
+	case table.IsPartition():
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is a partition", d.Parent), "name the partitioned table it belongs to")
 		return nil
-	case table.Kind != "r" && table.Kind != "p":
+	case !table.IsTable():
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is not a table", d.Parent), "name the table behind it")
 		return nil
 	}
-	key, ok := r.key(d, home, table)
+	key, ok := r.key(d, table)
 	if !ok {
 		return nil
 	}
-	parent, known := r.parents[home.Name][table.recorded]
-	if !known && len(key) == 1 && !table.Unique[key[0]] {
+	parent, known := r.parents[home.Name][table.Printed]
+	if !known && len(key) == 1 && !table.Unique(key[0]) {
 		r.report(d, problem.Warning, ".table",
 			fmt.Sprintf("%s is only a part of the primary key of %s: where two partitions share a value, deleting one row deletes the children of both",
 				key[0], d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{Table: table.Table, Database: home.Name, Recorded: table.recorded, KeyColumns: key}
+		parent = &Parent{Table: table.Table, Database: home.Name, Recorded: table.Printed, KeyColumns: key}
 		for _, column := range key {
-			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Type)
+			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Base)
 		}
-		parent.Integer = len(key) == 1 && integer(parent.KeyTypes[0])
+		parent.Integer = len(key) == 1 && pgcatalog.Integer(parent.KeyTypes[0])
 		if r.parents[home.Name] == nil {
 			r.parents[home.Name] = map[string]*Parent{}
 		}
-		r.parents[home.Name][table.recorded] = parent
+		r.parents[home.Name][table.Printed] = parent
 	}
 	if !slices.Equal(parent.KeyColumns, key) {
 		r.report(d, problem.Error, ".parent_column",
@@ -249,25 +234,25 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	return parent
 }
 
-func (r *resolver) child(d definitions.Definition, home *site) *relation {
+func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relation {
 	table := home.catalog.lookup(d.Child)
 	switch {
-	case !table.exists():
+	case table == nil:
 		r.missingTable(d, "", "child", home, d.Child)
 		return nil
-	case table.Kind != "r" && table.Kind != "p":
+	case !table.IsTable():
 		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
 		return nil
-	case table.foreign != "":
+	case table.Foreign != nil:
 		r.report(d, problem.Error, "",
-			fmt.Sprintf("partition %s of child %s is a foreign table", table.foreign, d.Child), "detach it, or remove the definition")
+			fmt.Sprintf("partition %s of child %s is a foreign table", table.Foreign.Label(), d.Child), "detach it, or remove the definition")
 		return nil
 	}
 	return table
 }
 
 // bindValues gives conditions and target the types of their columns.
-func (r *resolver) bindValues(d definitions.Definition, child *relation, reference *Reference) bool {
+func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, reference *Reference) bool {
 	ok := true
 	for i, condition := range d.Conditions {
 		found, exists := child.Columns[condition.Column]
@@ -276,7 +261,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 			ok = false
 			continue
 		}
-		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Full, base: found.Type, Value: condition.Value})
+		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Type, base: found.Base, Value: condition.Value})
 	}
 	if d.OnDelete != definitions.UpdateColumn {
 		return ok
@@ -291,7 +276,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *relation, referen
 			fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
 		return false
 	}
-	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Full, base: target.Type, Value: d.TargetValue}
+	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Type, base: target.Base, Value: d.TargetValue}
 	return ok
 }
 
@@ -315,7 +300,7 @@ func (r *resolver) checkValues(ctx context.Context) error {
 		if len(check) == 0 {
 			continue
 		}
-		err := settled(ctx, s.DB, func(tx pgx.Tx) error {
+		err := pgcatalog.Settled(ctx, s.DB, func(tx pgx.Tx) error {
 			for _, reference := range check {
 				if err := r.checkValuesOf(ctx, tx, reference); err != nil {
 					return err
@@ -374,7 +359,7 @@ func (r *resolver) missingTable(d definitions.Definition, key, role string, home
 		fmt.Sprintf("%s table %s does not exist%s", role, home.catalog.qualified(name), where), "create it, correct the name, or remove the definition")
 }
 
-func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *relation, column string) {
+func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation, column string) {
 	fix := "correct the name, or remove the definition"
 	if near := problem.Nearest(column, slices.Sorted(maps.Keys(table.Columns))); near != "" {
 		fix = fmt.Sprintf("did you mean %s?", near)
@@ -419,17 +404,13 @@ func (r *resolver) reportCycles() {
 	}
 }
 
-func integer(typeName string) bool {
-	return slices.Contains([]string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}, typeName)
-}
-
 func textual(typeName string) bool {
 	return slices.Contains([]string{"pg_catalog.text", `pg_catalog."varchar"`, "pg_catalog.varchar"}, typeName)
 }
 
 // compatible tells whether the two types compare by one operator family, so that an index serves.
 func compatible(a, b string) bool {
-	return a == b || integer(a) && integer(b) || textual(a) && textual(b)
+	return a == b || pgcatalog.Integer(a) && pgcatalog.Integer(b) || textual(a) && textual(b)
 }
 
 // short is a type name for people.

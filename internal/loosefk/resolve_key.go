@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // key returns the columns of the parent that a definition refers to, or reports why there are none.
-func (r *resolver) key(d definitions.Definition, home *site, table *relation) ([]string, bool) {
+func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) ([]string, bool) {
 	key, ok := d.ParentColumns, true
 	if len(key) == 0 {
 		if key, ok = r.primaryKey(d, table); !ok {
@@ -25,12 +26,12 @@ func (r *resolver) key(d definitions.Definition, home *site, table *relation) ([
 	switch {
 	case !ok:
 		return nil, false
-	case len(key) == 1 && !table.identifies(key[0]):
+	case len(key) == 1 && !identifies(table, key[0]):
 		r.report(d, problem.Error, ".parent_column",
 			fmt.Sprintf("column %s of parent %s is not unique", key[0], d.Parent),
 			"name a column with a unique index: a key that two rows share would lose the children of both")
 		return nil, false
-	case len(key) > 1 && !home.catalog.identified(table, key):
+	case len(key) > 1 && !identified(table, key):
 		r.report(d, problem.Error, ".parent_column",
 			fmt.Sprintf("parent %s has no unique index on exactly %s", d.Parent, strings.Join(key, ", ")),
 			"name all columns of one: a key that two rows share would lose the children of both")
@@ -40,30 +41,31 @@ func (r *resolver) key(d definitions.Definition, home *site, table *relation) ([
 }
 
 // primaryKey is the key that a definition means which names no columns of the parent.
-func (r *resolver) primaryKey(d definitions.Definition, table *relation) ([]string, bool) {
+func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relation) ([]string, bool) {
 	if len(d.Columns) == 1 {
-		if column := table.defaultKey(); column != "" {
+		if column := defaultKey(table); column != "" {
 			return []string{column}, true
 		}
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key of one column", d.Parent), "name a unique column with parent_column")
 		return nil, false
 	}
+	key := table.PrimaryKey()
 	switch {
-	case len(table.PrimaryKey) == 0:
+	case len(key) == 0:
 		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key", d.Parent), "name the columns of a unique index with parent_column")
 		return nil, false
-	case len(table.PrimaryKey) != len(d.Columns):
+	case len(key) != len(d.Columns):
 		r.report(d, problem.Error, ".column",
 			fmt.Sprintf("names %d columns, but the primary key of parent %s has %d: %s",
-				len(d.Columns), d.Parent, len(table.PrimaryKey), strings.Join(table.PrimaryKey, ", ")),
+				len(d.Columns), d.Parent, len(key), strings.Join(key, ", ")),
 			"name one for each of them, or the columns of another unique index with parent_column")
 		return nil, false
 	}
-	return table.PrimaryKey, true
+	return key, true
 }
 
 // checkColumns compares the child's columns with those of the key, one by one.
-func (r *resolver) checkColumns(d definitions.Definition, parent *Parent, child *relation) bool {
+func (r *resolver) checkColumns(d definitions.Definition, parent *Parent, child *pgcatalog.Relation) bool {
 	ok := true
 	for i := range d.Columns {
 		ok = r.checkColumn(d, i, parent, child) && ok
@@ -71,17 +73,17 @@ func (r *resolver) checkColumns(d definitions.Definition, parent *Parent, child 
 	return ok
 }
 
-func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *relation) bool {
+func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *pgcatalog.Relation) bool {
 	column, key := d.Columns[i], element(".column", d.Columns, i)
 	foreign, found := child.Columns[column]
 	switch {
 	case !found:
 		r.missingColumn(d, key, d.Child, child, column)
 		return false
-	case !compatible(foreign.Type, parent.KeyTypes[i]):
+	case !compatible(foreign.Base, parent.KeyTypes[i]):
 		r.report(d, problem.Error, key,
 			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s",
-				d.Child, column, short(foreign.Type), d.Parent, parent.KeyColumns[i], short(parent.KeyTypes[i])),
+				d.Child, column, short(foreign.Base), d.Parent, parent.KeyColumns[i], short(parent.KeyTypes[i])),
 			"the two columns need one type, or integers of any width")
 		return false
 	case d.OnDelete == definitions.Nullify && foreign.NotNull:

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
@@ -60,7 +61,7 @@ func parse(tb testing.TB, yaml string) []definitions.Definition {
 }
 
 // resolve binds definitions to one database, called main.
-func resolve(tb testing.TB, db loosefk.Beginner, defs []definitions.Definition) ([]*loosefk.Parent, problem.List, error) {
+func resolve(tb testing.TB, db pgcatalog.Beginner, defs []definitions.Definition) ([]*loosefk.Parent, problem.List, error) {
 	tb.Helper()
 	parents, problems, err := loosefk.Resolve(tb.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db}}, defs)
 	return parents["main"], problems, err

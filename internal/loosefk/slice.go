@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 )
 
 // slice gives a chunk one statement per task and settles it where that was enough.
@@ -20,7 +21,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	c.tasks = nil
 	for i, t := range tasks {
 		others := tasks[i+1:]
-		r.hold(ctx)
+		r.pace.Await(ctx)
 		r.rest(ctx, t, c.how)
 		if r.ended() {
 			c.tasks = append(c.tasks, tasks[i:]...)
@@ -82,9 +83,9 @@ var errRemoval = errors.New("remove tombstones")
 func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 	f := judge(err, t.reference.Child.Label())
 	switch {
-	case f.verdict == fatal:
+	case f.Verdict == fault.Fatal:
 		return giveUp, err
-	case f.verdict == unavailable:
+	case f.Verdict == fault.Unavailable:
 		r.stats.fail(f)
 		c.fail(f)
 		return giveUp, nil
@@ -244,7 +245,7 @@ func (r *run) remove(c *chunk, gone []int64) {
 // is left is blamed where the chunk has failed, and else waited for.
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
-	if c.failed == nil || c.failed.verdict != hopeless && c.failed.verdict != unavailable {
+	if c.failed == nil || c.failed.Verdict != fault.Hopeless && c.failed.Verdict != fault.Unavailable {
 		var gone []int64
 		finished, err := r.finished(ctx, c)
 		if err == nil && len(finished) > 0 {
@@ -253,9 +254,9 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 		if err != nil {
 			f := judge(err, c.parent.Label())
 			switch {
-			case f.verdict == fatal:
+			case f.Verdict == fault.Fatal:
 				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
-			case f.verdict != hopeless && f.verdict != unavailable && len(c.tombstones) > 1:
+			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			}
 			r.stats.fail(f)
@@ -285,9 +286,9 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	// Nobody can hold that many children up one after another; a trigger that undoes the change can.
 	const most = 20
 	if c.idle >= patience || c.passes > most {
-		f := failure{
-			table:   c.parent.Label(),
-			message: "children remain that nobody has locked: a trigger or rule of a child table keeps them or puts them back",
+		f := fault.Fault{
+			Table:   c.parent.Label(),
+			Message: "children remain that nobody has locked: a trigger or rule of a child table keeps them or puts them back",
 		}
 		r.stats.fail(f)
 		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
@@ -301,7 +302,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 
 // blame counts an attempt for tombstones and records the reason. Those that wait for another database are put off for a
 // while, which is no attempt.
-func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f failure) error {
+func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
 	for _, l := range r.lanes {
 		if l.parent == parent {
 			l.left = append(l.left, tombstones...)
@@ -309,12 +310,12 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	}
 	ids, times := places(tombstones)
 	var putOff, blamed int64
-	sql, how := blameSQL, any(f.verdict == unfinished)
-	if f.verdict == unavailable {
+	sql, how := blameSQL, any(f.Verdict == fault.Unfinished)
+	if f.Verdict == fault.Unavailable {
 		sql, how = awaitSQL, r.putOffFor(parent).Seconds()
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.text(), how},
+		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.Text(), how},
 		Scan: func(rows pgx.Rows) (err error) {
 			_, err = pgx.ForEachRow(rows, []any{&putOff, &blamed}, func() error { return nil })
 			return err

@@ -3,8 +3,10 @@ package loosefk
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
+
+	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Limits end a run. Rows are those of children, over all tables; 0 is no limit.
@@ -38,28 +40,20 @@ type Stats struct {
 	// ConfirmedEarly are those of both kinds that were not waited for any longer.
 	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
 	// ConfirmBlind tells that sessions whose transactions cannot be seen were waited for by the grace time.
-	ConfirmBlind bool          `json:"confirm_blind,omitempty"`
-	Errors       []ErrorCounts `json:"errors"`
+	ConfirmBlind bool           `json:"confirm_blind,omitempty"`
+	Errors       []fault.Counts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// WaitingClass says of what sort that is, for whoever has to count and compare.
-	WaitingClass WaitClass `json:"waiting_class,omitempty"`
+	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
 }
 
 // ParentCounts are the tombstones of one parent table.
 type ParentCounts struct {
 	// Processed were removed, Rescheduled put off; Incremented failed and stay due.
 	Processed, Rescheduled, Incremented int64
-}
-
-// ErrorCounts says how often one error of one child table came up in a run.
-type ErrorCounts struct {
-	Table    string `json:"table"`
-	SQLState string `json:"sqlstate"`
-	Message  string `json:"message"`
-	Count    int64  `json:"count"`
 }
 
 // Changed tells whether the run did anything worth a line of its own in the history.
@@ -71,7 +65,7 @@ func newStats(database, pace string) *Stats {
 	return &Stats{
 		Connection: database, Pace: pace, TurboMode: pace == "turbo",
 		DeleteCountByTable: map[string]int64{}, UpdateCountByTable: map[string]int64{},
-		Errors: []ErrorCounts{}, ByParent: map[string]ParentCounts{},
+		Errors: []fault.Counts{}, ByParent: map[string]ParentCounts{},
 	}
 }
 
@@ -99,22 +93,7 @@ func (s *Stats) clean(r *Reference, rows int64) {
 	s.DeleteCountByTable[r.Child.Label()] += rows
 }
 
-func (s *Stats) fail(f failure) {
-	at := slices.IndexFunc(s.Errors, func(e ErrorCounts) bool {
-		return e.Table == f.table && e.SQLState == f.sqlState && e.Message == f.message
-	})
-	if at < 0 {
-		// Messages can name single rows; a run over thousands of them must not list them all.
-		const most = 20
-		if len(s.Errors) >= most {
-			s.Errors[most-1].Count++
-			return
-		}
-		s.Errors = append(s.Errors, ErrorCounts{Table: f.table, SQLState: f.sqlState, Message: f.message})
-		at = len(s.Errors) - 1
-	}
-	s.Errors[at].Count++
-}
+func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
 
 // budget is what a run may still do.
 type budget struct {

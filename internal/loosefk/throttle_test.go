@@ -11,20 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
 // classOf is the sort of a reason, by its words.
-func classOf(reason string) loosefk.WaitClass {
+func classOf(reason string) pace.WaitClass {
 	switch {
 	case reason == "":
 		return ""
 	case strings.HasPrefix(reason, "replica "):
-		return loosefk.WaitReplica
+		return pace.WaitReplica
 	case strings.HasPrefix(reason, "the next try at "):
-		return loosefk.WaitBackOff
+		return pace.WaitBackOff
 	default:
-		return loosefk.WaitLock
+		return pace.WaitLock
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
 type Tombstones struct {
-	DB     Beginner
+	DB     pgcatalog.Beginner
 	Names  pgschema.Names
 	Bounds Bounds
 	// Wake is called in each transaction that made tombstones due.

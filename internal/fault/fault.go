@@ -1,0 +1,110 @@
+// Package fault says what the errors of batches mean: for the run, and for the rows or the statement in hand.
+package fault
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/batch"
+	"sexton/internal/lease"
+	"sexton/internal/pgcatalog"
+)
+
+// Verdict says what an error means.
+type Verdict int
+
+const (
+	// Fatal ends the run: the connection, the lease or the server is gone, and nothing in hand is to blame.
+	Fatal Verdict = iota
+	// Hopeless concerns the table or the statement, so that fewer rows would fail alike.
+	Hopeless
+	// Conflict comes from running beside others; the same statement may succeed the next time.
+	Conflict
+	// Timeout is a statement that took too long.
+	Timeout
+	// LockTimeout is a statement that waited too long for a lock.
+	LockTimeout
+	// Row is anything else: it may be due to a single row.
+	Row
+	// Unfinished is no error: the run's limits came first. Judge does not return it.
+	Unfinished
+	// Unavailable is another database that cannot be reached, or something that does not fit for now; nothing in hand is to
+	// blame. Judge does not return it.
+	Unavailable
+)
+
+// Fault is why something could not be finished.
+type Fault struct {
+	// Table is for people, and empty where no table is concerned.
+	Table string
+	// SQLState is empty where the server has not spoken.
+	SQLState string
+	Message  string
+	// Stack is what the server says of functions and statements on the way to the error.
+	Stack   string
+	Verdict Verdict
+}
+
+// Judge classifies an error of a batch by its SQLSTATE. What a function on the way raised, a trigger's above all, may carry
+// any SQLSTATE and says nothing about table or server: it counts as a row's error.
+func Judge(err error) Fault {
+	var pgErr *pgconn.PgError
+	var failed *batch.StatementError
+	switch {
+	case err == nil:
+		return Fault{}
+	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
+		return Fault{Message: err.Error()}
+	}
+	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message, Stack: pgErr.Where, Verdict: Row}
+	switch {
+	case errors.As(err, &failed) && failed.Index == batch.Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
+		f.Verdict = Fatal
+	case pgErr.Code == "57014":
+		f.Verdict = Timeout
+	case pgErr.Code == "55P03":
+		f.Verdict = LockTimeout
+	case pgErr.Code == "40001", pgErr.Code == "40P01":
+		f.Verdict = Conflict
+	case !strings.Contains(pgErr.Where, "PL/") && !strings.Contains(pgErr.Where, "SQL function"):
+		f.Verdict = byClass(pgErr.Code[:2])
+	}
+	return f
+}
+
+func byClass(class string) Verdict {
+	switch class {
+	case "08", "25", "53", "57": // connection, read-only or broken transaction, resources, shutdown
+		return Fatal
+	case "42", "0A", "3F", "58", "XX": // syntax or access, not supported, no schema, system, corruption
+		return Hopeless
+	default:
+		return Row
+	}
+}
+
+// DuplicateIn tells whether a row could not be written because one of the tables has its like already. The same error of
+// any other table, as from a trigger that writes elsewhere, is none.
+func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pgErr.Code != "23505" && pgErr.Code != "23P01" {
+		return false
+	}
+	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool { return pgErr.SchemaName == t.Schema && pgErr.TableName == t.Name })
+}
+
+// Text is what a queue records.
+func (f Fault) Text() string {
+	parts := make([]string, 0, 3)
+	if f.Table != "" {
+		parts = append(parts, f.Table)
+	}
+	if f.SQLState != "" {
+		parts = append(parts, "SQLSTATE "+f.SQLState)
+	}
+	return strings.Join(append(parts, f.Message), ": ")
+}

@@ -1,0 +1,116 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/lease"
+	"sexton/internal/pgcatalog"
+)
+
+func said(code string) *pgconn.PgError {
+	return &pgconn.PgError{Code: code, Severity: "ERROR", Message: "no"}
+}
+
+func in(index int, err error) error {
+	return fmt.Errorf("delete rows: %w", &batch.StatementError{Index: index, Err: err})
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	raised := func(code, where string) *pgconn.PgError {
+		e := said(code)
+		e.Where = where
+		return e
+	}
+	severe := said("23514")
+	severe.Severity = "FATAL"
+	for name, test := range map[string]struct {
+		err  error
+		want fault.Verdict
+	}{
+		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, said("SX001")), fault.Fatal},
+		"deadline":                    {in(0, context.DeadlineExceeded), fault.Fatal},
+		"cancelled":                   {context.Canceled, fault.Fatal},
+		"no answer of the server":     {errors.New("unexpected EOF"), fault.Fatal},
+		"the batch's own frame":       {in(batch.Frame, said("23505")), fault.Fatal},
+		"the server ends the session": {in(0, severe), fault.Fatal},
+		"shutdown":                    {in(0, said("57P01")), fault.Fatal},
+		"disk full":                   {in(0, said("53100")), fault.Fatal},
+		"read only":                   {in(0, said("25006")), fault.Fatal},
+		"no such table":               {in(0, said("42P01")), fault.Hopeless},
+		"not allowed":                 {in(0, said("42501")), fault.Hopeless},
+		"corruption":                  {in(0, said("XX001")), fault.Hopeless},
+		"deadlock":                    {in(0, said("40P01")), fault.Conflict},
+		"serialization":               {in(1, said("40001")), fault.Conflict},
+		"statement timeout":           {in(0, said("57014")), fault.Timeout},
+		"lock timeout":                {in(0, said("55P03")), fault.LockTimeout},
+		"foreign key":                 {in(0, said("23503")), fault.Row},
+		"a check at commit":           {in(1, said("23514")), fault.Row},
+		"a trigger's disk full":       {in(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), fault.Row},
+		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), fault.Row},
+		"a deadlock in a trigger":     {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), fault.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fault.Judge(test.err)
+			require.Equal(t, test.want, f.Verdict)
+			require.NotEmpty(t, f.Message)
+		})
+	}
+	require.Equal(t, fault.Fault{}, fault.Judge(nil))
+}
+
+func TestFaultTellsWhatTheServerSaid(t *testing.T) {
+	t.Parallel()
+	raised := said("P0001")
+	raised.Message, raised.Where = "not this one", "PL/pgSQL function keep() line 3 at RAISE"
+	f := fault.Judge(in(0, raised))
+	require.Equal(t, fault.Fault{SQLState: "P0001", Message: "not this one", Stack: raised.Where, Verdict: fault.Row}, f)
+	require.Equal(t, "SQLSTATE P0001: not this one", f.Text())
+	f.Table = "notes"
+	require.Equal(t, "notes: SQLSTATE P0001: not this one", f.Text())
+	require.Equal(t, "not found", fault.Fault{Message: "not found"}.Text())
+}
+
+func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
+	t.Parallel()
+	likes, part := pgcatalog.Table{Schema: "public", Name: "likes"}, pgcatalog.Table{Schema: "parts", Name: "likes_1"}
+	of := func(code string, table pgcatalog.Table) error {
+		e := said(code)
+		e.SchemaName, e.TableName = table.Schema, table.Name
+		return in(0, e)
+	}
+	require.True(t, fault.DuplicateIn(of("23505", likes), likes))
+	require.True(t, fault.DuplicateIn(of("23505", part), likes, part))
+	require.True(t, fault.DuplicateIn(of("23P01", likes), likes), "an exclusion constraint")
+	require.False(t, fault.DuplicateIn(of("23505", part), likes), "what a trigger does elsewhere")
+	require.False(t, fault.DuplicateIn(of("23503", likes), likes))
+	require.False(t, fault.DuplicateIn(context.Canceled, likes))
+	require.False(t, fault.DuplicateIn(nil, likes))
+}
+
+func TestCountsAreBounded(t *testing.T) {
+	t.Parallel()
+	list := []fault.Counts{}
+	for n := range 30 {
+		for range n {
+			list = fault.Count(list, fault.Fault{Table: "notes", SQLState: "P0001", Message: fmt.Sprint(n), Stack: fmt.Sprint("line ", n)})
+		}
+	}
+	require.Len(t, list, 20)
+	require.Equal(t, fault.Counts{Table: "notes", SQLState: "P0001", Message: "1", Count: 1}, list[0])
+	require.Equal(t, fault.Counts{Table: "notes", SQLState: "P0001", Message: "19", Count: 19}, list[18])
+	var sum int64
+	for _, c := range list {
+		sum += c.Count
+	}
+	require.EqualValues(t, 29*30/2, sum, "what there was no room for counts with the last one")
+}

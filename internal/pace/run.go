@@ -1,0 +1,132 @@
+package pace
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	holdEvery = time.Second
+	// A run that holds looks soon whether it may go on, then less often.
+	holdFirst   = 250 * time.Millisecond
+	holdLongest = time.Second
+	// WorthAWord is the shortest wait that a person is told of: others are over before they could be read about.
+	WorthAWord = 200 * time.Millisecond
+	// blockerEvery is how often a batch that goes on waiting asks again for whom.
+	blockerEvery = 500 * time.Millisecond
+	// longestPause bounds one pause of the duty cycle.
+	longestPause = time.Second
+)
+
+// WaitClass is the sort of a reason to wait. There are few of them, so that they may label metrics.
+type WaitClass string
+
+// The sorts: a replica that is too far behind, a lock that somebody else holds, and the pause after a failure that others
+// caused.
+const (
+	WaitReplica WaitClass = "replica"
+	WaitLock    WaitClass = "lock"
+	WaitBackOff WaitClass = "back_off"
+)
+
+// Run is the pace of one run. Its methods are for the run's own goroutine.
+type Run struct {
+	// Until is when the run ends, on the monotonic clock; no pause is longer.
+	Until time.Time
+	// Stop asks the run to end early. What runs then is finished first.
+	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
+	// Ended tells whether no further batch may begin: Until and Stop, and whatever else ends the run.
+	Ended func() bool
+	// Target is the time that one statement should take, Duty the share of its time that the run works; the rest it leaves
+	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.
+	Target time.Duration
+	Duty   float64
+	// Hold, if set, says why no batch may begin now, and "" where one may.
+	Hold func(ctx context.Context) string
+	// Waits is told what the run waits for from now on; a reason of "" is nothing.
+	Waits func(ctx context.Context, class WaitClass, reason string)
+
+	// held is when Hold was asked last, owed the time that has still to be left to others.
+	held time.Time
+	owed time.Duration
+}
+
+// Await waits while Hold has a reason, at most until the run's end. It asks once a second, however often it is called, and
+// again and again while there is a reason.
+func (r *Run) Await(ctx context.Context) {
+	if r.Hold == nil || time.Since(r.held) < holdEvery {
+		return
+	}
+	for poll := holdFirst; !r.Ended(); poll = min(2*poll, holdLongest) {
+		reason := r.Hold(ctx)
+		r.held = time.Now()
+		r.Waits(ctx, WaitReplica, reason)
+		if reason == "" {
+			return
+		}
+		r.Pause(ctx, poll)
+	}
+	r.Waits(ctx, "", "")
+}
+
+// Breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small statement is
+// followed by no pause: there may be nothing behind it.
+func (r *Run) Breathe(ctx context.Context, took time.Duration) {
+	if r.Target <= 0 || r.Duty <= 0 || r.Duty >= 1 {
+		return
+	}
+	r.owed += time.Duration(float64(took) * (1/r.Duty - 1))
+	if r.owed < r.Target/2 {
+		return
+	}
+	owed := min(r.owed, longestPause)
+	r.owed = 0
+	r.Pause(ctx, owed)
+}
+
+// Pause does nothing for so long, at most until the run's end.
+func (r *Run) Pause(ctx context.Context, length time.Duration) {
+	timer := time.NewTimer(min(length, time.Until(r.Until)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Stop.Done():
+	case <-ctx.Done():
+	}
+}
+
+// Watch asks whom a batch waits for, from another goroutine, until the function that it returns is called, which tells the
+// last answer that was one. Between the two the caller must not touch what Waits touches. Without ask it does nothing.
+func (r *Run) Watch(ctx context.Context, ask func(ctx context.Context) string) (end func() string) {
+	if ask == nil {
+		return func() string { return "" }
+	}
+	watching, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	last := ""
+	go func() {
+		defer close(done)
+		timer := time.NewTimer(WorthAWord)
+		defer timer.Stop()
+		for {
+			select {
+			case <-watching.Done():
+				return
+			case <-timer.C:
+			}
+			if reason := ask(watching); watching.Err() == nil {
+				r.Waits(ctx, WaitLock, reason)
+				if reason != "" {
+					last = reason
+				}
+			}
+			timer.Reset(blockerEvery)
+		}
+	}()
+	return func() string {
+		cancel()
+		<-done
+		r.Waits(ctx, "", "")
+		return last
+	}
+}

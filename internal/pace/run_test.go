@@ -1,0 +1,154 @@
+package pace
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const target = 20 * time.Millisecond
+
+// working is a run that may go on for an hour, and what it says that it waits for.
+func working(ctx context.Context, duty float64) (r *Run, said *[]string) {
+	said = &[]string{}
+	r = &Run{Until: time.Now().Add(time.Hour), Stop: ctx, Target: target, Duty: duty}
+	r.Ended = func() bool { return r.Stop.Err() != nil || !time.Now().Before(r.Until) }
+	r.Waits = func(_ context.Context, class WaitClass, reason string) {
+		*said = append(*said, string(class)+":"+reason)
+	}
+	return r, said
+}
+
+func TestPausesFollowOnceEnoughIsOwed(t *testing.T) {
+	t.Parallel()
+
+	r, _ := working(t.Context(), 0.5)
+	r.Breathe(t.Context(), target/4)
+	require.Equal(t, target/4, r.owed, "a single small statement is followed by no pause")
+	began := time.Now()
+	r.Breathe(t.Context(), target/4)
+	require.GreaterOrEqual(t, time.Since(began), target/2, "two of them are followed by one as long as both")
+	require.Zero(t, r.owed)
+
+	r, _ = working(t.Context(), 0.2)
+	began = time.Now()
+	r.Breathe(t.Context(), target)
+	require.GreaterOrEqual(t, time.Since(began), 4*target, "a fifth of the time is work")
+	require.Zero(t, r.owed)
+
+	r, _ = working(t.Context(), 1)
+	r.Breathe(t.Context(), time.Hour)
+	require.Zero(t, r.owed, "without a share for others nothing is owed")
+
+	r, _ = working(t.Context(), 0.5)
+	r.Target = 0
+	r.Breathe(t.Context(), time.Hour)
+	require.Zero(t, r.owed, "without a target nothing is owed")
+}
+
+func TestPausesAreBounded(t *testing.T) {
+	t.Parallel()
+
+	r, _ := working(t.Context(), 0.5)
+	began := time.Now()
+	r.Breathe(t.Context(), time.Hour)
+	require.GreaterOrEqual(t, time.Since(began), longestPause)
+	require.Less(t, time.Since(began), 20*longestPause)
+}
+
+func TestStopEndsAPause(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ := working(ctx, 0.5)
+	cancel()
+	began := time.Now()
+	r.Breathe(t.Context(), time.Hour)
+	require.Less(t, time.Since(began), longestPause/2)
+}
+
+// A pause does not outlast its run.
+func TestEndOfTimeEndsAPause(t *testing.T) {
+	t.Parallel()
+
+	r, _ := working(t.Context(), 0.5)
+	r.Until = time.Now().Add(target)
+	began := time.Now()
+	r.Breathe(t.Context(), time.Hour)
+	require.Less(t, time.Since(began), longestPause/2)
+}
+
+func TestRunAwaitsWhileItIsAskedTo(t *testing.T) {
+	t.Parallel()
+
+	r, said := working(t.Context(), 1)
+	r.Await(t.Context())
+	require.Empty(t, *said, "nobody is asked")
+
+	answers := []string{"behind", "less behind", ""}
+	r.Hold = func(context.Context) string {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer
+	}
+	began := time.Now()
+	r.Await(t.Context())
+	require.GreaterOrEqual(t, time.Since(began), holdFirst+2*holdFirst, "twice as long between the questions each time")
+	require.Equal(t, []string{"replica:behind", "replica:less behind", "replica:"}, *said)
+	r.Await(t.Context())
+	require.Len(t, *said, 3, "asked no more than once a second")
+}
+
+func TestStopEndsAHold(t *testing.T) {
+	t.Parallel()
+
+	ctx, stop := context.WithCancel(t.Context())
+	r, said := working(ctx, 1)
+	r.Hold = func(context.Context) string { stop(); return "behind" }
+	r.Await(t.Context())
+	require.Equal(t, []string{"replica:behind", ":"}, *said, "a run that has ended waits for nothing")
+}
+
+func TestWatchTellsWhomABatchWaitsFor(t *testing.T) {
+	t.Parallel()
+
+	r, said := working(t.Context(), 1)
+	require.Empty(t, r.Watch(t.Context(), nil)())
+	require.Empty(t, *said)
+
+	asked := make(chan struct{})
+	answers := []string{"pid 1", ""}
+	unwatch := r.Watch(t.Context(), func(context.Context) string {
+		if len(answers) == 0 {
+			return "never"
+		}
+		answer := answers[0]
+		if answers = answers[1:]; len(answers) == 0 {
+			close(asked)
+		}
+		return answer
+	})
+	<-asked
+	require.Equal(t, "pid 1", unwatch(), "the last answer that was one")
+	require.Equal(t, "lock:pid 1", (*said)[0])
+	require.Equal(t, ":", (*said)[len(*said)-1], "nothing is waited for behind it")
+	require.LessOrEqual(t, len(*said), 3)
+}
+
+// What is asked while the batch ends is no answer any more.
+func TestWatchEndsWithItsBatch(t *testing.T) {
+	t.Parallel()
+
+	r, said := working(t.Context(), 1)
+	asked := make(chan struct{})
+	unwatch := r.Watch(t.Context(), func(ctx context.Context) string {
+		close(asked)
+		<-ctx.Done()
+		return "pid 1"
+	})
+	<-asked
+	require.Empty(t, unwatch())
+	require.Equal(t, []string{":"}, *said)
+}

@@ -1,0 +1,68 @@
+// Package pace keeps long work small and polite: it finds the number of rows that a statement may have, leaves others their
+// share of the time, holds where it is asked to, and says whom a batch waits for.
+package pace
+
+import (
+	"time"
+
+	"sexton/internal/batch"
+)
+
+const (
+	// Leash is how many times its target a statement may take, lockLeash the same for one wait for a lock. It is shorter:
+	// of two that end together the server reports the statement's, and a statement that was held up would pass for
+	// one that is too big.
+	Leash     = 3
+	lockLeash = 2
+	// settling is what a statement near the lease's end leaves of it, shortest the least time that it gets.
+	settling = 300 * time.Millisecond
+	shortest = 50 * time.Millisecond
+)
+
+// Steer finds the number of rows of one sort of statement that takes a certain time, by trying.
+type Steer struct {
+	// Target is the time that one statement should take.
+	Target time.Duration
+	// Smallest and Largest bound the rows.
+	Smallest, Largest float64
+}
+
+// Learn returns the size after a statement that went through with so many rows: twice as many while it takes less than half
+// of the target, a tenth more while it takes less, fewer in proportion when it takes more. A statement that had fewer rows
+// than it might have had says nothing about more, unless rows that have to stay together, about so many (next; 0
+// where there are none such), would not have fitted: without that a size for 2.1 of them stays for ever, as one of
+// them is less than half of it.
+func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration) float64 {
+	switch {
+	case took > s.Target:
+		size = min(size, max(float64(rows), s.Smallest)*float64(s.Target)/float64(took))
+	case float64(rows)+next < size/2:
+		return size
+	case took < s.Target/2:
+		size *= 2
+	default:
+		size *= 1.1
+	}
+	return min(max(size, s.Smallest), s.Largest)
+}
+
+// TimedOut returns a much smaller size, as nobody knows how long the statement would have taken.
+func (s Steer) TimedOut(size float64) float64 { return max(size/Leash, s.Smallest) }
+
+// Limits cuts the timeouts of a statement to what its target allows.
+func (s Steer) Limits(all batch.Limits) batch.Limits {
+	all.StatementTimeout = min(all.StatementTimeout, Leash*s.Target)
+	all.LockTimeout = min(all.LockTimeout, lockLeash*s.Target)
+	return all
+}
+
+// Within cuts timeouts to what is left of a lease that ends at deadline: a statement that it ends under would count as a
+// loss. The zero time is no deadline.
+func Within(limits batch.Limits, deadline time.Time) batch.Limits {
+	if deadline.IsZero() {
+		return limits
+	}
+	left := max(time.Until(deadline)-settling, shortest)
+	limits.StatementTimeout, limits.LockTimeout = min(limits.StatementTimeout, left), min(limits.LockTimeout, left)
+	return limits
+}

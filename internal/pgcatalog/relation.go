@@ -1,0 +1,193 @@
+package pgcatalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+)
+
+// Relation is what the catalogue says about one table, view or foreign table.
+type Relation struct {
+	Table
+	// Printed is the qualified name, quoted only where it needs to be.
+	Printed string
+	// Kind is pg_class.relkind.
+	Kind string
+	// Root is the partitioned table on top of a partition; for all others the relation itself.
+	Root    uint32
+	Columns map[string]Column
+	// Leaves are the tables that statements address: the table itself, or the leaf partitions below it. Row pointers
+	// (ctid) mean nothing across partitions.
+	Leaves []Table
+	// Foreign is a partition on another server, if there is one.
+	Foreign *Table
+	// Indexes are those of the table and of its leaves, by the table's OID, oldest first.
+	Indexes map[uint32][]Index
+}
+
+// Column is one column of a relation.
+type Column struct {
+	Name string
+	// Type is the declared one with its length or precision, Base is qualified and quoted, with domains resolved to what
+	// they are built on.
+	Type, Base string
+	NotNull    bool
+	// Generated columns cannot be set, nor can those of a partition key (Partitioning) without changing the partition.
+	Generated, Partitioning bool
+	HasDefault              bool
+}
+
+// IsTable tells ordinary and partitioned tables from views and foreign tables.
+func (r *Relation) IsTable() bool { return r.Kind == "r" || r.Kind == "p" }
+
+// IsPartition tells whether the table is a part of another one.
+func (r *Relation) IsPartition() bool { return r.Root != r.OID }
+
+// Integer tells whether a type, as Base has it, is one of Postgres's own integers.
+func Integer(base string) bool {
+	return slices.Contains([]string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}, base)
+}
+
+// PrimaryKey returns the key's columns in order; none where there is no key.
+func (r *Relation) PrimaryKey() []string {
+	for _, i := range r.Indexes[r.OID] {
+		if i.Primary {
+			return i.Columns
+		}
+	}
+	return nil
+}
+
+// Unique tells whether the column is unique by itself.
+func (r *Relation) Unique(column string) bool {
+	return slices.ContainsFunc(r.Indexes[r.OID], func(i Index) bool { return i.Unique && i.Complete() && slices.Equal(i.Columns, []string{column}) })
+}
+
+// Leads tells whether an index that has all rows of the table, or of that leaf of it, begins with the column.
+func (r *Relation) Leads(table uint32, column string) bool {
+	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool { return i.Complete() && len(i.Columns) > 0 && i.Columns[0] == column })
+}
+
+const relationsSQL = `
+SELECT class.oid, namespace.nspname, class.relname, format('%I.%I', namespace.nspname, class.relname), class.relkind::text,
+    CASE WHEN class.relispartition THEN coalesce(pg_partition_root(class.oid)::oid, class.oid) ELSE class.oid END
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+WHERE class.oid = ANY ($1)`
+
+// Domains may be built on domains.
+const columnsSQL = `
+WITH RECURSIVE base AS (
+    SELECT attribute.attrelid, attribute.attnum, type.oid, type.typtype, type.typbasetype
+    FROM pg_attribute AS attribute
+    JOIN pg_type AS type ON type.oid = attribute.atttypid
+    WHERE attribute.attrelid = ANY ($1) AND attribute.attnum > 0 AND NOT attribute.attisdropped
+    UNION ALL
+    SELECT base.attrelid, base.attnum, type.oid, type.typtype, type.typbasetype
+    FROM base
+    JOIN pg_type AS type ON type.oid = base.typbasetype
+    WHERE base.typtype = 'd'
+)
+SELECT base.attrelid, attribute.attname, format_type(attribute.atttypid, attribute.atttypmod), format('%I.%I', namespace.nspname, type.typname),
+    attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
+    coalesce(attribute.attnum = ANY (partitioned.partattrs::smallint[]), false),
+    attribute.atthasdef OR attribute.attidentity <> ''
+FROM base
+JOIN pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
+JOIN pg_type AS type ON type.oid = base.oid
+JOIN pg_namespace AS namespace ON namespace.oid = type.typnamespace
+LEFT JOIN pg_partitioned_table AS partitioned ON partitioned.partrelid = base.attrelid
+WHERE base.typtype <> 'd'`
+
+const leavesSQL = `
+SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::text
+FROM unnest($1::oid[]) AS root (oid)
+CROSS JOIN LATERAL pg_partition_tree(root.oid) AS tree
+JOIN pg_class AS leaf ON leaf.oid = tree.relid
+JOIN pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
+WHERE tree.isleaf AND leaf.oid <> root.oid
+ORDER BY root.oid, leaf.oid`
+
+// Read reads everything about relations in a handful of statements, however many there are. What has been dropped since
+// its OID was found is left out.
+func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
+	relations := map[uint32]*Relation{}
+	rows, err := db.Query(ctx, relationsSQL, oids)
+	if err != nil {
+		return nil, fmt.Errorf("read tables: %w", err)
+	}
+	var found Relation
+	var roots []uint32
+	_, err = pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root}, func() error {
+		r := found
+		r.Columns, r.Indexes = map[string]Column{}, map[uint32][]Index{}
+		relations[r.OID] = &r
+		switch r.Kind {
+		case "r":
+			r.Leaves = []Table{r.Table}
+		case "p":
+			roots = append(roots, r.OID)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tables: %w", err)
+	}
+	if err := readColumns(ctx, db, relations, oids); err != nil {
+		return nil, err
+	}
+	if err := readLeaves(ctx, db, relations, roots); err != nil {
+		return nil, err
+	}
+	return relations, readIndexes(ctx, db, relations)
+}
+
+func readColumns(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation, oids []uint32) error {
+	rows, err := db.Query(ctx, columnsSQL, oids)
+	if err != nil {
+		return fmt.Errorf("read columns: %w", err)
+	}
+	var oid uint32
+	var c Column
+	_, err = pgx.ForEachRow(rows, []any{&oid, &c.Name, &c.Type, &c.Base, &c.NotNull, &c.Generated, &c.Partitioning, &c.HasDefault}, func() error {
+		if r := relations[oid]; r != nil {
+			r.Columns[c.Name] = c
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read columns: %w", err)
+	}
+	return nil
+}
+
+func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation, roots []uint32) error {
+	if len(roots) == 0 {
+		return nil
+	}
+	rows, err := db.Query(ctx, leavesSQL, roots)
+	if err != nil {
+		return fmt.Errorf("read partitions: %w", err)
+	}
+	var root uint32
+	var leaf Table
+	var kind string
+	_, err = pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
+		switch r := relations[root]; kind {
+		case "r":
+			r.Leaves = append(r.Leaves, leaf)
+		case "f":
+			foreign := leaf
+			r.Foreign = &foreign
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read partitions: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+// Package pgcatalog reads from Postgres's catalogue what engines have to know of tables that are not their own: columns,
+// partitions, indexes, foreign keys.
+package pgcatalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+)
+
+// Table is a relation of the database.
+type Table struct {
+	OID    uint32
+	Schema string
+	Name   string
+}
+
+// SQL returns the quoted, qualified name.
+func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+// Label returns schema.table for people, logs and statistics; "public." is left out as in definitions.
+func (t Table) Label() string {
+	if t.Schema == "public" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
+}
+
+// Beginner is a pool, a connection or a transaction.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Settled runs do in a transaction in which names are resolved and printed alike wherever it runs, whatever database and
+// role have set.
+func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
+			return fmt.Errorf("settle session: %w", err)
+		}
+		return do(tx)
+	})
+}
+
+const namedSQL = `
+SELECT class.oid
+FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
+JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
+JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name
+WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')`
+
+// Named finds tables, views and foreign tables by schema and name, the one beside the other in two slices. What does not
+// exist is left out.
+func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint32, error) {
+	return oids(ctx, db, namedSQL, schemas, names)
+}
+
+const inSchemasSQL = `
+SELECT class.oid
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+WHERE namespace.nspname = ANY ($1) AND class.relkind IN ('r', 'p', 'v', 'm', 'f')`
+
+// InSchemas finds all tables, views and foreign tables of some schemas.
+func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32, error) {
+	return oids(ctx, db, inSchemasSQL, schemas)
+}
+
+func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint32, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("find tables: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if err != nil {
+		return nil, fmt.Errorf("find tables: %w", err)
+	}
+	return found, nil
+}
