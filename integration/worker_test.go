@@ -72,5 +72,5 @@ func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitio
 // run runs one pass of the clean-up.
 func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
 	deps := riverjobs.Deps{Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
-	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, w.db.Name)
+	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, riverjobs.Pass{Database: w.db.Name})
 }
