@@ -27,7 +27,8 @@ const (
 
 const demoIntroduction = `An application deletes rows. For each, a trigger leaves a tombstone in the same
 transaction. The commit wakes the worker, which deletes or changes the children
-in small batches; with the last of them the tombstone goes.
+in small batches; with the last of them the tombstone goes. It also deletes
+users: what they wrote passes to the ghost user first, or goes with them.
 
 `
 
@@ -43,9 +44,9 @@ func (a *app) demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "See Sexton at work on a private Postgres, with sample data",
 		Long: `Starts a private Postgres on a Unix socket, loads a small GitLab-shaped application with sample data, and
-runs a worker while the application deletes parents at random. Shows live what happens: a panel on a terminal,
-one line a second elsewhere. Ctrl-C stops everything and removes it. Of the environment it reads only
-SEXTON_PG_BIN, the folder of the server's programs.`,
+runs a worker while the application deletes parents and users at random. Shows live what happens, with a scene for
+each kind of job: a panel on a terminal, one line a second and scene elsewhere. Ctrl-C stops and removes
+everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
   sexton demo --exit --json                     # ends by itself, with a summary
   sexton demo --keep /tmp/sexton-demo           # keeps the cluster, and says how to go on with it
@@ -69,7 +70,7 @@ SEXTON_PG_BIN, the folder of the server's programs.`,
 			return a.demo(cmd.Context(), flags)
 		}),
 	})
-	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count the orphans")
+	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count orphans and lost contributions")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
 	cmd.Flags().StringVar(&flags.keep, "keep", "", "keep the cluster in `DIR`, or go on with the one that is there")
 	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
@@ -141,9 +142,14 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 	defer all.close()
 
 	site := demo.Site{
-		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Kind: riverjobs.LooseForeignKeys, Rows: rows, View: view,
-		Work:     func(ctx context.Context) error { return a.work(ctx, all, log, config.HTTP{}) },
-		Activity: func(ctx context.Context, backlog int64) (string, error) { return activity(ctx, all, backlog) },
+		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Rows: rows, View: view,
+		Work: func(ctx context.Context) error { return a.work(ctx, all, log, config.HTTP{}) },
+		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
+			return activity(ctx, all, backlog)
+		},
+	}
+	for _, job := range riverjobs.Jobs(c) {
+		site.Kinds = append(site.Kinds, job.Kind)
 	}
 	summary, err := demo.Run(ctx, site, flags.exit)
 	view.Close()
@@ -167,9 +173,9 @@ func demoView(out, stderr io.Writer, place demoPlace) (demo.View, io.Writer, con
 	if !isTerminal(out) {
 		return demo.NewLines(out), stderr, config.FormatAuto
 	}
-	closing := "Ctrl-C stops everything and removes it."
+	closing := "Ctrl-C stops and removes everything."
 	if place.kept != "" {
-		closing = "Ctrl-C stops everything; the cluster stays."
+		closing = "Ctrl-C stops it; the cluster stays."
 	}
 	screen := demo.NewScreen(out, closing)
 	if isTerminal(stderr) {

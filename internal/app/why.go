@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -135,21 +134,21 @@ func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	return s.obstacles.deaf, waitPoll
 }
 
-// activity says what the worker is at, while so many tombstones wait.
-func activity(ctx context.Context, all *bound, backlog int64) (string, error) {
+// activity says by kind what the worker is at, while so much waits for each.
+func activity(ctx context.Context, all *bound, backlog map[string]int64) (map[string]string, error) {
 	document, err := readStatus(ctx, all.connections, all.recordedParents)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var parts []string
+	said := map[string]string{}
 	for _, job := range document.Jobs {
-		part := job.activity(backlog)
-		if len(document.Jobs) > 1 {
-			part = job.Kind + " " + part
+		part := job.activity(backlog[job.Kind])
+		if before := said[job.Kind]; before != "" {
+			part = before + "; " + part
 		}
-		parts = append(parts, part)
+		said[job.Kind] = part
 	}
-	return strings.Join(parts, "; "), nil
+	return said, nil
 }
 
 func (s *jobState) activity(backlog int64) string {
@@ -161,7 +160,7 @@ func (s *jobState) activity(backlog int64) string {
 	case s.WaitingFor != nil:
 		return "waits for " + *s.WaitingFor
 	case backlog == 0:
-		return "sleeps until a commit wakes it"
+		return "sleeps until a commit comes"
 	case s.LastOutcome != nil && *s.LastOutcome == string(jobrun.Failed):
 		return "tries again, after: " + text(s.LastError)
 	default:

@@ -1,5 +1,6 @@
-// Package demo shows Sexton at work: an application deletes parents at random, a worker cleans up after it,
-// and a view shows both, until there is nothing left to delete or whoever watches has seen enough.
+// Package demo shows Sexton at work: an application deletes parents and users at random, a worker does what follows,
+// and a view shows both, until there is nothing left to do or whoever watches has seen enough. There is a Scene per
+// kind of job.
 package demo
 
 import (
@@ -21,14 +22,14 @@ type Site struct {
 	Pool        *pgxpool.Pool
 	Names       pgschema.Names
 	Definitions []definitions.Definition
-	// Kind is the job that cleans up after deleted parents.
-	Kind string
+	// Kinds are the jobs that are enabled. Those that have a scene are shown.
+	Kinds []string
 	// Rows is how many rows were loaded.
 	Rows int64
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
-	// Activity says in one line what the worker does, or what it waits for, while so many tombstones wait.
-	Activity func(ctx context.Context, backlog int64) (string, error)
+	// Activity says by kind, in one line each, what the worker does, or what it waits for, while so much waits for each.
+	Activity func(ctx context.Context, backlog map[string]int64) (map[string]string, error)
 	View     View
 }
 
@@ -46,20 +47,22 @@ type View interface {
 // stallTimeout is how long a demo that is to end by itself goes on without any progress.
 const stallTimeout = 2 * time.Minute
 
-// Run deletes, works and shows until ctx ends or, with drain, until everything that was to be deleted
-// is deleted and cleaned up after. Then the summary counts the orphans, too. Without, the end of ctx is how
-// a demo ends and no error.
+// Run plays all scenes and shows them until ctx ends or, with drain, until everything that was to be done is done and
+// its consequences, too. Then the scenes are checked. Without drain, the end of ctx is how a demo ends and no error.
 func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
-	watch := &watch{site: site, stall: stallTimeout}
-	// A kept cluster has the runs of earlier demos.
-	if err := site.Pool.QueryRow(ctx, site.Names.Render(lastRunSQL)).Scan(&watch.earlier); err != nil {
-		if ctx.Err() != nil && !drain {
-			return State{}.summary(site, 0), nil
-		}
-		return Summary{}, fmt.Errorf("read runs: %w", err)
+	summary, err := run(ctx, site, drain)
+	if ctx.Err() != nil && !drain {
+		err = nil
 	}
-	watch.lastSettled = watch.earlier
-	watch.settled = Totals{Deleted: map[string]int64{}, Updated: map[string]int64{}}
+	return summary, err
+}
+
+func run(ctx context.Context, site Site, drain bool) (Summary, error) {
+	// A kept cluster has the runs of earlier demos.
+	var earlier int64
+	if err := site.Pool.QueryRow(ctx, site.Names.Render(lastRunSQL)).Scan(&earlier); err != nil {
+		return newSummary(site, State{}, 0), fmt.Errorf("read runs: %w", err)
+	}
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	worker := make(chan error, 1)
@@ -74,51 +77,59 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 		worker <- err
 	}()
 
-	began := time.Now()
-	times := newStopwatch(site.Pool, site.Names)
-	app, err := newApplication(running, site.Pool, times, paceOf(drain))
-	if err != nil {
-		stopWorker()
-		if err = errors.Join(err, <-worker); ctx.Err() != nil && !drain {
-			err = nil
+	w := &watch{site: site, stall: stallTimeout, began: time.Now()}
+	playing := scenes(site, !drain)
+	for _, scene := range playing {
+		at, err := newPlayed(running, site, scene, earlier, !drain)
+		if err != nil {
+			stopWorker()
+			return newSummary(site, State{}, time.Since(w.began)), errors.Join(err, <-worker)
 		}
-		return State{}.summary(site, time.Since(began)), err
+		w.scenes = append(w.scenes, at)
 	}
 	var parts sync.WaitGroup
-	for _, part := range []func(context.Context) error{app.run, times.run} {
-		parts.Go(func() {
-			if err := part(running); err != nil && running.Err() == nil {
-				stop(err)
-			}
-		})
+	for _, scene := range w.scenes {
+		for _, part := range []func(context.Context) error{scene.app.run, scene.times.run} {
+			parts.Go(func() {
+				if err := part(running); err != nil && running.Err() == nil {
+					stop(err)
+				}
+			})
+		}
 	}
 
-	watch.app, watch.times, watch.began = app, times, began
-	state, err := watch.until(running, drain)
+	state, err := w.until(running, drain)
 	if cause := context.Cause(running); cause != nil {
 		err = cause
 	}
-	took := time.Since(began)
+	took := time.Since(w.began)
 	stop(nil)
 	parts.Wait()
 	stopWorker()
 	if failed := <-worker; err == nil && failed != nil {
 		err = fmt.Errorf("stop worker: %w", failed)
 	}
-	if ctx.Err() != nil && !drain {
-		err = nil
-	}
-	summary := state.summary(site, took)
+	summary := newSummary(site, state, took)
 	if err != nil || ctx.Err() != nil {
 		return summary, err
 	}
-	left, err := orphans(ctx, site)
-	if err != nil {
-		return summary, err
+	return summary, check(ctx, playing, &summary)
+}
+
+// check adds what the scenes' checks find to the summary. A fault is an error.
+func check(ctx context.Context, playing []Scene, summary *Summary) error {
+	var faults error
+	for i, scene := range playing {
+		found, err := scene.Check(ctx)
+		if err != nil {
+			return err
+		}
+		summary.found(i, found)
+		for _, f := range found {
+			if f.Fault && f.Count > 0 {
+				faults = errors.Join(faults, fmt.Errorf("%d %s", f.Count, f.Text))
+			}
+		}
 	}
-	summary.OrphansLeft = &left
-	if left > 0 {
-		return summary, fmt.Errorf("%d orphans are left", left)
-	}
-	return summary, nil
+	return faults
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/latency"
 )
 
 // timeless is a summary without what depends on the clock.
@@ -18,6 +19,10 @@ func timeless(t *testing.T, s Summary) string {
 	t.Helper()
 	require.GreaterOrEqual(t, s.P99LatencyMS, s.P50LatencyMS)
 	s.P50LatencyMS, s.P99LatencyMS, s.Seconds = 0, 0, 0
+	for kind, job := range s.Jobs {
+		job.Latency = latency.Percentiles{}
+		s.Jobs[kind] = job
+	}
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	return string(text)
@@ -63,11 +68,12 @@ func TestRunEndsWhenAllIsClean(t *testing.T) {
 		"rows_loaded": 17, "parents_deleted": 6, "children_deleted": 6, "children_nullified": 0, "children_updated": 0, "orphans_left": 0,
 		"p50_latency_ms": 0, "p99_latency_ms": 0, "seconds": 0,
 		"jobs": {"loose_foreign_keys_cleanup":
-			{"runs": 1, "processed": 6, "rescheduled": 0, "delete_count_by_table": {"notes": 6}, "update_count_by_table": {}, "errors": 0}}
+			{"acted": 6, "planned": 6, "waiting": 0, "p50_latency_ms": 0, "p99_latency_ms": 0, "check": {"orphans_left": 0},
+			"runs": 1, "processed": 6, "rescheduled": 0, "delete_count_by_table": {"notes": 6}, "update_count_by_table": {}, "errors": 0}}
 	}`, timeless(t, summary))
-	require.True(t, last.ApplicationDone, "the last state is shown")
-	require.EqualValues(t, 6, last.ParentsDeleted)
-	require.EqualValues(t, 6, last.ParentsPlanned)
+	require.True(t, last.Scenes[0].Done, "the last state is shown")
+	require.EqualValues(t, 6, last.Scenes[0].Acted)
+	require.EqualValues(t, 6, last.Scenes[0].Planned)
 }
 
 func TestRunReportsOrphans(t *testing.T) {
@@ -139,7 +145,7 @@ func TestRunEndsWithAnErrorOfAnyPart(t *testing.T) {
 	}{
 		"activity": {
 			func(_ *dbtest.DB, site *Site) {
-				site.Activity = func(context.Context, int64) (string, error) { return "", unknown }
+				site.Activity = func(context.Context, map[string]int64) (map[string]string, error) { return nil, unknown }
 			}, "nobody knows",
 		},
 		"application": {
@@ -197,7 +203,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				return nil
 			}
 			site.View = viewFunc(func(s State) {
-				if s.ParentsDeleted > 0 && ctx.Err() == nil {
+				if s.Scenes[0].Acted > 0 && ctx.Err() == nil {
 					cancel()
 					// While this is shown others are still at work.
 					toldEarly.Store((<-begun).Err() != nil)

@@ -3,12 +3,11 @@ package demo
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
 
-// Lines is the view for pipes and files: one line a second.
+// Lines is the view for pipes and files: one line a second for each scene.
 type Lines struct {
 	w io.Writer
 	// tenths is how much of the load has been told.
@@ -18,7 +17,7 @@ type Lines struct {
 // NewLines returns a view that writes to w.
 func NewLines(w io.Writer) *Lines { return &Lines{w: w} }
 
-// Interval is the pause between two lines.
+// Interval is the pause between two of them.
 func (*Lines) Interval() time.Duration { return time.Second }
 
 // Loaded writes a line for every tenth of the rows.
@@ -29,60 +28,63 @@ func (l *Lines) Loaded(done, total int64) {
 	}
 }
 
-// Show writes one line.
+// Show writes one line per scene.
 func (l *Lines) Show(s State) {
-	_, _ = fmt.Fprintf(l.w, "%3.0f s | deleted %s | tombstones: %s | children: %s | commit to clean: %s | %s\n",
-		s.Elapsed.Seconds(), s.application(), s.tombstones(), s.children(), s.times(), s.Activity)
+	for _, scene := range s.Scenes {
+		parts := []string{
+			scene.Script.Title + ": " + scene.progress(),
+			strings.Join(scene.waiting(), ", "),
+			strings.Join(append(scene.rows(), scene.speed()), ", "),
+			scene.Script.Until + ": " + scene.times(), scene.Activity,
+		}
+		_, _ = fmt.Fprintf(l.w, "%3.0f s | %s\n", s.Elapsed.Seconds(), strings.Join(parts, " | "))
+	}
 }
 
 // Close does nothing: all lines are written.
 func (*Lines) Close() {}
 
-func (s State) application() string {
-	text := fmt.Sprintf("%s of %s parents", grouped(s.ParentsDeleted), grouped(s.ParentsPlanned))
-	if s.ApplicationDone {
+// progress tells what the application has done.
+func (s SceneState) progress() string {
+	text := fmt.Sprintf("%s of %s %s", grouped(s.Acted), grouped(s.Planned), s.Script.Acted)
+	if s.Done {
 		text += ", no more to come"
 	}
 	return text
 }
 
-func (s State) tombstones() string {
-	text := "backlog " + grouped(s.Backlog)
-	if s.Backlog > 0 {
-		text += fmt.Sprintf(" (oldest %.1f s)", s.Oldest.Seconds())
+// waiting tells what waits and what does not any more.
+func (s SceneState) waiting() []string {
+	parts := []string{fmt.Sprintf("%s %s wait", grouped(s.Backlog), s.Script.Unit)}
+	if s.Backlog == 1 {
+		parts[0] = fmt.Sprintf("1 %s waits", strings.TrimSuffix(s.Script.Unit, "s"))
 	}
-	return text + fmt.Sprintf(", %s arrived, %s paid off", grouped(s.Cleaned.Tombstones+s.Backlog), grouped(s.Cleaned.Tombstones))
+	if s.Backlog > 0 {
+		parts = append(parts, fmt.Sprintf("oldest %.1f s", s.Oldest.Seconds()))
+	}
+	return append(parts, grouped(s.Tally.Numbers[s.Script.Processed])+" "+s.Script.Finished)
 }
 
-func (s State) children() string {
-	return fmt.Sprintf("%s deleted, %s nullified or updated, %s rows/s",
-		grouped(sum(s.Cleaned.Deleted)), grouped(sum(s.Cleaned.Updated)), grouped(int64(s.RowsPerSecond)))
+// rows tells what was done to how many rows.
+func (s SceneState) rows() []string {
+	var parts []string
+	for i, rows := range s.Script.Rows {
+		text := grouped(sum(s.Tally.ByTable[rows.Name])) + " "
+		if i == 0 {
+			text += "rows "
+		}
+		parts = append(parts, text+rows.Done)
+	}
+	return parts
 }
 
-func (s State) times() string {
+func (s SceneState) speed() string { return grouped(int64(s.RowsPerSecond)) + " rows/s" }
+
+func (s SceneState) times() string {
 	if s.Latency.Max == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", s.Latency.P50, s.Latency.P99)
-}
-
-// tables lists the tables that lost most rows.
-func (s State) tables(most int) string {
-	names := make([]string, 0, len(s.Cleaned.Deleted))
-	for name := range s.Cleaned.Deleted {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if d := s.Cleaned.Deleted[b] - s.Cleaned.Deleted[a]; d != 0 {
-			return int(d)
-		}
-		return strings.Compare(a, b)
-	})
-	parts := make([]string, 0, most)
-	for _, name := range names[:min(most, len(names))] {
-		parts = append(parts, name+" "+grouped(s.Cleaned.Deleted[name]))
-	}
-	return strings.Join(parts, "  ")
 }
 
 // grouped writes a number with a comma before every three digits.

@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,53 +13,47 @@ import (
 
 // busy is a state in which every part has something to show.
 func busy() State {
+	loose, ghost := (*looseForeignKeys)(nil).Script(), (*ghostUsers)(nil).Script()
 	return State{
-		Elapsed: 12600 * time.Millisecond, ParentsDeleted: 1234, ParentsPlanned: 56789,
-		Backlog: 1002, Oldest: 2345 * time.Millisecond,
-		Cleaned: Totals{
-			Runs: 3, Tombstones: 4000,
-			Deleted: map[string]int64{"notes": 1200000, "todos": 34, "labels": 34, "events": 35, "uploads": 1},
-			Updated: map[string]int64{"p_ci_builds": 70, "reviews": 8},
+		Elapsed: 12600 * time.Millisecond,
+		Scenes: []SceneState{
+			{
+				Script: loose, Acted: 1234, Planned: 56789, Backlog: 1002, Oldest: 2345 * time.Millisecond,
+				Tally: Tally{
+					Runs: 3, Numbers: map[string]int64{"processed": 4000},
+					ByTable: map[string]map[string]int64{
+						"delete_count_by_table": {"notes": 1200000, "todos": 34, "labels": 34, "events": 35, "uploads": 1},
+						"update_count_by_table": {"p_ci_builds": 7, "reviews": 8},
+					},
+				},
+				RowsPerSecond: 34567.8,
+				Latency:       latency.Percentiles{P50: 12.4, P90: 20, P99: 1234.5, Max: 2000},
+				Activity:      "works (run 3)",
+			},
+			{
+				Script: ghost, Acted: 30, Planned: 30, Done: true, Backlog: 1,
+				Tally: Tally{
+					Numbers: map[string]int64{"users_processed": 29},
+					ByTable: map[string]map[string]int64{
+						"moved": {"notes.author_id": 500}, "deleted": {"todos.user_id": 40, "notes.author_id": 2}, "nullified": {"projects.creator_id": 3},
+					},
+				},
+				Activity: "waits for a lock",
+			},
 		},
-		RowsPerSecond: 34567.8,
-		Latency:       latency.Percentiles{P50: 12.4, P90: 20, P99: 1234.5, Max: 2000},
-		Activity:      "loose_foreign_keys_cleanup works (run 3 for 0.2 s)",
 	}
 }
 
-func TestLinesShow(t *testing.T) {
+func TestLinesShowEveryScene(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		state State
-		want  string
-	}{
-		"busy": {
-			busy(),
-			" 13 s | deleted 1,234 of 56,789 parents | tombstones: backlog 1,002 (oldest 2.3 s), 5,002 arrived, 4,000 paid off | " +
-				"children: 1,200,104 deleted, 78 nullified or updated, 34,567 rows/s | commit to clean: p50 12 ms, p99 1234 ms | " +
-				"loose_foreign_keys_cleanup works (run 3 for 0.2 s)\n",
-		},
-		"without a backlog": {
-			State{
-				Elapsed: 100 * time.Second, ParentsDeleted: 10, ParentsPlanned: 10, ApplicationDone: true,
-				Cleaned: Totals{Tombstones: 10, Deleted: map[string]int64{"notes": 9}},
-				Latency: latency.Percentiles{P50: 2, P99: 3.5, Max: 4}, Activity: "sleeps",
-			},
-			"100 s | deleted 10 of 10 parents, no more to come | tombstones: backlog 0, 10 arrived, 10 paid off | " +
-				"children: 9 deleted, 0 nullified or updated, 0 rows/s | commit to clean: p50 2 ms, p99 4 ms | sleeps\n",
-		},
-		"before the first latency": {
-			State{ParentsPlanned: 1000, Backlog: 1, Activity: "wakes up"},
-			"  0 s | deleted 0 of 1,000 parents | tombstones: backlog 1 (oldest 0.0 s), 1 arrived, 0 paid off | " +
-				"children: 0 deleted, 0 nullified or updated, 0 rows/s | commit to clean: - | wakes up\n",
-		},
-	} {
-		var out bytes.Buffer
-		l := NewLines(&out)
-		l.Show(test.state)
-		l.Close()
-		require.Equal(t, test.want, out.String(), name)
-	}
+	var out bytes.Buffer
+	l := NewLines(&out)
+	l.Show(busy())
+	l.Close()
+	require.Equal(t, ` 13 s | loose foreign keys: 1,234 of 56,789 parents deleted | 1,002 tombstones wait, oldest 2.3 s, 4,000 paid off | `+
+		"1,200,104 rows deleted, 15 nullified or updated, 34,567 rows/s | from commit to clean: p50 12 ms, p99 1234 ms | works (run 3)\n"+
+		` 13 s | ghost users: 30 of 30 users deleted, no more to come | 1 user waits, oldest 0.0 s, 29 gone | `+
+		"500 rows moved, 42 deleted, 3 nullified, 0 rows/s | from request to gone: - | waits for a lock\n", out.String())
 	require.Equal(t, time.Second, NewLines(nil).Interval())
 }
 
@@ -94,26 +87,11 @@ func TestGrouped(t *testing.T) {
 
 func TestTablesThatLostMost(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "notes 1,200,000  events 35  labels 34  todos 34", busy().tables(4), "equals by name")
-	require.Equal(t, "notes 1,200,000", busy().tables(1))
-	require.Equal(t, 5, strings.Count(busy().tables(100), "  ")+1)
-	require.Empty(t, State{}.tables(4))
-	require.Empty(t, busy().tables(0))
-}
-
-func TestSummaryText(t *testing.T) {
-	t.Parallel()
-	summary := Summary{
-		RowsLoaded: 200000, ParentsDeleted: 1234, ChildrenDeleted: 56789, ChildrenNullified: 12, ChildrenUpdated: 3,
-		P50LatencyMS: 12.345, P99LatencyMS: 99.95, Seconds: 25.04,
-	}
-	var out bytes.Buffer
-	require.NoError(t, summary.Text(&out))
-	const want = "\n1,234 parents deleted, 56,789 children deleted, 12 nullified, 3 updated in 25.0 s\nfrom commit to clean: p50 12.3 ms, p99 100.0 ms\n"
-	require.Equal(t, want, out.String())
-
-	out.Reset()
-	summary.OrphansLeft = new(int64)
-	require.NoError(t, summary.Text(&out))
-	require.Equal(t, want+"orphans left: 0\n", out.String())
+	tally := busy().Scenes[0].Tally
+	require.Equal(t, []string{"notes 1,200,000", "events 35", "labels 34", "todos 34"}, tally.tables(4), "equals by name")
+	require.Equal(t, []string{"notes 1,200,000"}, tally.tables(1))
+	require.Len(t, tally.tables(100), 7)
+	require.Empty(t, Tally{}.tables(4))
+	require.Empty(t, tally.tables(0))
+	require.Equal(t, []string{"notes.author_id 502"}, busy().Scenes[1].Tally.tables(1), "of all sorts together")
 }

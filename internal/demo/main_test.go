@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const testKind = "loose_foreign_keys_cleanup"
+const testKind = looseForeignKeysKind
 
 // parents are the tables that the application deletes from, all empty, each with one table of children
 // that nothing but a definition ties to it. What the application deletes leaves a tombstone only where a
@@ -56,11 +56,31 @@ func parsed(t *testing.T, yaml string) []definitions.Definition {
 func testSite(t *testing.T, db *dbtest.DB) Site {
 	t.Helper()
 	return Site{
-		Pool: db.Pool(), Names: dbtest.Names(), Definitions: parsed(t, notesOfIssues), Kind: testKind, Rows: 17,
-		Work:     func(ctx context.Context) error { <-ctx.Done(); return nil },
-		Activity: func(context.Context, int64) (string, error) { return "sleeps", nil },
-		View:     viewFunc(func(State) {}),
+		Pool: db.Pool(), Names: dbtest.Names(), Definitions: parsed(t, notesOfIssues), Kinds: []string{testKind}, Rows: 17,
+		Work: func(ctx context.Context) error { <-ctx.Done(); return nil },
+		Activity: func(context.Context, map[string]int64) (map[string]string, error) {
+			return map[string]string{looseForeignKeysKind: "sleeps", ghostUsersKind: "snores"}, nil
+		},
+		View: viewFunc(func(State) {}),
 	}
+}
+
+// testStage is one without definitions.
+func testStage(db *dbtest.DB) stage {
+	return stage{pool: db.Pool(), names: dbtest.Names(), ledger: &ledger{}}
+}
+
+// newTestStopwatch is that of the loose foreign keys.
+func newTestStopwatch(db *dbtest.DB) *stopwatch {
+	return newStopwatch(db.Pool(), dbtest.Names(), (*looseForeignKeys)(nil).Script())
+}
+
+// deletedFrom are the items that rows of a table become.
+func deletedFrom(table string, ids ...int64) (items []Item) {
+	for _, id := range ids {
+		items = append(items, Item{"public." + table, id})
+	}
+	return items
 }
 
 // viewFunc is a view that asks as fast as it can.

@@ -13,12 +13,12 @@ import (
 
 // orphans counts the children that a definition says should be gone or changed and that are not, by plain
 // anti-joins over the whole tables. It shares nothing with the engine but the definitions.
-func orphans(ctx context.Context, site Site) (int64, error) {
+func orphans(ctx context.Context, on stage) (int64, error) {
 	var total int64
-	for _, d := range site.Definitions {
-		sql, args := orphansOf(d, site.Names)
+	for _, d := range on.definitions {
+		sql, args := orphansOf(d, on.names)
 		var count int64
-		if err := site.Pool.QueryRow(ctx, sql, args...).Scan(&count); err != nil {
+		if err := on.pool.QueryRow(ctx, sql, args...).Scan(&count); err != nil {
 			return 0, fmt.Errorf("count orphans of %s in %s: %w", d.Parent, d.Child, err)
 		}
 		total += count

@@ -103,7 +103,7 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 			if test.tracked != "" {
 				names.Tracked = test.tracked
 			}
-			got, err := orphans(t.Context(), Site{Pool: db.Pool(), Names: names, Definitions: parsed(t, test.definitions)})
+			got, err := orphans(t.Context(), stage{pool: db.Pool(), names: names, definitions: parsed(t, test.definitions)})
 			require.NoError(t, err)
 			require.Equal(t, test.want, got)
 		})
@@ -113,9 +113,9 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 func TestOrphansOfAMissingTable(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	_, err := orphans(t.Context(), Site{
-		Pool: db.Pool(), Names: pgschema.Names{Tracked: "public"},
-		Definitions: parsed(t, `app.kids: [{table: parents, column: parent_id, on_delete: async_delete}]`),
+	_, err := orphans(t.Context(), stage{
+		pool: db.Pool(), names: pgschema.Names{Tracked: "public"},
+		definitions: parsed(t, `app.kids: [{table: parents, column: parent_id, on_delete: async_delete}]`),
 	})
 	require.ErrorContains(t, err, "count orphans of parents in app.kids: ")
 	require.ErrorContains(t, err, "42P01")

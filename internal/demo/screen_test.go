@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -73,7 +72,7 @@ func painted(t *testing.T, w io.Writer, paint func(s *Screen)) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		s := NewScreen(w, "Ctrl-C stops everything and removes it.")
+		s := NewScreen(w, "Ctrl-C stops and removes everything.")
 		paint(s)
 		s.Close()
 	}()
@@ -90,29 +89,24 @@ func shown(t *testing.T, paint func(s *Screen)) []string {
 
 func TestScreenLeavesThePanel(t *testing.T) {
 	t.Parallel()
-	state := busy()
 	lines := shown(t, func(s *Screen) {
 		for done := int64(0); done <= 2000; done += 500 {
 			s.Loaded(done, 2000)
 		}
-		s.Show(State{Elapsed: time.Millisecond, ParentsPlanned: state.ParentsPlanned, Activity: "sleeps"})
-		s.Show(state)
+		first := busy()
+		for i := range first.Scenes {
+			first.Scenes[i].Backlog, first.Scenes[i].RowsPerSecond = 0, 0
+		}
+		s.Show(first)
+		s.Show(busy())
 	})
-	require.Len(t, lines, 12, "%q", lines)
-	require.Regexp(t, `^\r?  parents deleted      \[>?-+\]  1,234 of 56,789 parents$`, lines[0])
-	require.Equal(t, []string{
-		"",
-		"  tombstones    backlog 1,002 (oldest 2.3 s), 5,002 arrived, 4,000 paid off",
-		"                backlog ▁█",
-		"  children      1,200,104 deleted, 78 nullified or updated, 34,567 rows/s",
-		"                rows/s  ▁█",
-		"                notes 1,200,000  events 35  labels 34  todos 34",
-		"  latency       p50 12 ms, p99 1234 ms from commit to clean",
-		"  worker        loose_foreign_keys_cleanup works (run 3 for 0.2 s)",
-		"",
-		"  Ctrl-C stops everything and removes it.",
-		"",
-	}, lines[1:])
+	lines[0] = strings.TrimPrefix(lines[0], "\r")
+	want := panel{width: 80, height: unlimited, closing: "Ctrl-C stops and removes everything."}.
+		lines(busy(), []trace{{backlog: []float64{0, 1002}, speed: []float64{0, 34567.8}}, {backlog: []float64{0, 1}, speed: []float64{0, 0}}})
+	for i := range want {
+		want[i] = control.ReplaceAllString(want[i], "")
+	}
+	require.Equal(t, append(want, ""), lines)
 	require.Equal(t, 500*time.Millisecond, (*Screen)(nil).Interval())
 }
 
@@ -125,8 +119,9 @@ func TestScreenClosesAtAnyTime(t *testing.T) {
 		"after the load":            func(s *Screen) { s.Loaded(10, 1000); s.Loaded(1000, 1000) },
 		"after a load of nothing":   func(s *Screen) { s.Loaded(0, 0) },
 		"without a load":            func(s *Screen) { s.Show(busy()) },
-		"when nothing is planned":   func(s *Screen) { s.Show(State{Elapsed: 1}) },
-		"when all is deleted":       func(s *Screen) { s.Show(State{Elapsed: 1, ParentsDeleted: 5, ParentsPlanned: 5}) },
+		"without a scene":           func(s *Screen) { s.Show(State{Elapsed: 1}) },
+		"when nothing is planned":   func(s *Screen) { s.Show(State{Elapsed: 1, Scenes: []SceneState{{}}}) },
+		"when all is deleted":       func(s *Screen) { s.Show(State{Scenes: []SceneState{{Acted: 5, Planned: 5}}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,15 +147,17 @@ func TestScreenWritesAboveThePanel(t *testing.T) {
 	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, []string{"level=WARN msg=one", "level=WARN msg=two", "level=WARN msg=three"}, lines[:3])
 	require.Contains(t, lines[3], "parents deleted")
-	require.Len(t, lines, 15, "one panel: %q", lines)
+	require.Len(t, lines, 3+2*8+2, "one panel: %q", lines)
 }
 
 // A line that is wider than the terminal takes two rows, and the next picture begins one row too low.
 func TestScreenFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	state := busy()
-	state.Activity = strings.Repeat("waits for a 世界 ", 30)
-	state.Cleaned.Deleted["a_table_with_a_name_that_is_longer_than_most_of_the_others"] = 1 << 40
+	for i := range state.Scenes {
+		state.Scenes[i].Activity = strings.Repeat("waits for a 世界 ", 30)
+	}
+	state.Scenes[0].Tally.ByTable["delete_count_by_table"]["a_table_with_a_name_that_is_longer_than_most_of_the_others"] = 1 << 40
 	for _, width := range []int{10, 20, 30, 43, 44, 60, 64, 65, 66, 67, 68, 69, 70, 71, 72, 80, 100, 300} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +173,7 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 			painted(t, tty, func(s *Screen) {
 				s.Loaded(1000, 1000)
 				// As often as everything that can become wide takes.
-				for range history + 1 {
+				for range longestSpark + 1 {
 					s.Show(state)
 				}
 			})
@@ -191,8 +188,8 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 			for _, line := range lines {
 				require.LessOrEqual(t, runewidth.StringWidth(line), width, "%q", line)
 			}
-			if width >= 80 {
-				require.Contains(t, strings.Join(lines, "\n"), "backlog "+strings.Repeat("█", history))
+			if width >= 300 {
+				require.Contains(t, strings.Join(lines, "\n"), "backlog   "+strings.Repeat("█", longestSpark))
 			}
 		})
 	}
@@ -215,32 +212,4 @@ func TestScreenIsShownWhileItPaints(t *testing.T) {
 			s.Show(busy())
 		}
 	})
-}
-
-func TestSpark(t *testing.T) {
-	t.Parallel()
-	for want, values := range map[string][]float64{
-		"":          nil,
-		"▁":         {0},
-		"▁▁▁":       {0, 0, 0},
-		"█":         {0.001},
-		"██":        {5, 5},
-		"▁▁▄██":     {0, 1, 7, 14, 14},
-		"▁▂▃▄▅▆▇█":  {0, 1, 2, 3, 4, 5, 6, 7},
-		"▁█▁":       {0, math.MaxFloat64, 1},
-		"▁▁█▁▁▁▁▁▁": {0, 0, 1, 0, 0, 0, 0, 0, 0},
-	} {
-		require.Equal(t, want, spark(values), "%v", values)
-	}
-}
-
-func TestSparksRememberTheLastReadings(t *testing.T) {
-	t.Parallel()
-	var values []float64
-	for i := range history + 5 {
-		values = remember(values, float64(i))
-		require.Len(t, values, min(i+1, history))
-		require.InDelta(t, i, values[len(values)-1], 0)
-	}
-	require.InDelta(t, 5, values[0], 0)
 }

@@ -14,50 +14,42 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// shortestLook is the pause between two looks at the tombstones where that costs next to nothing; it is by
+// shortestLook is the pause between two looks at what waits where that costs next to nothing; it is by
 // how much a time can be too long. Looking takes a tenth of the time at most.
 const shortestLook = 2 * time.Millisecond
 
-// remembered is how many times are kept: more than a demo of a usual size has parents.
+// remembered is how many times are kept: more than a demo of a usual size has actions.
 const remembered = 100_000
 
-// stopwatch measures from the commit of a parent's deletion to the end of its clean-up: the moment in which
-// its tombstone is gone, which goes together with the last children.
+// stopwatch measures from the commit of an action to the end of what follows: the moment in which its item is no
+// longer among those that wait, as that goes together with the last of its rows.
 type stopwatch struct {
 	pool *pgxpool.Pool
 	sql  string
-	// schema is how tombstones name the parents' tables.
-	schema string
 
 	mu      sync.Mutex
-	open    map[tombstone]time.Time
+	open    map[Item]time.Time
 	elapsed []time.Duration
 }
 
-// tombstone is a deleted parent as its tombstone names it.
-type tombstone struct {
-	table string
-	key   int64
-}
-
-func newStopwatch(pool *pgxpool.Pool, names pgschema.Names) *stopwatch {
+func newStopwatch(pool *pgxpool.Pool, names pgschema.Names, script Script) *stopwatch {
 	return &stopwatch{
-		pool: pool, schema: names.Tracked, open: map[tombstone]time.Time{},
-		sql: names.Render(`SELECT fully_qualified_table_name, primary_key_value FROM "public".loose_foreign_keys_deleted_records`),
+		pool: pool, open: map[Item]time.Time{},
+		sql: names.Render("SELECT waiting.name, waiting.number FROM (" + script.Waiting + ") AS waiting (name, number, since)"),
 	}
 }
 
-// committed takes note of parents whose deletion has just been committed.
-func (s *stopwatch) committed(table string, keys []int64) {
+// committed takes note of items whose transaction has just been committed.
+func (s *stopwatch) committed(items []Item) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range keys {
-		s.open[tombstone{s.schema + "." + table, key}] = now
+	for _, item := range items {
+		s.open[item] = now
 	}
 }
 
-// run looks at the tombstones until ctx ends.
+// run looks at what waits until ctx ends.
 func (s *stopwatch) run(ctx context.Context) error {
 	for {
 		pause := shortestLook
@@ -82,35 +74,35 @@ func (s *stopwatch) look(ctx context.Context) error {
 	asked := time.Now()
 	rows, err := s.pool.Query(ctx, s.sql)
 	if err != nil {
-		return fmt.Errorf("look at the tombstones: %w", err)
+		return fmt.Errorf("look at what waits: %w", err)
 	}
-	there := map[tombstone]bool{}
-	var t tombstone
-	var key *int64
-	if _, err := pgx.ForEachRow(rows, []any{&t.table, &key}, func() error {
-		if key != nil {
-			t.key = *key
-			there[t] = true
+	there := map[Item]bool{}
+	var item Item
+	var number *int64
+	if _, err := pgx.ForEachRow(rows, []any{&item.Name, &number}, func() error {
+		if number != nil {
+			item.Number = *number
+			there[item] = true
 		}
 		return nil
 	}); err != nil {
-		return fmt.Errorf("look at the tombstones: %w", err)
+		return fmt.Errorf("look at what waits: %w", err)
 	}
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for parent, committed := range s.open {
-		// One that was committed after the look began may have a tombstone that the look did not see.
-		if committed.Before(asked) && !there[parent] {
+	for item, committed := range s.open {
+		// One that was committed after the look began may wait without the look's having seen it.
+		if committed.Before(asked) && !there[item] {
 			s.elapsed = append(s.elapsed, now.Sub(committed))
-			delete(s.open, parent)
+			delete(s.open, item)
 		}
 	}
 	s.elapsed = s.elapsed[max(0, len(s.elapsed)-remembered):]
 	return nil
 }
 
-// pending is how many parents are not cleaned up after yet.
+// pending is how many items are not gone yet.
 func (s *stopwatch) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,13 +27,13 @@ func payOff(db *dbtest.DB, table string, keys ...int64) {
 func TestStopwatchMeasuresUntilTheTombstoneIsGone(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	s := newStopwatch(db.Pool(), dbtest.Names())
+	s := newTestStopwatch(db)
 	require.Equal(t, latency.Percentiles{}, s.percentiles(), "of nothing")
 	require.Zero(t, s.pending())
 
 	bury(db, "public.issues", 1, 2)
 	before := time.Now()
-	s.committed("issues", []int64{1, 2})
+	s.committed(deletedFrom("issues", 1, 2))
 	after := time.Now()
 	require.NoError(t, s.look(t.Context()))
 	require.Equal(t, 2, s.pending(), "both tombstones are there")
@@ -61,8 +61,8 @@ func TestStopwatchMeasuresUntilTheTombstoneIsGone(t *testing.T) {
 func TestStopwatchKeepsWhatIsCommittedDuringALook(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	s := newStopwatch(db.Pool(), dbtest.Names())
-	s.committed("issues", []int64{1})
+	s := newTestStopwatch(db)
+	s.committed(deletedFrom("issues", 1))
 
 	lock, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
@@ -71,12 +71,12 @@ func TestStopwatchKeepsWhatIsCommittedDuringALook(t *testing.T) {
 	require.NoError(t, err)
 	_, ended := background(t, s.look)
 	pgtest.Outlast(t, db.Database, lock.Conn().PgConn().PID(), 0)
-	s.committed("issues", []int64{2})
+	s.committed(deletedFrom("issues", 2))
 	require.NoError(t, lock.Commit(t.Context()))
 	require.NoError(t, receive(t, ended, "the look"))
 
 	require.Len(t, s.elapsed, 1, "only the parent from before the look is clean")
-	require.Contains(t, s.open, tombstone{"public.issues", 2})
+	require.Contains(t, s.open, Item{"public.issues", 2})
 	require.NoError(t, s.look(t.Context()))
 	require.Len(t, s.elapsed, 2, "the next look takes it")
 }
@@ -84,26 +84,26 @@ func TestStopwatchKeepsWhatIsCommittedDuringALook(t *testing.T) {
 func TestStopwatchKnowsParentsByTableAndNumber(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	s := newStopwatch(db.Pool(), dbtest.Names())
+	s := newTestStopwatch(db)
 	bury(db, "public.issues", 7)
 	bury(db, "other.notes", 8)
 	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text)
 		VALUES ('public.labels', '7'), ('public.notes', '8')`)
-	s.committed("labels", []int64{0, 7})
-	s.committed("notes", []int64{0, 7, 8})
-	s.committed("issues", []int64{7, 8})
+	s.committed(deletedFrom("labels", 0, 7))
+	s.committed(deletedFrom("notes", 0, 7, 8))
+	s.committed(deletedFrom("issues", 7, 8))
 	require.NoError(t, s.look(t.Context()))
 	require.Len(t, s.elapsed, 6)
 	require.Equal(t, 1, s.pending())
-	require.Contains(t, s.open, tombstone{"public.issues", 7}, "only its tombstone is there")
+	require.Contains(t, s.open, Item{"public.issues", 7}, "only its tombstone is there")
 }
 
 func TestStopwatchRunsUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	s := newStopwatch(db.Pool(), dbtest.Names())
+	s := newTestStopwatch(db)
 	bury(db, "public.issues", 1, 2)
-	s.committed("issues", []int64{1, 2})
+	s.committed(deletedFrom("issues", 1, 2))
 	cancel, ended := background(t, s.run)
 	pending := func(want int) {
 		t.Helper()
@@ -113,7 +113,7 @@ func TestStopwatchRunsUntilItsContextEnds(t *testing.T) {
 	pending(1)
 	payOff(db, "public.issues", 2)
 	pending(0)
-	s.committed("issues", []int64{3})
+	s.committed(deletedFrom("issues", 3))
 	pending(0)
 	cancel()
 	require.ErrorIs(t, receive(t, ended, "the end of the stopwatch"), context.Canceled)
@@ -123,10 +123,10 @@ func TestStopwatchRunsUntilItsContextEnds(t *testing.T) {
 func TestStopwatchReportsThatItCannotLook(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	s := newStopwatch(db.Pool(), dbtest.Names())
+	s := newTestStopwatch(db)
 	db.Exec("DROP TABLE loose_foreign_keys_deleted_records")
-	s.committed("issues", []int64{1})
+	s.committed(deletedFrom("issues", 1))
 	err := s.run(t.Context())
-	require.ErrorContains(t, err, "look at the tombstones: ")
+	require.ErrorContains(t, err, "look at what waits: ")
 	require.Equal(t, 1, s.pending())
 }

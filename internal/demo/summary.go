@@ -1,17 +1,23 @@
 package demo
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"time"
+
+	"sexton/internal/definitions"
 )
 
 // Summary is what a demo ends with.
 type Summary struct {
 	RowsLoaded int64 `json:"rows_loaded"`
 	// ParentsDeleted are those that the application deleted itself; what went along by real foreign keys, and
-	// parents among the children, are in the job's own count.
+	// parents among the children, are in the job's own count. This and what follows up to the latencies is of the loose
+	// foreign keys.
 	ParentsDeleted    int64 `json:"parents_deleted"`
 	ChildrenDeleted   int64 `json:"children_deleted"`
 	ChildrenNullified int64 `json:"children_nullified"`
@@ -24,34 +30,94 @@ type Summary struct {
 	P99LatencyMS float64 `json:"p99_latency_ms"`
 	Seconds      float64 `json:"seconds"`
 	// Jobs has one object per kind of job.
-	Jobs map[string]Totals `json:"jobs"`
+	Jobs map[string]SceneSummary `json:"jobs"`
+
+	scenes []SceneSummary
 }
 
-func (s State) summary(site Site, took time.Duration) Summary {
-	out := Summary{
-		RowsLoaded: site.Rows, ParentsDeleted: s.ParentsDeleted, ChildrenDeleted: sum(s.Cleaned.Deleted),
-		P50LatencyMS: s.Latency.P50, P99LatencyMS: s.Latency.P99, Seconds: math.Round(took.Seconds()*1e3) / 1e3,
-		Jobs: map[string]Totals{site.Kind: s.Cleaned},
+// SceneSummary is how a scene ended.
+type SceneSummary struct {
+	SceneState
+
+	// Found is what the check has found; nil where there was none.
+	Found []Finding
+}
+
+// MarshalJSON writes one flat object: acted, planned, waiting, p50_latency_ms and p99_latency_ms, the tally, and under
+// check what was found by name, or null.
+func (s SceneSummary) MarshalJSON() ([]byte, error) {
+	out := s.Tally.flat()
+	out["acted"], out["planned"], out["waiting"] = s.Acted, s.Planned, s.Backlog
+	out["p50_latency_ms"], out["p99_latency_ms"] = s.Latency.P50, s.Latency.P99
+	out["check"] = nil
+	if s.Found != nil {
+		found := map[string]int64{}
+		for _, f := range s.Found {
+			found[f.Name] = f.Count
+		}
+		out["check"] = found
 	}
-	for table, n := range s.Cleaned.Updated {
-		if updatedTo(site.Definitions, table) {
-			out.ChildrenUpdated += n
-		} else {
-			out.ChildrenNullified += n
+	return json.Marshal(out)
+}
+
+func newSummary(site Site, state State, took time.Duration) Summary {
+	out := Summary{RowsLoaded: site.Rows, Seconds: math.Round(took.Seconds()*1e3) / 1e3, Jobs: map[string]SceneSummary{}}
+	for _, scene := range state.Scenes {
+		ended := SceneSummary{SceneState: scene}
+		out.scenes = append(out.scenes, ended)
+		out.Jobs[scene.Script.Kind] = ended
+		if scene.Script.Kind == looseForeignKeysKind {
+			out.children(site.Definitions, scene)
 		}
 	}
 	return out
 }
 
+// children fills what stands at the top.
+func (s *Summary) children(defs []definitions.Definition, scene SceneState) {
+	s.ParentsDeleted, s.P50LatencyMS, s.P99LatencyMS = scene.Acted, scene.Latency.P50, scene.Latency.P99
+	s.ChildrenDeleted = sum(scene.Tally.ByTable["delete_count_by_table"])
+	for table, n := range scene.Tally.ByTable["update_count_by_table"] {
+		if updatedTo(defs, table) {
+			s.ChildrenUpdated += n
+		} else {
+			s.ChildrenNullified += n
+		}
+	}
+}
+
+// updatedTo tells whether updates of a child table write a value other than NULL. No table of the reference
+// schema has both.
+func updatedTo(defs []definitions.Definition, table string) bool {
+	return slices.ContainsFunc(defs, func(d definitions.Definition) bool {
+		return d.Child.String() == table && d.OnDelete == definitions.UpdateColumn
+	})
+}
+
+// found adds what a scene's check has found.
+func (s *Summary) found(at int, found []Finding) {
+	scene := &s.scenes[at]
+	scene.Found = found
+	s.Jobs[scene.Script.Kind] = *scene
+	for _, f := range found {
+		if f.Name == orphansLeft {
+			s.OrphansLeft = &f.Count
+		}
+	}
+}
+
 // Text writes the summary for people.
 func (s Summary) Text(w io.Writer) error {
-	text := fmt.Sprintf("\n%s parents deleted, %s children deleted, %s nullified, %s updated in %.1f s\nfrom commit to clean: p50 %.1f ms, p99 %.1f ms\n",
-		grouped(s.ParentsDeleted), grouped(s.ChildrenDeleted), grouped(s.ChildrenNullified), grouped(s.ChildrenUpdated),
-		s.Seconds, s.P50LatencyMS, s.P99LatencyMS)
-	if s.OrphansLeft != nil {
-		text += fmt.Sprintf("orphans left: %d\n", *s.OrphansLeft)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nended after %.1f s\n", s.Seconds)
+	for _, scene := range s.scenes {
+		fmt.Fprintf(&b, "%s: %s %s, %s\n", scene.Script.Title, grouped(scene.Acted), scene.Script.Acted, strings.Join(scene.rows(), ", "))
+		fmt.Fprintf(&b, "  %s: p50 %.1f ms, p99 %.1f ms\n", scene.Script.Until, scene.Latency.P50, scene.Latency.P99)
+		for _, f := range scene.Found {
+			fmt.Fprintf(&b, "  %s %s\n", grouped(f.Count), f.Text)
+		}
 	}
-	if _, err := io.WriteString(w, text); err != nil {
+	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("print summary: %w", err)
 	}
 	return nil

@@ -2,118 +2,83 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/definitions"
-	"sexton/internal/latency"
 )
 
 // State is what a view shows.
 type State struct {
 	Elapsed time.Duration
-	// ParentsDeleted are those that the application deleted itself, of ParentsPlanned.
-	ParentsDeleted int64
-	ParentsPlanned int64
-	// ApplicationDone tells that the application deletes no more.
-	ApplicationDone bool
-
-	// Backlog are the tombstones that wait, Oldest is the age of the first of them.
-	Backlog int64
-	Oldest  time.Duration
-	// Cleaned is what the worker has done so far, RowsPerSecond how fast it did so lately.
-	Cleaned       Totals
-	RowsPerSecond float64
-
-	Latency latency.Percentiles
-	// Activity says what the worker does or what it waits for.
-	Activity string
+	// Scenes stand in the order in which they are shown.
+	Scenes []SceneState
 }
 
-// Totals are sums over the runs of the job.
-type Totals struct {
-	Runs int64 `json:"runs"`
-	// Tombstones are those paid off, Rescheduled the attempts that were put off.
-	Tombstones  int64            `json:"processed"`
-	Rescheduled int64            `json:"rescheduled"`
-	Deleted     map[string]int64 `json:"delete_count_by_table"`
-	Updated     map[string]int64 `json:"update_count_by_table"`
-	Errors      int64            `json:"errors"`
-}
-
-// Rows are the children deleted and updated.
-func (t Totals) Rows() int64 { return sum(t.Deleted) + sum(t.Updated) }
-
-func sum(counts map[string]int64) (total int64) {
-	for n := range maps.Values(counts) {
-		total += n
+// drained tells that no application does anything more and that nothing waits.
+func (s State) drained() bool {
+	for _, scene := range s.Scenes {
+		if !scene.Done || scene.Backlog > 0 {
+			return false
+		}
 	}
-	return total
+	return true
 }
 
-// add returns the totals with the work of one more run.
-func (t Totals) add(stats runStats) Totals {
-	t.Tombstones += stats.Processed
-	t.Rescheduled += stats.Rescheduled
-	t.Deleted, t.Updated = merged(t.Deleted, stats.Deleted), merged(t.Updated, stats.Updated)
-	for _, e := range stats.Errors {
-		t.Errors += e.Count
+// moved tells that something is not as it was.
+func (s State) moved(before State) bool {
+	if len(s.Scenes) != len(before.Scenes) {
+		return true
 	}
-	return t
+	for i, scene := range s.Scenes {
+		was := before.Scenes[i]
+		if scene.Tally.Rows() != was.Tally.Rows() || scene.Backlog != was.Backlog || scene.Acted != was.Acted {
+			return true
+		}
+	}
+	return false
 }
 
-func merged(a, b map[string]int64) map[string]int64 {
-	out := maps.Clone(a)
-	if out == nil {
-		out = map[string]int64{}
+// waiting says for what scenes there is still something to wait.
+func (s State) waiting() string {
+	var parts []string
+	for _, scene := range s.Scenes {
+		if scene.Backlog > 0 || !scene.Done {
+			parts = append(parts, fmt.Sprintf("%d %s left: %s", scene.Backlog, scene.Script.Unit, scene.Activity))
+		}
 	}
-	for table, n := range b {
-		out[table] += n
-	}
-	return out
+	return strings.Join(parts, "; ")
 }
 
-// runStats are the statistics of one run, as its row has them.
-type runStats struct {
-	Processed   int64            `json:"processed"`
-	Rescheduled int64            `json:"rescheduled"`
-	Deleted     map[string]int64 `json:"delete_count_by_table"`
-	Updated     map[string]int64 `json:"update_count_by_table"`
-	Errors      []struct {
-		Count int64 `json:"count"`
-	} `json:"errors"`
+// played is a scene at work.
+type played struct {
+	app   *application
+	times *stopwatch
+	runs  *runs
+	rate  rate
+}
+
+func newPlayed(ctx context.Context, site Site, scene Scene, earlier int64, endless bool) (*played, error) {
+	script := scene.Script()
+	times := newStopwatch(site.Pool, site.Names, script)
+	app, err := newApplication(ctx, scene, times, script.pace(endless))
+	return &played{
+		app: app, times: times,
+		runs: &runs{
+			pool: site.Pool, names: site.Names, kind: script.Kind, earlier: earlier, lastSettled: earlier, settled: newTally(script),
+		},
+	}, err
 }
 
 // watch reads the state again and again.
 type watch struct {
-	site  Site
-	app   *application
-	times *stopwatch
-	began time.Time
+	site   Site
+	scenes []*played
+	began  time.Time
 	// stall is how long until waits without any progress.
 	stall time.Duration
-
-	// earlier is the last run of what came before, which does not count.
-	earlier int64
-	// settled are the totals of all runs up to lastSettled: they have ended, and are not read again.
-	settled     Totals
-	lastSettled int64
-	// recent are the rows of the last seconds, for the rate.
-	recent []reading
 }
-
-type reading struct {
-	at   time.Time
-	rows int64
-}
-
-// rateOver is the time over which the rate is taken.
-const rateOver = 2 * time.Second
 
 // until shows the state until ctx ends or, with drained, until nothing is left to do.
 func (w *watch) until(ctx context.Context, drained bool) (State, error) {
@@ -126,16 +91,16 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 		if err != nil {
 			return state, err
 		}
-		if next.Cleaned.Rows() != state.Cleaned.Rows() || next.Backlog != state.Backlog || next.ParentsDeleted != state.ParentsDeleted {
+		if next.moved(state) {
 			moved = time.Now()
 		}
 		state = next
 		w.site.View.Show(state)
 		switch {
-		case drained && state.ApplicationDone && state.Backlog == 0 && w.times.pending() == 0:
+		case drained && state.drained() && w.measured():
 			return state, nil
 		case drained && time.Since(moved) > w.stall:
-			return state, fmt.Errorf("nothing has moved for %s with %d tombstones left: %s", w.stall, state.Backlog, state.Activity)
+			return state, fmt.Errorf("nothing has moved for %s: %s", w.stall, state.waiting())
 		}
 		select {
 		case <-tick.C:
@@ -145,91 +110,97 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 	}
 }
 
+// measured tells that every stopwatch has seen all its items go.
+func (w *watch) measured() bool {
+	for _, scene := range w.scenes {
+		if scene.times.pending() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *watch) read(ctx context.Context) (State, error) {
-	state := State{ApplicationDone: w.app.done.Load(), ParentsDeleted: w.app.deleted.Load(), ParentsPlanned: w.app.planned}
-	// Before the runs: what is paid off after this is counted in both rather than in neither.
-	var oldest float64
-	if err := w.site.Pool.QueryRow(ctx, w.site.Names.Render(backlogSQL)).Scan(&state.Backlog, &oldest); err != nil {
-		return state, fmt.Errorf("read backlog: %w", err)
+	state := State{Scenes: make([]SceneState, len(w.scenes))}
+	for i, scene := range w.scenes {
+		app := scene.app
+		state.Scenes[i] = SceneState{Script: app.scene.Script(), Done: app.done.Load(), Acted: app.acted.Load(), Planned: app.planned}
 	}
-	state.Oldest = time.Duration(oldest * float64(time.Second))
-	var err error
-	if state.Cleaned, err = w.totals(ctx); err != nil {
+	// Before the runs: what is finished after this is counted in both rather than in neither.
+	if err := w.backlogs(ctx, state.Scenes); err != nil {
 		return state, err
 	}
-	if state.Activity, err = w.site.Activity(ctx, state.Backlog); err != nil {
+	waiting := map[string]int64{}
+	for i, scene := range w.scenes {
+		now := &state.Scenes[i]
+		var err error
+		if now.Tally, err = scene.runs.total(ctx); err != nil {
+			return state, err
+		}
+		now.Latency = scene.times.percentiles()
+		now.RowsPerSecond = scene.rate.read(now.Tally.Rows())
+		waiting[now.Script.Kind] = now.Backlog
+	}
+	activities, err := w.site.Activity(ctx, waiting)
+	if err != nil {
 		return state, err
 	}
-	state.Latency, state.Elapsed = w.times.percentiles(), time.Since(w.began)
-	state.RowsPerSecond = w.rate(state.Cleaned.Rows())
+	for i := range state.Scenes {
+		state.Scenes[i].Activity = activities[state.Scenes[i].Script.Kind]
+	}
+	state.Elapsed = time.Since(w.began)
 	return state, nil
 }
 
-const backlogSQL = `
-SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8
-FROM "public".loose_foreign_keys_deleted_records`
-
-const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
-
-const runsSQL = `
-SELECT run.id, run.ended_at IS NOT NULL, run.stats
-FROM "sexton".runs AS run
-WHERE run.kind = $1 AND run.id > $2
-ORDER BY run.id`
-
-const runCountSQL = `
-SELECT coalesce(sum(run.folded), 0)
-FROM "sexton".runs AS run
-WHERE run.kind = $1 AND run.id > $2`
-
-// totals sums up the runs, those at work included.
-func (w *watch) totals(ctx context.Context) (Totals, error) {
-	rows, err := w.site.Pool.Query(ctx, w.site.Names.Render(runsSQL), w.site.Kind, w.lastSettled)
-	if err != nil {
-		return Totals{}, fmt.Errorf("read runs: %w", err)
+// backlogs counts what waits, in one statement: what one scene's job finishes may be another one's to do, so two
+// statements could find nothing each while something waits.
+func (w *watch) backlogs(ctx context.Context, states []SceneState) error {
+	var parts []string
+	for i, state := range states {
+		parts = append(parts, fmt.Sprintf(`SELECT %d, count(*), coalesce(extract(epoch FROM clock_timestamp() - min(waiting.since)), 0)::float8
+			FROM (%s) AS waiting (name, number, since)`, i, w.site.Names.Render(state.Script.Waiting)))
 	}
-	totals, settling := w.settled, true
-	var id int64
-	var ended bool
-	var raw []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &raw}, func() error {
-		var stats runStats
-		if err := json.Unmarshal(raw, &stats); err != nil {
-			return fmt.Errorf("decode statistics of run %d: %w", id, err)
-		}
-		totals = totals.add(stats)
-		if settling = settling && ended; settling {
-			w.settled, w.lastSettled = totals, id
-		}
+	if len(parts) == 0 {
+		return nil
+	}
+	rows, err := w.site.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
+	if err != nil {
+		return fmt.Errorf("read backlog: %w", err)
+	}
+	var at int
+	var backlog int64
+	var oldest float64
+	_, err = pgx.ForEachRow(rows, []any{&at, &backlog, &oldest}, func() error {
+		states[at].Backlog, states[at].Oldest = backlog, time.Duration(oldest*float64(time.Second))
 		return nil
 	})
 	if err != nil {
-		return Totals{}, fmt.Errorf("read runs: %w", err)
+		return fmt.Errorf("read backlog: %w", err)
 	}
-	// On their own: idle runs fold into rows that are settled.
-	if err := w.site.Pool.QueryRow(ctx, w.site.Names.Render(runCountSQL), w.site.Kind, w.earlier).Scan(&totals.Runs); err != nil {
-		return Totals{}, fmt.Errorf("count runs: %w", err)
-	}
-	return totals, nil
+	return nil
 }
 
-func (w *watch) rate(rows int64) float64 {
+// rateOver is the time over which a rate is taken.
+const rateOver = 2 * time.Second
+
+// rate is how fast a number has grown lately.
+type rate struct{ recent []reading }
+
+type reading struct {
+	at   time.Time
+	rows int64
+}
+
+// read takes the number of now and returns the growth in a second.
+func (r *rate) read(rows int64) float64 {
 	now := time.Now()
-	w.recent = append(w.recent, reading{now, rows})
-	for len(w.recent) > 2 && now.Sub(w.recent[1].at) >= rateOver {
-		w.recent = w.recent[1:]
+	r.recent = append(r.recent, reading{now, rows})
+	for len(r.recent) > 2 && now.Sub(r.recent[1].at) >= rateOver {
+		r.recent = r.recent[1:]
 	}
-	first := w.recent[0]
+	first := r.recent[0]
 	if since := now.Sub(first.at).Seconds(); since > 0 {
 		return float64(rows-first.rows) / since
 	}
 	return 0
-}
-
-// updatedTo tells whether updates of a child table write a value other than NULL. No table of the reference
-// schema has both.
-func updatedTo(defs []definitions.Definition, table string) bool {
-	return slices.ContainsFunc(defs, func(d definitions.Definition) bool {
-		return d.Child.String() == table && d.OnDelete == definitions.UpdateColumn
-	})
 }

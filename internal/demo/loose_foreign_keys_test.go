@@ -16,17 +16,21 @@ import (
 // atOnce is so short that everything goes in the first round.
 const atOnce = time.Millisecond
 
-func newTestApplication(t *testing.T, db *dbtest.DB, pace pace) *application {
+func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
 	t.Helper()
-	a, err := newApplication(t.Context(), db.Pool(), newStopwatch(db.Pool(), dbtest.Names()), pace)
+	scene := newLooseForeignKeys(testStage(db))
+	scene.share = pace.Share
+	a, err := newApplication(t.Context(), scene, newTestStopwatch(db), pace)
 	require.NoError(t, err)
 	return a
 }
 
+func tables(a *application) []parentTable { return a.scene.(*looseForeignKeys).tables } //nolint:forcetypeassert // it is one
+
 // left returns how many rows each table of the plan is still to lose.
 func left(a *application) map[string]int64 {
 	plan := map[string]int64{}
-	for _, table := range a.tables {
+	for _, table := range tables(a) {
 		plan[table.name] = table.left
 	}
 	return plan
@@ -42,23 +46,23 @@ func TestApplicationPlansAShareOfEveryTable(t *testing.T) {
 		INSERT INTO projects SELECT generate_series(1, 100);
 		INSERT INTO packages_packages SELECT generate_series(-20, -1)`)
 	for name, test := range map[string]struct {
-		pace      pace
+		pace      Pace
 		want      map[string]int64
 		perSecond float64
 	}{
 		// Shares are rounded up, and of the projects a sixth of theirs goes. The hooks are none.
 		"half": {
-			pace{share: 50, length: time.Minute, slowest: 40},
+			Pace{Share: 50, Length: time.Minute, Slowest: 40},
 			map[string]int64{"ci_pipelines": 500, "issues": 6, "merge_requests": 1, "projects": 8, "packages_packages": 10},
 			40,
 		},
 		"all": {
-			pace{share: 100, length: 10 * time.Second, slowest: 40},
+			Pace{Share: 100, Length: 10 * time.Second, Slowest: 40},
 			map[string]int64{"ci_pipelines": 1000, "issues": 11, "merge_requests": 1, "projects": 16, "packages_packages": 20},
 			104.8,
 		},
 		"a sliver": {
-			pace{share: 1, length: time.Second, slowest: 40},
+			Pace{Share: 1, Length: time.Second, Slowest: 40},
 			map[string]int64{"ci_pipelines": 10, "issues": 1, "merge_requests": 1, "packages_packages": 1},
 			40,
 		},
@@ -81,12 +85,12 @@ func TestApplicationDeletesWhatIsPlanned(t *testing.T) {
 		INSERT INTO merge_requests SELECT generate_series(1, 20);
 		INSERT INTO web_hooks VALUES (9223372036854775807);
 		INSERT INTO projects SELECT generate_series(1, 30)`)
-	a := newTestApplication(t, db, pace{share: 60, length: atOnce})
+	a := newTestApplication(t, db, Pace{Share: 60, Length: atOnce})
 	plan := left(a)
 	require.Equal(t, map[string]int64{"ci_pipelines": 42, "issues": 19, "merge_requests": 12, "web_hooks": 1, "projects": 3}, plan)
 	require.NoError(t, a.run(t.Context()))
 	require.True(t, a.done.Load())
-	require.Equal(t, a.planned, a.deleted.Load())
+	require.Equal(t, a.planned, a.acted.Load())
 	require.Equal(t, [][]string{{"28", "12", "8", "0", "27", "0"}}, db.Rows(`SELECT (SELECT count(*) FROM ci_pipelines),
 		(SELECT count(*) FROM issues), (SELECT count(*) FROM merge_requests), (SELECT count(*) FROM web_hooks),
 		(SELECT count(*) FROM projects), (SELECT count(*) FROM packages_packages)`))
@@ -94,9 +98,9 @@ func TestApplicationDeletesWhatIsPlanned(t *testing.T) {
 	// The stopwatch knows exactly those that are gone.
 	open := map[string]int64{}
 	for parent := range a.times.open {
-		open[parent.table]++
-		if parent.table == "public.issues" {
-			require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues WHERE id = $1", parent.key), "%v", parent)
+		open[parent.Name]++
+		if parent.Name == "public.issues" {
+			require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues WHERE id = $1", parent.Number), "%v", parent)
 		}
 	}
 	require.Equal(t, map[string]int64{
@@ -106,7 +110,7 @@ func TestApplicationDeletesWhatIsPlanned(t *testing.T) {
 
 func TestApplicationWithNothingToDelete(t *testing.T) {
 	t.Parallel()
-	a := newTestApplication(t, parentsIn(t), paceOf(true))
+	a := newTestApplication(t, parentsIn(t), (*looseForeignKeys)(nil).Script().Pace)
 	require.Zero(t, a.planned)
 	require.NoError(t, a.run(t.Context()))
 	require.True(t, a.done.Load())
@@ -117,12 +121,12 @@ func TestApplicationEndsWhenOthersTookItsRows(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)
 	db.Exec(`INSERT INTO projects SELECT generate_series(1, 12); INSERT INTO issues SELECT id, 1 + id % 12 FROM generate_series(1, 240) AS id`)
-	a := newTestApplication(t, db, pace{share: 100, length: atOnce})
+	a := newTestApplication(t, db, Pace{Share: 100, Length: atOnce})
 	require.EqualValues(t, 242, a.planned)
 	require.NoError(t, a.run(t.Context()))
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues"))
 	require.EqualValues(t, 10, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM projects"))
-	require.EqualValues(t, len(a.times.open), a.deleted.Load())
+	require.EqualValues(t, len(a.times.open), a.acted.Load())
 }
 
 func TestOneStatementIsBounded(t *testing.T) {
@@ -142,17 +146,18 @@ func TestOneStatementIsBounded(t *testing.T) {
 			db := parentsIn(t)
 			quoted := pgx.Identifier{test.table}.Sanitize()
 			db.Exec("INSERT INTO " + quoted + " SELECT generate_series(1, 300)")
-			a := newTestApplication(t, db, pace{share: 50, length: time.Hour})
+			a := newTestApplication(t, db, Pace{Share: 50, Length: time.Hour})
 			// From the first row on, so that there are enough.
-			a.tables[0].last = a.tables[0].first
+			tables(a)[0].last = tables(a)[0].first
 			planned := a.planned
-			require.NoError(t, a.delete(t.Context(), test.limit))
-			require.Equal(t, test.want, a.deleted.Load())
+			_, err := a.act(t.Context(), test.limit)
+			require.NoError(t, err)
+			require.Equal(t, test.want, a.acted.Load())
 			require.Equal(t, 300-test.want, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM "+quoted))
 			if planned > test.want {
 				require.Equal(t, map[string]int64{test.table: planned - test.want}, left(a))
 			} else {
-				require.Empty(t, a.tables)
+				require.Empty(t, tables(a))
 			}
 		})
 	}
@@ -175,9 +180,9 @@ func TestApplicationGoesOnAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)
 	db.Exec("INSERT INTO issues SELECT generate_series(1, 10);" + failing + "'40P01')")
-	a := newTestApplication(t, db, pace{share: 80, length: atOnce})
+	a := newTestApplication(t, db, Pace{Share: 80, Length: atOnce})
 	require.NoError(t, a.run(t.Context()))
-	require.EqualValues(t, 8, a.deleted.Load())
+	require.EqualValues(t, 8, a.acted.Load())
 	require.Len(t, a.times.open, 8)
 	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues"))
 }
@@ -186,33 +191,33 @@ func TestApplicationEndsWithAnyOtherError(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)
 	db.Exec("INSERT INTO issues SELECT generate_series(1, 10);" + failing + "'40001')")
-	a := newTestApplication(t, db, pace{share: 80, length: atOnce})
+	a := newTestApplication(t, db, Pace{Share: 80, Length: atOnce})
 	err := a.run(t.Context())
 	require.ErrorContains(t, err, "delete from issues: ")
 	var failed *pgconn.PgError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, "40001", failed.Code)
 	require.True(t, a.done.Load(), "it deletes no more")
-	require.Zero(t, a.deleted.Load())
+	require.Zero(t, a.acted.Load())
 	require.Empty(t, a.times.open, "what was rolled back is not waited for")
 
 	db.Exec("DROP TABLE web_hooks")
-	_, err = newApplication(t.Context(), db.Pool(), nil, paceOf(true))
-	require.ErrorContains(t, err, "count web_hooks: ")
+	_, err = newApplication(t.Context(), newLooseForeignKeys(testStage(db)), nil, Pace{})
+	require.ErrorContains(t, err, "plan loose foreign keys: count web_hooks: ")
 }
 
 func TestApplicationEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)
 	db.Exec("INSERT INTO issues SELECT generate_series(1, 10000)")
-	a := newTestApplication(t, db, pace{share: 100, length: time.Hour})
+	a := newTestApplication(t, db, Pace{Share: 100, Length: time.Hour})
 	cancel, ended := background(t, a.run)
-	pgtest.WaitFor(t, "the first deletion", func(context.Context) (bool, error) { return a.deleted.Load() > 0, nil })
+	pgtest.WaitFor(t, "the first deletion", func(context.Context) (bool, error) { return a.acted.Load() > 0, nil })
 	cancel()
 	require.ErrorIs(t, receive(t, ended, "the end of the application"), context.Canceled)
 	require.True(t, a.done.Load())
 	gone := 10000 - pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM issues")
 	// The statement under way may be committed without its answer having come.
-	require.LessOrEqual(t, a.deleted.Load(), gone)
-	require.GreaterOrEqual(t, a.deleted.Load(), gone-1)
+	require.LessOrEqual(t, a.acted.Load(), gone)
+	require.GreaterOrEqual(t, a.acted.Load(), gone-1)
 }

@@ -1,0 +1,132 @@
+package demo
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/definitions"
+	"sexton/internal/latency"
+	"sexton/internal/pgschema"
+)
+
+// Scene is one kind of job in the demo: what the application does that gives the job work, what there is to count,
+// and how one sees at the end that nothing is wrong. All scenes play at the same time on the same data.
+//
+// To add one, write a file with a type that implements Scene, for which ghost_users.go is the model, and put it into
+// the list in scenes. Pace, panel, lines, totals, times and both forms of the summary follow from the Script. Mind
+// what the other scenes do to the same rows: a check must know that a row may have gone with its project, say, and
+// an action must bear that its row is gone already. Act is called by one goroutine at a time.
+type Scene interface {
+	Script() Script
+	// Plan looks at the data and says how many actions there will be. It is called once, before the first.
+	Plan(ctx context.Context) (actions int64, err error)
+	// Act does up to limit actions, at least 1 of which is asked for, in one transaction, and returns what has been
+	// committed. more is false when there is nothing left to do. A deadlock is no reason to end: it is called again.
+	Act(ctx context.Context, limit int) (acted []Item, more bool, err error)
+	// Check looks for mistakes once everything of all scenes is drained. It shares nothing with the engine.
+	Check(ctx context.Context) ([]Finding, error)
+}
+
+// Script is what does not change about a scene.
+type Script struct {
+	// Kind is that of the job.
+	Kind string
+	// Title heads the scene, in at most 18 letters.
+	Title string
+	// Acted is what the application's actions are called: "parents deleted". Unit is what waits for the job:
+	// "tombstones", and Finished what becomes of that: "paid off".
+	Acted, Unit, Finished string
+	// Until says what is measured: "from commit to clean".
+	Until string
+	// Pace is that of a demo that ends by itself, EndlessPace that of one that does not.
+	Pace, EndlessPace Pace
+	// Waiting is a query for what waits: a name, a number (or NULL) and since when. Together, the name and the number
+	// are an Item. Schemas are those of pgschema.Names.Render.
+	Waiting string
+	// Processed is the number in the statistics of a run that counts what is finished, Numbers are further ones that are
+	// worth a place in the summary, and Rows the numbers by table.
+	Processed string
+	Numbers   []string
+	Rows      []RowCount
+}
+
+// RowCount is a number by table in the statistics of a run.
+type RowCount struct {
+	// Name is its key there, Done says what was done to the rows: "deleted".
+	Name, Done string
+}
+
+// Pace is how much the application does, and how fast.
+type Pace struct {
+	// Share of what there is, in percent.
+	Share int64
+	// Length is how long all actions take, unless that would be fewer than Slowest a second.
+	Length  time.Duration
+	Slowest float64
+}
+
+// Item is something that has been given to a job, by the names that the Script's query gives it.
+type Item struct {
+	Name   string
+	Number int64
+}
+
+// Finding is one number that a check has found.
+type Finding struct {
+	// Name is its key in the summary, Text what follows the number where people read it.
+	Name, Text string
+	Count      int64
+	// Fault tells that anything but 0 is a mistake.
+	Fault bool
+}
+
+// stage is where scenes play: the database, and what they know of each other.
+type stage struct {
+	pool        *pgxpool.Pool
+	names       pgschema.Names
+	definitions []definitions.Definition
+	// endless tells that the demo goes on until it is stopped.
+	endless bool
+	ledger  *ledger
+}
+
+// scenes are those of the kinds that are enabled, in the order in which they are shown.
+func scenes(site Site, endless bool) []Scene {
+	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, endless: endless, ledger: &ledger{}}
+	var playing []Scene
+	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on)} {
+		if slices.Contains(site.Kinds, scene.Script().Kind) {
+			playing = append(playing, scene)
+		}
+	}
+	return playing
+}
+
+// pace is that of a demo that ends by itself, or of one that does not.
+func (s Script) pace(endless bool) Pace {
+	if endless {
+		return s.EndlessPace
+	}
+	return s.Pace
+}
+
+// SceneState is how a scene stands.
+type SceneState struct {
+	Script Script
+	// Acted are the application's own actions, of those Planned; Done tells that there will be no more.
+	Acted, Planned int64
+	Done           bool
+	// Backlog is what waits, Oldest is the age of the first of it.
+	Backlog int64
+	Oldest  time.Duration
+	// Tally is what the job has done so far, RowsPerSecond how fast it did so lately.
+	Tally         Tally
+	RowsPerSecond float64
+	// Latency is from the commit of an action to the moment in which its item is gone.
+	Latency latency.Percentiles
+	// Activity says what the worker does or what it waits for.
+	Activity string
+}

@@ -1,0 +1,186 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/pgschema"
+)
+
+// Tally is what the runs of one kind have done, summed up. It is written as one flat object, whose keys are those of
+// the statistics beside runs and errors.
+type Tally struct {
+	// Runs counts all, those at work included, Errors what failed in them.
+	Runs, Errors int64
+	// Numbers has the script's own, ByTable those by table, by their names in the statistics.
+	Numbers map[string]int64
+	ByTable map[string]map[string]int64
+}
+
+func newTally(script Script) Tally {
+	t := Tally{Numbers: map[string]int64{script.Processed: 0}, ByTable: map[string]map[string]int64{}}
+	for _, name := range script.Numbers {
+		t.Numbers[name] = 0
+	}
+	for _, rows := range script.Rows {
+		t.ByTable[rows.Name] = map[string]int64{}
+	}
+	return t
+}
+
+// Rows are those changed in any way.
+func (t Tally) Rows() (total int64) {
+	for counts := range maps.Values(t.ByTable) {
+		total += sum(counts)
+	}
+	return total
+}
+
+func sum(counts map[string]int64) (total int64) {
+	for n := range maps.Values(counts) {
+		total += n
+	}
+	return total
+}
+
+// tables lists the tables, or columns, in which most rows were changed.
+func (t Tally) tables(most int) []string {
+	all := map[string]int64{}
+	for counts := range maps.Values(t.ByTable) {
+		for table, n := range counts {
+			all[table] += n
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		if d := all[b] - all[a]; d != 0 {
+			return int(d)
+		}
+		return strings.Compare(a, b)
+	})
+	parts := make([]string, 0, most)
+	for _, name := range names[:min(most, len(names))] {
+		parts = append(parts, name+" "+grouped(all[name]))
+	}
+	return parts
+}
+
+// add returns the sum with the statistics of one more run. What the sum does not know it leaves out.
+func (t Tally) add(stats map[string]json.RawMessage) (Tally, error) {
+	out := Tally{Runs: t.Runs, Errors: t.Errors, Numbers: maps.Clone(t.Numbers), ByTable: map[string]map[string]int64{}}
+	for name := range t.Numbers {
+		var n int64
+		if err := decode(stats, name, &n); err != nil {
+			return t, err
+		}
+		out.Numbers[name] += n
+	}
+	for name, counts := range t.ByTable {
+		more, merged := map[string]int64{}, maps.Clone(counts)
+		if err := decode(stats, name, &more); err != nil {
+			return t, err
+		}
+		for table, n := range more {
+			merged[table] += n
+		}
+		out.ByTable[name] = merged
+	}
+	var failed []struct {
+		Count int64 `json:"count"`
+	}
+	if err := decode(stats, "errors", &failed); err != nil {
+		return t, err
+	}
+	for _, e := range failed {
+		out.Errors += e.Count
+	}
+	return out, nil
+}
+
+// decode leaves into alone where the key is absent.
+func decode(stats map[string]json.RawMessage, name string, into any) error {
+	raw, found := stats[name]
+	if !found {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("decode %s: %w", name, err)
+	}
+	return nil
+}
+
+// flat is the tally as the summary has it.
+func (t Tally) flat() map[string]any {
+	out := map[string]any{"runs": t.Runs, "errors": t.Errors}
+	for name, n := range t.Numbers {
+		out[name] = n
+	}
+	for name, counts := range t.ByTable {
+		out[name] = counts
+	}
+	return out
+}
+
+const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
+
+const runsSQL = `
+SELECT run.id, run.ended_at IS NOT NULL, run.stats
+FROM "sexton".runs AS run
+WHERE run.kind = $1 AND run.id > $2
+ORDER BY run.id`
+
+const runCountSQL = `
+SELECT coalesce(sum(run.folded), 0)
+FROM "sexton".runs AS run
+WHERE run.kind = $1 AND run.id > $2`
+
+// runs sums up the runs of one kind.
+type runs struct {
+	pool  *pgxpool.Pool
+	names pgschema.Names
+	kind  string
+	// earlier is the last run of what came before, which does not count.
+	earlier int64
+	// settled is the sum of all runs up to lastSettled: they have ended, and are not read again.
+	settled     Tally
+	lastSettled int64
+}
+
+// total sums up the runs, those at work included.
+func (r *runs) total(ctx context.Context) (Tally, error) {
+	rows, err := r.pool.Query(ctx, r.names.Render(runsSQL), r.kind, r.lastSettled)
+	if err != nil {
+		return Tally{}, fmt.Errorf("read runs: %w", err)
+	}
+	total, settling := r.settled, true
+	var id int64
+	var ended bool
+	var raw []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &raw}, func() error {
+		var stats map[string]json.RawMessage
+		if err = json.Unmarshal(raw, &stats); err == nil {
+			total, err = total.add(stats)
+		}
+		if err != nil {
+			return fmt.Errorf("read statistics of run %d: %w", id, err)
+		}
+		if settling = settling && ended; settling {
+			r.settled, r.lastSettled = total, id
+		}
+		return nil
+	})
+	if err != nil {
+		return Tally{}, fmt.Errorf("read runs: %w", err)
+	}
+	// On their own: idle runs fold into rows that are settled.
+	if err := r.pool.QueryRow(ctx, r.names.Render(runCountSQL), r.kind, r.earlier).Scan(&total.Runs); err != nil {
+		return Tally{}, fmt.Errorf("count runs: %w", err)
+	}
+	return total, nil
+}

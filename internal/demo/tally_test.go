@@ -1,0 +1,195 @@
+package demo
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+// runHistory drives the rows of runs as a worker does.
+type runHistory struct {
+	t       *testing.T
+	db      *dbtest.DB
+	queries *dbsqlc.Queries
+}
+
+func newRunHistory(t *testing.T) runHistory {
+	t.Helper()
+	db := dbtest.New(t)
+	return runHistory{t, db, db.Connected.Queries()}
+}
+
+func (h runHistory) start(kind, database string) int64 {
+	h.t.Helper()
+	run, err := h.queries.RunStart(h.t.Context(), dbsqlc.RunStartParams{Kind: kind, Database: database, Holder: "test"})
+	require.NoError(h.t, err)
+	return run.ID
+}
+
+func (h runHistory) progress(id int64, stats string) {
+	h.t.Helper()
+	require.NoError(h.t, h.queries.RunProgress(h.t.Context(), dbsqlc.RunProgressParams{ID: id, Stats: json.RawMessage(stats)}))
+}
+
+func (h runHistory) finish(id int64, changed bool, stats string) {
+	h.t.Helper()
+	require.NoError(h.t, h.queries.RunFinish(h.t.Context(),
+		dbsqlc.RunFinishParams{ID: id, Outcome: "done", Changed: changed, Stats: json.RawMessage(stats)}))
+}
+
+// fold runs once without anything to do.
+func (h runHistory) fold(database string) {
+	h.t.Helper()
+	id := h.start(testKind, database)
+	// Runs of one minute share a row; this one must not begin in the next.
+	h.db.Exec(`UPDATE sexton.runs SET started_at = coalesce((SELECT max(started_at) FROM sexton.runs WHERE id < $1), started_at) WHERE id = $1`, id)
+	h.finish(id, false, "{}")
+	_, err := h.queries.RunFold(h.t.Context(), id)
+	require.NoError(h.t, err)
+}
+
+// plainSum adds up all rows on the server, but for the number of runs.
+func (h runHistory) plainSum() Tally {
+	h.t.Helper()
+	const own = " FROM sexton.runs WHERE kind = '" + testKind + "'"
+	number := func(sql string, args ...any) (n int64) {
+		require.NoError(h.t, h.db.Pool().QueryRow(h.t.Context(), sql, args...).Scan(&n))
+		return n
+	}
+	tables := func(key string) (counts map[string]int64) {
+		require.NoError(h.t, h.db.Pool().QueryRow(h.t.Context(), `
+			SELECT coalesce(jsonb_object_agg(name, count), '{}') FROM (
+				SELECT entry.key AS name, sum(entry.value::bigint) AS count
+				FROM (SELECT stats->$1::text AS counts`+own+`) AS run, jsonb_each_text(run.counts) AS entry
+				GROUP BY entry.key) AS counts`, key).Scan(&counts))
+		return counts
+	}
+	sum := Tally{Numbers: map[string]int64{}, ByTable: map[string]map[string]int64{}}
+	for _, name := range []string{"processed", "rescheduled"} {
+		sum.Numbers[name] = number(`SELECT coalesce(sum((stats->>$1::text)::bigint), 0)`+own, name)
+	}
+	for _, name := range []string{"delete_count_by_table", "update_count_by_table"} {
+		sum.ByTable[name] = tables(name)
+	}
+	sum.Errors = number(`
+		SELECT coalesce(sum((error->>'count')::bigint), 0) FROM
+			(SELECT jsonb_array_elements(stats->'errors') AS error` + own + `) AS errors`)
+	return sum
+}
+
+// newTestRuns are those of the loose foreign keys.
+func newTestRuns(db *dbtest.DB) *runs {
+	return &runs{pool: db.Pool(), names: dbtest.Names(), kind: testKind, settled: newTally((*looseForeignKeys)(nil).Script())}
+}
+
+func TestTallyEqualAPlainSum(t *testing.T) {
+	t.Parallel()
+	h := newRunHistory(t)
+	r := newTestRuns(h.db)
+	var first, second, third int64
+	for _, step := range []struct {
+		what    string
+		do      func()
+		settled *int64
+	}{
+		{what: "no run", do: func() {}},
+		{what: "the first starts", do: func() { first = h.start(testKind, "main") }},
+		{what: "the first grows", do: func() {
+			h.progress(first, `{"processed": 3, "rescheduled": 0, "delete_count_by_table": {"notes": 5}, "update_count_by_table": {}, "errors": []}`)
+		}},
+		{what: "a younger one starts and grows", do: func() {
+			second = h.start(testKind, "ci")
+			h.progress(second, `{"processed": 10, "delete_count_by_table": {"notes": 1, "todos": 20}, "update_count_by_table": {"builds": 4}}`)
+		}},
+		{what: "another kind works", do: func() {
+			h.finish(h.start("another", "main"), true, `{"processed": 1000, "delete_count_by_table": {"notes": 1000}}`)
+		}},
+		{what: "the younger one ends first", do: func() {
+			h.finish(second, true, `{"processed": 11, "rescheduled": 2, "delete_count_by_table": {"notes": 2, "todos": 21}, "update_count_by_table": {"builds": 5},
+				"errors": [{"count": 2, "error": "x"}, {"count": 5}]}`)
+		}},
+		{what: "the first grows on", do: func() {
+			h.progress(first, `{"processed": 7, "delete_count_by_table": {"notes": 50, "events": 1}, "update_count_by_table": {"builds": 1}}`)
+		}},
+		{what: "the first ends", settled: &second, do: func() {
+			h.finish(first, true, `{"processed": 8, "delete_count_by_table": {"notes": 51, "events": 2}}`)
+		}},
+		{what: "nothing happens", settled: &second, do: func() {}},
+		{what: "an idle run has a row, two fold into it", settled: &third, do: func() {
+			third = h.start(testKind, "main")
+			h.finish(third, false, "{}")
+			h.fold("main")
+			h.fold("main")
+		}},
+		{what: "an idle run folds into a row that is settled", settled: &third, do: func() { h.fold("main") }},
+		{what: "a run after all", do: func() {
+			h.progress(h.start(testKind, "main"), `{"processed": 1, "delete_count_by_table": {"notes": 1}, "update_count_by_table": {"builds": 1}}`)
+		}},
+		{what: "a look at it again", settled: &third, do: func() {}},
+	} {
+		step.do()
+		got, err := r.total(t.Context())
+		require.NoError(t, err, step.what)
+		want := h.plainSum()
+		require.Equal(t, want.Rows(), got.Rows(), step.what)
+		want.Runs = got.Runs // The next test's.
+		require.Equal(t, want, got, step.what)
+		if step.settled != nil {
+			require.Equal(t, *step.settled, r.lastSettled, "%s: what has ended is not read again", step.what)
+		}
+	}
+	require.Zero(t, pgtest.Scalar[int64](t, h.db.Database, "SELECT count(*) - 5 FROM sexton.runs"), "the idle runs share a row")
+
+	before, err := r.total(t.Context())
+	require.NoError(t, err)
+	h.db.Exec("DELETE FROM sexton.runs WHERE id = ANY ($1)", []int64{first, second})
+	after, err := r.total(t.Context())
+	require.NoError(t, err)
+	before.Runs = after.Runs
+	require.Equal(t, before, after, "history may be pruned")
+}
+
+// Idle runs share a row, whose column folded counts them.
+func TestTallyCountEveryRun(t *testing.T) {
+	t.Parallel()
+	h := newRunHistory(t)
+	r := newTestRuns(h.db)
+	count := func(want int64) {
+		t.Helper()
+		got, err := r.total(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, got.Runs)
+		require.Equal(t, want, pgtest.Scalar[int64](t, h.db.Database, "SELECT coalesce(sum(folded), 0) FROM sexton.runs"))
+	}
+	count(0)
+	h.finish(h.start(testKind, "main"), true, `{"processed": 1}`)
+	count(1)
+	h.fold("main")
+	h.fold("main")
+	count(3)
+	h.fold("main")
+	count(4)
+	id := h.start(testKind, "main")
+	count(5)
+	h.finish(id, true, `{"processed": 1}`)
+	count(5)
+}
+
+func TestTallyReportWhatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	h := newRunHistory(t)
+	r := newTestRuns(h.db)
+	id := h.start(testKind, "main")
+	h.finish(id, true, `{"processed": "many"}`)
+	_, err := r.total(t.Context())
+	require.ErrorContains(t, err, "read statistics of run 1: decode processed: ")
+	require.Zero(t, r.lastSettled)
+	h.db.Exec("DROP TABLE sexton.runs")
+	_, err = r.total(t.Context())
+	require.ErrorContains(t, err, "read runs: ")
+}
