@@ -32,11 +32,43 @@ type demoSummary struct {
 	P50               float64 `json:"p50_latency_ms"`
 	P99               float64 `json:"p99_latency_ms"`
 	Seconds           float64 `json:"seconds"`
-	Jobs              map[string]struct {
-		Runs    int64            `json:"runs"`
-		Deleted map[string]int64 `json:"delete_count_by_table"`
-		Errors  int64            `json:"errors"`
+	Jobs              struct {
+		Loose struct {
+			demoScene
+
+			Children map[string]int64 `json:"delete_count_by_table"`
+			Updated  map[string]int64 `json:"update_count_by_table"`
+			Check    *struct {
+				OrphansLeft int64 `json:"orphans_left"`
+			} `json:"check"`
+		} `json:"loose_foreign_keys_cleanup"`
+		Ghost struct {
+			demoScene
+
+			Processed int64            `json:"users_processed"`
+			Failed    int64            `json:"users_failed"`
+			Moved     map[string]int64 `json:"moved"`
+			Deleted   map[string]int64 `json:"deleted"`
+			Check     *struct {
+				UsersLeft     int64 `json:"users_left"`
+				Contributions int64 `json:"contributions"`
+				WithGhost     int64 `json:"with_ghost"`
+				Gone          int64 `json:"gone_with_others"`
+				Lost          int64 `json:"contributions_lost"`
+			} `json:"check"`
+		} `json:"users_migrate_records_to_ghost_user_in_batches"`
 	} `json:"jobs"`
+}
+
+// demoScene is what every kind of job has.
+type demoScene struct {
+	Acted   int64   `json:"acted"`
+	Planned int64   `json:"planned"`
+	Waiting int64   `json:"waiting"`
+	Runs    int64   `json:"runs"`
+	Errors  int64   `json:"errors"`
+	P50     float64 `json:"p50_latency_ms"`
+	P99     float64 `json:"p99_latency_ms"`
 }
 
 const (
@@ -197,20 +229,40 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.Positive(t, s.P50)
 	require.GreaterOrEqual(t, s.P99, s.P50)
 	require.Positive(t, s.Seconds)
-	job := s.Jobs[kind]
-	require.Positive(t, job.Runs)
-	require.Zero(t, job.Errors)
+	loose, ghost := s.Jobs.Loose, s.Jobs.Ghost
+	for name, scene := range map[string]demoScene{"loose foreign keys": loose.demoScene, "ghost users": ghost.demoScene} {
+		require.Positive(t, scene.Acted, name)
+		require.LessOrEqual(t, scene.Acted, scene.Planned, name)
+		require.Zero(t, scene.Waiting, name)
+		require.Positive(t, scene.Runs, name)
+		require.Zero(t, scene.Errors, name)
+		require.Positive(t, scene.P50, name)
+		require.GreaterOrEqual(t, scene.P99, scene.P50, name)
+	}
+	require.Equal(t, s.ParentsDeleted, loose.Acted)
+	require.NotNil(t, loose.Check)
+	require.Zero(t, loose.Check.OrphansLeft)
 	var deleted int64
-	for _, n := range job.Deleted {
+	for _, n := range loose.Children {
 		deleted += n
 	}
 	require.Equal(t, s.ChildrenDeleted, deleted)
+	require.Equal(t, ghost.Acted, ghost.Processed)
+	require.NotEmpty(t, ghost.Moved)
+	require.NotNil(t, ghost.Check)
+	require.Zero(t, ghost.Check.UsersLeft)
+	require.Positive(t, ghost.Check.Contributions)
+	require.Positive(t, ghost.Check.WithGhost)
+	require.Equal(t, ghost.Check.Contributions, ghost.Check.WithGhost+ghost.Check.Gone)
+	require.Zero(t, ghost.Check.Lost)
 
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
 	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
-	require.Greater(t, len(lines), 2, "one line a second")
-	require.Regexp(t, `^ *\d+ s \| deleted ([0-9,]+) of [0-9,]+ parents, no more to come \| tombstones: backlog 0, [0-9,]+ arrived, [0-9,]+ paid off \| `+
-		`children: [0-9,]+ deleted, [0-9,]+ nullified or updated, [0-9,]+ rows/s \| commit to clean: p50 \d+ ms, p99 \d+ ms \| \S.+$`, lines[len(lines)-1])
+	require.Greater(t, len(lines), 4, "one line a second and scene")
+	require.Regexp(t, `^ *\d+ s \| loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, no more to come \| 0 tombstones wait, [0-9,]+ paid off \| `+
+		`[0-9,]+ rows deleted, [0-9,]+ nullified or updated, [0-9,]+ rows/s \| from commit to clean: p50 \d+ ms, p99 \d+ ms \| \S.+$`, lines[len(lines)-2])
+	require.Regexp(t, `^ *\d+ s \| ghost users: [0-9,]+ of [0-9,]+ users deleted, no more to come \| 0 users wait, [0-9,]+ gone \| `+
+		`[0-9,]+ rows moved, [0-9,]+ deleted, [0-9,]+ nullified, [0-9,]+ rows/s \| from request to gone: p50 \d+ ms, p99 \d+ ms \| \S.+$`, lines[len(lines)-1])
 }
 
 // testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.
@@ -221,7 +273,8 @@ func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
 	d.nothingLeft(t)
 	shown := d.out.String()
 	for _, want := range []string{
-		"loading sample data", "parents deleted", "tombstones", "children", "latency", "worker", "rows/s", "Ctrl-C stops everything and removes it.", "orphans left: 0",
+		"loading sample data", "loose foreign keys", "parents deleted", "tombstones", "ghost users", "users deleted", "rows moved", "worker", "rows/s",
+		"Ctrl-C stops and removes everything.", "  0 orphans are left", "  0 deleted users are left", "  0 contributions are lost",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -240,8 +293,9 @@ func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *te
 	stop(t, d)
 	require.Equal(t, code, d.exit(t))
 	if code == 0 {
-		require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ children deleted`, d.out.String())
-		require.NotContains(t, d.out.String(), "orphans left", "what is not drained has no count")
+		require.Regexp(t, `loose foreign keys: [0-9,]+ parents deleted, [0-9,]+ rows deleted`, d.out.String())
+		require.Regexp(t, `ghost users: [0-9,]+ users deleted, [0-9,]+ rows moved`, d.out.String())
+		require.NotContains(t, d.out.String(), "are left", "what is not drained has no count")
 	}
 	d.nothingLeft(t)
 }
@@ -329,7 +383,13 @@ func testDemoIsKept(t *testing.T, p program) {
 	require.NoError(t, json.Unmarshal([]byte(first.out.String()), &summary))
 	// The server's own count: nothing but the worker deletes from these.
 	for _, table := range []string{"p_ci_builds", "notes", "todos", "events", "web_hook_logs"} {
-		require.Equal(t, strconv.FormatInt(summary.Jobs[kind].Deleted[table], 10)+"\n",
+		deleted := summary.Jobs.Loose.Children[table]
+		for column, n := range summary.Jobs.Ghost.Deleted {
+			if of, _, _ := strings.Cut(column, "."); of == table {
+				deleted += n
+			}
+		}
+		require.Equal(t, strconv.FormatInt(deleted, 10)+"\n",
 			shell(psql+` -Atc "SELECT sum(n_tup_del) FROM pg_stat_user_tables WHERE relname ~ '^`+table+`(_10[01])?$'"`), "rows of %s deleted", table)
 	}
 	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")

@@ -86,7 +86,7 @@ func testReadmeDemo(t *testing.T) {
 	_, err := d.terminal.WriteString("\x03")
 	require.NoError(t, err)
 	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
-	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ children deleted`, d.out.String())
+	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ rows deleted`, d.out.String())
 	d.nothingLeft(t)
 }
 

@@ -13,7 +13,8 @@ func picture(p panel, state State, traces ...trace) string {
 	for len(traces) < len(state.Scenes) {
 		traces = append(traces, trace{backlog: []float64{0, 1}, speed: []float64{1, 1}})
 	}
-	return "\n" + control.ReplaceAllString(strings.Join(p.lines(state, traces), "\n"), "") + "\n"
+	text := control.ReplaceAllString(strings.Join(p.lines(state, traces), "\n"), "")
+	return "\n" + strings.ReplaceAll(text, " \n", "\n") + "\n"
 }
 
 func TestPanel(t *testing.T) {

@@ -195,6 +195,48 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 	}
 }
 
+// After a change of the size nobody knows where the lines of the last picture are, so the next one begins at the top.
+func TestScreenBeginsAnewWhenTheSizeChanges(t *testing.T) {
+	t.Parallel()
+	terminal, tty, err := pty.Open()
+	require.NoError(t, err)
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 30, Cols: 100}))
+	// Until something is painted, and then to the end.
+	begun, read := make(chan struct{}), make(chan string, 1)
+	go func() {
+		var all bytes.Buffer
+		for piece, told := make([]byte, 1<<16), false; ; {
+			n, err := terminal.Read(piece)
+			all.Write(piece[:n])
+			if !told && strings.Contains(all.String(), "Ctrl-C") {
+				told = true
+				close(begun)
+			}
+			if err != nil {
+				read <- all.String()
+				return
+			}
+		}
+	}()
+	painted(t, tty, func(s *Screen) {
+		s.Show(busy())
+		receive(t, begun, "the first picture")
+		require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 20, Cols: 40}))
+	})
+	require.NoError(t, tty.Close())
+	output := receive(t, read, "the end of the output")
+	require.NoError(t, terminal.Close())
+	require.Equal(t, 1, strings.Count(output, erase))
+	_, after, _ := strings.Cut(output, erase)
+	// The way up ends at the first line.
+	_, after, found := strings.Cut(after, "\x1b[J")
+	require.True(t, found)
+	want := panel{width: 40, height: 20, closing: "Ctrl-C stops and removes everything."}.
+		lines(busy(), []trace{{}, {}})
+	require.Equal(t, control.ReplaceAllString(strings.Join(want, "\n")+"\n", ""),
+		control.ReplaceAllString(strings.ReplaceAll(strings.Split(after, "\x1b[J")[0], "\r", ""), ""))
+}
+
 // paintings counts.
 type paintings struct{ atomic.Int64 }
 
