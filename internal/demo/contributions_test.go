@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/sample"
 )
 
 // writer is the user whose contributions the tests look at, ghost the one that they pass to.
@@ -126,4 +128,40 @@ func TestContributionsOfOthersAreNotTakenDown(t *testing.T) {
 	require.Equal(t, [][]string{{"notes", "30", "30"}}, db.Rows("SELECT place, count(*), max(row_id) FROM demo.contributions GROUP BY place"))
 	db.Exec(contributionsTable)
 	require.Empty(t, db.Rows("SELECT FROM demo.contributions"), "a demo that goes on begins anew")
+}
+
+// What a row goes with stands in the schema and in the definitions: whatever is missing here would be counted as lost.
+func TestContributionsKnowAllTheirOwners(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	for _, c := range contributions() {
+		var want, got []string
+		for _, row := range db.Rows(`
+			SELECT attribute.attname, key.confrelid::regclass
+			FROM pg_constraint AS key
+			JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = key.conkey[1]
+			WHERE key.contype = 'f' AND key.confdeltype = 'c' AND key.conrelid = $1::text::regclass
+				AND attribute.attname <> $2`, c.table, c.column) {
+			want = append(want, row[0]+" "+row[1])
+		}
+		for _, d := range parsed(t, sample.Definitions()) {
+			// Its author is what the column is about.
+			if d.Child.String() != c.table || d.OnDelete != definitions.Delete || d.Columns[0] == c.column {
+				continue
+			}
+			place := d.Columns[0] + " " + d.Parent.String()
+			for _, condition := range d.Conditions {
+				place += fmt.Sprintf(" where %s is %s", condition.Column, condition.Value)
+			}
+			want = append(want, place)
+		}
+		for _, o := range c.owners {
+			place := o.column + " " + o.table
+			if o.kind != "" {
+				place += fmt.Sprintf(" where %s is %s", o.kind, o.is)
+			}
+			got = append(got, place)
+		}
+		require.ElementsMatch(t, want, got, c.table)
+	}
 }

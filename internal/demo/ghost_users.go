@@ -43,7 +43,7 @@ func (*ghostUsers) Script() Script {
 	return Script{
 		Kind: ghostUsersKind, Title: "ghost users",
 		Acted: "users deleted", Unit: "users", Finished: "gone", Until: "from request to gone",
-		Pace:        Pace{Share: 30, Length: 25 * time.Second, Slowest: 1},
+		Pace:        Pace{Share: 30, Length: 25 * time.Second, Slowest: 3},
 		EndlessPace: Pace{Share: 60, Length: 10 * time.Minute, Slowest: 0.5},
 		Waiting:     `SELECT 'users', user_id, created_at FROM "public".users_ghost_user_migrations`,
 		Processed:   "users_processed", Numbers: []string{"users_failed", "duplicates"},
