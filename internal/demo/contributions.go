@@ -28,19 +28,19 @@ type owner struct {
 func contributions() []contribution {
 	project := owner{column: "project_id", table: "projects"}
 	issue, mergeRequest := owner{column: "issue_id", table: "issues"}, owner{column: "merge_request_id", table: "merge_requests"}
-	either := func(prefix string) []owner {
+	either := func(column, kind string) []owner {
 		return []owner{
 			project,
-			{column: prefix + "_id", table: "issues", kind: prefix + "_type", is: "Issue"},
-			{column: prefix + "_id", table: "merge_requests", kind: prefix + "_type", is: "MergeRequest"},
+			{column: column, table: "issues", kind: kind, is: "Issue"},
+			{column: column, table: "merge_requests", kind: kind, is: "MergeRequest"},
 		}
 	}
 	return []contribution{
 		{"issues", "author_id", []owner{project}},
 		{"merge_requests", "author_id", []owner{{column: "target_project_id", table: "projects"}}},
-		{"notes", "author_id", either("noteable")},
+		{"notes", "author_id", either("noteable_id", "noteable_type")},
 		// A todo is also its reader's, who may be deleted as well.
-		{"todos", "author_id", append(either("target"), owner{column: "user_id", table: "users"})},
+		{"todos", "author_id", append(either("target_id", "target_type"), owner{column: "user_id", table: "users"})},
 		{"resource_label_events", "user_id", []owner{issue, mergeRequest}},
 		{"reviews", "author_id", []owner{project, mergeRequest}},
 		{"releases", "author_id", []owner{project}},

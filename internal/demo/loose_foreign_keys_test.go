@@ -25,7 +25,7 @@ func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
 	return a
 }
 
-func tables(a *application) []parentTable { return a.scene.(*looseForeignKeys).tables } //nolint:forcetypeassert // it is one
+func tables(a *application) []parentTable { return a.scene.(*looseForeignKeys).tables }
 
 // left returns how many rows each table of the plan is still to lose.
 func left(a *application) map[string]int64 {

@@ -70,5 +70,5 @@ app.kids: [{table: parents, column: parent_id, on_delete: update_column_to, targ
 others: [{table: parents, column: parent_id, on_delete: async_nullify}]
 `)}, state, 0)
 	require.EqualValues(t, 2, summary.ParentsDeleted)
-	require.EqualValues(t, []int64{7, 7, 11}, []int64{summary.ChildrenDeleted, summary.ChildrenNullified, summary.ChildrenUpdated})
+	require.Equal(t, []int64{7, 7, 11}, []int64{summary.ChildrenDeleted, summary.ChildrenNullified, summary.ChildrenUpdated})
 }
