@@ -16,15 +16,16 @@ import (
 // and how one sees at the end that nothing is wrong. All scenes play at the same time on the same data.
 //
 // To add one, write a file with a type that implements Scene, for which ghost_users.go is the model, and put it into
-// the list in scenes. Pace, panel, lines, totals, times and both forms of the summary follow from the Script. Mind
-// what the other scenes do to the same rows: a check must know that a row may have gone with its project, say, and
-// an action must bear that its row is gone already. Act is called by one goroutine at a time.
+// the list in scenes; it plays where its kind is enabled, which the demo's own configuration does (internal/app). Pace,
+// panel, lines, totals, times and both forms of the summary follow from the Script. Mind what the other scenes do to
+// the same rows: a check must know that a row may have gone with its project, say, and an action must bear that its
+// row is gone already. Act is called by one goroutine at a time.
 type Scene interface {
 	Script() Script
 	// Plan looks at the data and says how many actions there will be. It is called once, before the first.
 	Plan(ctx context.Context) (actions int64, err error)
-	// Act does up to limit actions, at least 1 of which is asked for, in one transaction, and returns what has been
-	// committed. more is false when there is nothing left to do. A deadlock is no reason to end: it is called again.
+	// Act does up to limit actions, 1 or more, in one transaction, and returns what has been committed, which may be
+	// nothing. more is false when there is nothing left to do. A deadlock is no reason to end: it is called again.
 	Act(ctx context.Context, limit int) (acted []Item, more bool, err error)
 	// Check looks for mistakes once everything of all scenes is drained. It shares nothing with the engine.
 	Check(ctx context.Context) ([]Finding, error)
