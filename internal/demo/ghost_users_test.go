@@ -13,7 +13,8 @@ import (
 // crowd are 20 people beside those who may not be deleted: an administrator, the ghost, a placeholder, and number 100,
 // the only owner of a group.
 const crowd = people + `
-INSERT INTO users (id, username, email, name, user_type) SELECT n, 'u' || n, 'u' || n, 'n', CASE WHEN n % 9 = 0 THEN 6 ELSE 0 END FROM generate_series(11, 29) AS n;
+INSERT INTO users (id, username, email, name, user_type)
+SELECT n, 'u' || n, 'u' || n, 'n', CASE WHEN n % 9 = 0 THEN 6 ELSE 0 END FROM generate_series(11, 29) AS n;
 INSERT INTO users (id, username, email, name, user_type) VALUES (100, 'owner', 'o', 'o', 0), (200, 'placeholder', 'p', 'p', 15);
 DELETE FROM users WHERE id = 2;
 INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (100, 'Namespace', 1, 50);
