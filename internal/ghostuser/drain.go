@@ -166,10 +166,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 		case f.Verdict == fault.Timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
 		case err != nil:
-			if f.Verdict == fault.LockTimeout && blocker != "" {
-				f.Message += " (" + blocker + ")"
-			}
-			return r.beaten(j, f, err)
+			return r.beaten(j, heldBy(f, blocker), err)
 		}
 		r.left--
 		r.stats.count(j, s, s.action, rows)

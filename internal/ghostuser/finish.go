@@ -77,10 +77,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
 			return false, nil, yielded, f, nil // They go the usual way, in pieces.
 		}
-		if f.Verdict == fault.LockTimeout && blocker != "" {
-			f.Message += " (" + blocker + ")"
-		}
-		result, f, err := r.beaten(j, f, err)
+		result, f, err := r.beaten(j, heldBy(f, blocker), err)
 		return false, nil, result, f, err
 	}
 	for at, change := range changes {

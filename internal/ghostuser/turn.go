@@ -42,9 +42,9 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		if r.paused(ctx) {
 			return yielded, fault.Fault{}, nil
 		}
-		look, err := r.look(ctx, j)
+		look, blocker, err := r.look(ctx, j)
 		if err != nil {
-			return r.beaten(j, fault.Judge(err), err)
+			return r.beaten(j, heldBy(fault.Judge(err), blocker), err)
 		}
 		switch {
 		case !look.queued:
@@ -136,14 +136,15 @@ type look struct {
 	live     []*step
 }
 
-func (r *run) look(ctx context.Context, j *job) (look, error) {
-	var found look
+// look also returns who was in its way, where that is known.
+func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err error) {
 	sql, args := r.engine.Plan.lookStatement(r.engine.Session.Names, j, r.ghost)
 	limits := r.engine.Session.Limits
 	if !j.patient { // Of a table that somebody has locked.
 		limits.LockTimeout = min(limits.LockTimeout, hasty)
 	}
-	_, err := r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
+	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var live []bool
 		_, err := pgx.ForEachRow(rows, []any{&found.queued, &found.userType, &found.ghost, &live}, func() error {
 			found.live = r.liveSteps(j, live)
@@ -151,7 +152,7 @@ func (r *run) look(ctx context.Context, j *job) (look, error) {
 		})
 		return err
 	}})
-	return found, err
+	return found, unwatch(), err
 }
 
 func (r *run) liveSteps(j *job, live []bool) []*step {
