@@ -152,7 +152,9 @@ func runGhostUsers(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, er
 		if stats == nil {
 			return jobrun.Result{}, err
 		}
-		return ghostResult(stats), err
+		result := ghostResult(stats)
+		result.Counts = append(result.Counts, ghostAlerts(ctx, deps.Logger.With("kind", GhostUsers, "database", db.Name), db, stats)...)
+		return result, err
 	})
 }
 

@@ -37,6 +37,8 @@ const (
 	GhostMoved          = "sexton_ghost_user_moved_rows_total"
 	GhostDeleted        = "sexton_ghost_user_deleted_rows_total"
 	GhostNullified      = "sexton_ghost_user_nullified_rows_total"
+	GhostBacklogAlerts  = "sexton_ghost_users_backlog_alerts_total"
+	GhostErrorAlerts    = "sexton_ghost_users_error_alerts_total"
 )
 
 // The names of counters that every pass moves.
@@ -105,6 +107,8 @@ func Table() []Metric {
 		{GhostMoved, Counter, []string{"database", "table"}, "Rows that passed to the ghost user, by table.column."},
 		{GhostDeleted, Counter, []string{"database", "table"}, "Rows deleted with their user, by table.column."},
 		{GhostNullified, Counter, []string{"database", "table"}, "Rows that lost their user, by table.column."},
+		{GhostBacklogAlerts, Counter, []string{"database"}, "Runs at whose end more than 1,000 users waited, put off ones included."},
+		{GhostErrorAlerts, Counter, []string{"database"}, "Runs in which more than a tenth of the users failed, of 10 or more."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
