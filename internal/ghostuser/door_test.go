@@ -2,6 +2,7 @@ package ghostuser_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 
 // groups makes user 1 the only owner of groups 1 and 2, and one of two owners of group 3.
 const groups = `
-CREATE TABLE groups (id bigint PRIMARY KEY, path text NOT NULL);
+CREATE TABLE groups (id bigint PRIMARY KEY, path text NOT NULL, parent_id bigint);
 CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state smallint DEFAULT 0, requested_at timestamptz, expires_at date);
 INSERT INTO groups VALUES (1, 'b-team'), (2, 'a-team'), (3, 'shared'), (4, 'past');
 INSERT INTO members VALUES (1, 'Namespace', 1, 50), (1, 'Namespace', 2, 50), (1, 'Namespace', 3, 50), (2, 'Namespace', 3, 50),
@@ -75,6 +76,40 @@ func TestDeleteUserRefuses(t *testing.T) {
 	// Now the other owner of the shared group is about to go.
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
 	requireState(t, err, "SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1), shared (id 3)")
+}
+
+// An owner of a group above counts, if it is one to rely on.
+func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, refused string }{
+		"owned above":              {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
+		"owned at the top":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
+		"owned by the user only":   {"INSERT INTO members VALUES (1, 'Namespace', 12, 50)", "base (id 10), top (id 12)"},
+		"owned below":              {"INSERT INTO members VALUES (2, 'Namespace', 13, 50)", "base (id 10)"},
+		"owned beside":             {"INSERT INTO members VALUES (2, 'Namespace', 14, 50)", "base (id 10)"},
+		"maintained above":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 40)", "base (id 10)"},
+		"by one who is banned":     {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'banned' WHERE id = 2", "base (id 10)"},
+		"by one who is idle":       {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'deactivated' WHERE id = 2", ""},
+		"by one who is gone":       {"INSERT INTO members VALUES (404, 'Namespace', 12, 50)", "base (id 10)"},
+		"by one who is about to":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
+		"above by one who is over": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)", "base (id 10)"},
+		"in a circle":              {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.WithUsers(t, application+groups+`
+				DELETE FROM members;
+				INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
+				INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
+			db.Exec(test.given)
+			_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
+			if test.refused == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireState(t, err, "SX012", "delete user 1: sole owner of the groups "+test.refused)
+		})
+	}
 }
 
 func TestDeleteUserSchedulesItsGroups(t *testing.T) {
@@ -148,29 +183,55 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	requireState(t, err, "42501", "permission denied for table users")
 }
 
-func TestGhostUserIsMadeOnce(t *testing.T) {
-	t.Parallel()
-	db := dbtest.WithUsers(t, application+"DELETE FROM users WHERE id = 9; UPDATE users SET username = 'Ghost' WHERE id = 1; UPDATE users SET email = 'ghost1@example.com' WHERE id = 2")
-	const sessions = 8
-	ids, errs := make(chan int64, sessions), make(chan error, sessions)
-	for range sessions {
+// sessions is how many ask at a time: as many as the pool has.
+const sessions = 20
+
+// atOnce runs a query that returns one value in many sessions, which begin together.
+func atOnce[T any](t *testing.T, db *dbtest.DB, query string) []T {
+	t.Helper()
+	begin, values, errs := make(chan struct{}), make([]T, sessions), make(chan error, sessions)
+	for i := range sessions {
+		conn := acquire(t, db.Pool())
 		go func() {
-			var id int64
-			errs <- db.Pool().QueryRow(t.Context(), "SELECT sexton.ghost_user()").Scan(&id)
-			ids <- id
+			<-begin
+			err := conn.QueryRow(t.Context(), query).Scan(&values[i])
+			conn.Release() // Before the test goes on: it has taken all there are.
+			errs <- err
 		}()
 	}
-	first := int64(0)
+	close(begin)
 	for range sessions {
 		require.NoError(t, <-errs)
-		id := <-ids
-		if first == 0 {
-			first = id
-		}
-		require.Equal(t, first, id)
 	}
-	require.Equal(t, [][]string{{"ghost1", "ghost@example.com", "Ghost User", "active", "f"}},
-		db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
+	return values
+}
+
+func TestManySessionsDeleteOneUser(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+groups)
+	queued := atOnce[bool](t, db, "SELECT sexton.delete_user(2, 1)")
+	require.Len(t, slices.DeleteFunc(queued, func(yes bool) bool { return !yes }), 1, "sessions that have queued the user")
+	require.Equal(t, [][]string{{"2", "1", "blocked"}}, db.Rows(
+		"SELECT user_id, initiator_user_id, state FROM users_ghost_user_migrations JOIN users ON users.id = user_id"))
+}
+
+func TestGhostUserIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, username, email string }{
+		"of nobody": {"DELETE FROM users", "ghost", "ghost@example.com"},
+		"where the names are taken": {
+			"UPDATE users SET username = (ARRAY['Ghost', 'ghost1', 'GHOST2', 'ghost3'])[id], email = (ARRAY['ghost@example.com', 'Ghost1@example.com', 'ghost3@example.com', '4@x.com'])[id] WHERE id <= 4",
+			"ghost4", "ghost2@example.com",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.WithUsers(t, application+"DELETE FROM users WHERE id = 9;"+test.given)
+			require.Len(t, slices.Compact(atOnce[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
+			require.Equal(t, [][]string{{test.username, test.email, "Ghost User", "active", "f"}},
+				db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
+		})
+	}
 }
 
 func TestGhostUserThatCannotBeMade(t *testing.T) {

@@ -26,6 +26,7 @@ func (r *resolver) checkUsers() bool {
 				r.reportf(problem.Error, section, "add it", "table users has no column %s", name)
 			}
 		}
+		r.checkGroups()
 		if id, found := users.Columns["id"]; found && !pgcatalog.Integer(id.Base) {
 			r.reportf(problem.Error, section, "only integers are supported", "users.id is of type %s", id.Type)
 		}
@@ -35,6 +36,23 @@ func (r *resolver) checkUsers() bool {
 		}
 	}
 	return r.problems.Err() == nil
+}
+
+// checkGroups tells whether "sexton".delete_user could look for groups that would be left without an owner.
+func (r *resolver) checkGroups() {
+	groups, members := r.catalog.named(r.catalog.schema, "groups"), r.catalog.named(r.catalog.schema, "members")
+	if groups == nil || members == nil {
+		return
+	}
+	check := func(table *pgcatalog.Relation, columns ...string) {
+		for _, name := range columns {
+			if _, found := table.Columns[name]; !found {
+				r.reportf(problem.Error, section, "add it", "table %s has no column %s", r.catalog.label(table.Table), name)
+			}
+		}
+	}
+	check(groups, "id", "parent_id", "path")
+	check(members, "user_id", "source_type", "source_id", "access_level", "state", "requested_at", "expires_at")
 }
 
 // checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.

@@ -82,4 +82,10 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	_, problems, err = ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{})
 	require.NoError(t, err)
 	require.ErrorContains(t, problems.Err(), "the table users_ghost_user_migrations is not installed (run `sexton migrate up`)")
+
+	db := dbtest.WithUsers(t, application+"CREATE TABLE groups (id bigint, path text); CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state int, requested_at date)")
+	_, problems = resolve(t, db, lists())
+	require.Equal(t, []string{
+		"ghost_users: table groups has no column parent_id (add it)", "ghost_users: table members has no column expires_at (add it)",
+	}, []string{problems[0].String(), problems[1].String()})
 }

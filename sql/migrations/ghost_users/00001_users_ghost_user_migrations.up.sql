@@ -156,7 +156,7 @@ COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user th
 --
 -- Raises SX010 for a user that does not exist, SX011 for one that may not be deleted (the ghost user and the other
 -- internal ones; human 0, project bot 6, service account 13 and placeholder 15 may), SX012 for the sole owner of a group
--- unless delete_groups is set, SX013 where groups cannot be deleted by Sexton.
+-- unless delete_groups is set (owners of the groups above it count, those who are blocked or banned do not), SX013 where groups cannot be deleted by Sexton.
 CREATE FUNCTION "sexton".delete_user(
     user_id bigint,
     initiator_id bigint,
@@ -196,7 +196,8 @@ BEGIN
     END IF;
 
     IF to_regclass('"public".members') IS NOT NULL AND to_regclass('"public".groups') IS NOT NULL THEN
-        -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last.
+        -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
+        -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
         -- The first key is "sexo" in ASCII.
         FOR group_id IN
             SELECT DISTINCT member.source_id
@@ -209,7 +210,7 @@ BEGIN
             PERFORM pg_advisory_xact_lock(1936029807, hashint8(group_id));
         END LOOP;
 
-        WITH owner AS (
+        WITH RECURSIVE owner AS NOT MATERIALIZED (
             SELECT member.source_id, member.user_id
             FROM "public".members AS member
             WHERE member.source_type = 'Namespace'
@@ -217,17 +218,36 @@ BEGIN
               AND coalesce(member.state, 0) = 0
               AND member.requested_at IS NULL
               AND (member.expires_at IS NULL OR member.expires_at > (clock_timestamp() AT TIME ZONE 'UTC')::date)
+        ), lineage AS (
+            -- Who owns a group owns what is below it.
+            SELECT mine.source_id AS group_id, mine.source_id AS ancestor_id
+            FROM owner AS mine
+            WHERE mine.user_id = delete_user.user_id
+            UNION
+            SELECT lineage.group_id, ancestor.parent_id
+            FROM lineage
+            JOIN "public".groups AS ancestor ON ancestor.id = lineage.ancestor_id
+            WHERE ancestor.parent_id IS NOT NULL
+        ), ancestry AS (
+            SELECT lineage.group_id, array_agg(lineage.ancestor_id) AS ancestors
+            FROM lineage
+            GROUP BY lineage.group_id
         ), sole AS (
             SELECT owned.id, owned.path, row_number() OVER (ORDER BY owned.path, owned.id) AS place
-            FROM "public".groups AS owned
-            WHERE owned.id IN (SELECT mine.source_id FROM owner AS mine WHERE mine.user_id = delete_user.user_id)
-              AND NOT EXISTS (
-                  SELECT FROM owner AS other
-                  WHERE other.source_id = owned.id
-                    AND other.user_id <> delete_user.user_id
-                    -- Who is about to go is no owner to rely on.
-                    AND NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = other.user_id)
-              )
+            FROM ancestry
+            JOIN "public".groups AS owned ON owned.id = ancestry.group_id
+            WHERE NOT EXISTS (
+                SELECT
+                FROM owner AS other
+                JOIN "public".users ON users.id = other.user_id
+                WHERE other.source_id = ANY (ancestry.ancestors)
+                  AND other.user_id <> delete_user.user_id
+                  -- Who may not enter, or is about to go, is no owner to rely on.
+                  AND coalesce(users.state, 'active') NOT IN ('blocked', 'ldap_blocked', 'blocked_pending_approval', 'banned')
+                  AND NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = other.user_id)
+                -- Group by group: joined with all of them, this would read the owners of every group there is.
+                OFFSET 0
+            )
         )
         SELECT
             array_agg(sole.id ORDER BY sole.place),
