@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/ghostuser"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+	riverjobs "sexton/river_jobs"
+)
+
+const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
+
+// scenarios is a folder with given.sql and when.sql, which are the same for all, and a folder per scenario:
+//
+//	given.sql    more rows, or tables
+//	sexton.yaml  other lists than the default ones, if any
+//	then.sql     a query, and as comments its rows after a soft and a hard delete
+//	error.txt    in place of then.sql: what the configuration is refused for
+const scenarios = "testdata/ghost_users"
+
+// coverage collects what scenarios with the default lists have seen done, as "soft moved issues.author_id".
+type coverage struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (c *coverage) note(deletion string, stats ghostuser.Stats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for did, columns := range map[string]map[string]int64{" moved ": stats.Moved, " deleted ": stats.Deleted, " nullified ": stats.Nullified} {
+		for column := range columns {
+			c.seen[deletion+did+column] = true
+		}
+	}
+}
+
+// TestGhostUserScenarios deletes Ada in the reference application, with one thing at a time that refers to her.
+func TestGhostUserScenarios(t *testing.T) {
+	t.Parallel()
+	folders, err := fs.Glob(os.DirFS(scenarios), "*/given.sql")
+	require.NoError(t, err)
+	covered := &coverage{seen: map[string]bool{}}
+	t.Run("scenarios", func(t *testing.T) {
+		for _, deletion := range []string{"soft", "hard"} {
+			t.Run(deletion, func(t *testing.T) {
+				t.Parallel()
+				shared := dbtest.Reference(t)
+				for _, given := range folders {
+					t.Run(filepath.Dir(given), func(t *testing.T) {
+						s := newGhostScenario(t, filepath.Join(scenarios, filepath.Dir(given)), shared)
+						if reason := s.optional(t, "error.txt"); reason != "" {
+							s.refused(t, strings.TrimSpace(reason))
+							return
+						}
+						stats := s.play(t, deletion)
+						if s.optional(t, "sexton.yaml") == "" {
+							covered.note(deletion, stats)
+						}
+					})
+				}
+			})
+		}
+	})
+	require.Empty(t, slices.DeleteFunc(defaultFates(t), func(fate string) bool { return covered.seen[fate] }),
+		"what is done by default and no scenario shows")
+}
+
+// defaultFates is all that the default lists, and the keys of the reference application that none of them names, have done.
+func defaultFates(t *testing.T) []string {
+	t.Helper()
+	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
+	require.NoError(t, err)
+	var fates []string
+	moved := map[string]bool{}
+	for _, entry := range c.GhostUsers.Move {
+		for _, column := range entry.Columns {
+			label := entry.Table + "." + column
+			moved[label] = len(entry.Conditions) == 0
+			fates = append(fates, "soft moved "+label)
+			if entry.Always {
+				fates = append(fates, "hard moved "+label)
+			}
+		}
+	}
+	listed := map[string]bool{}
+	add := func(did string, entries []config.TableColumns) {
+		for _, entry := range entries {
+			for _, column := range entry.Columns {
+				label := entry.Table + "." + column
+				listed[label] = true
+				fates = append(fates, "hard "+did+" "+label)
+				if !moved[label] {
+					fates = append(fates, "soft "+did+" "+label)
+				}
+			}
+		}
+	}
+	add("deleted", c.GhostUsers.Delete)
+	add("nullified", c.GhostUsers.Nullify)
+	require.Greater(t, len(fates), 70, "fates of the default lists")
+	for _, key := range dbtest.Reference(t).Rows(`
+		SELECT conrelid::regclass || '.' || attname, CASE confdeltype WHEN 'c' THEN 'deleted' ELSE 'nullified' END
+		FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1]
+		WHERE contype = 'f' AND confrelid = 'users'::regclass AND conrelid <> 'users_ghost_user_migrations'::regclass AND conparentid = 0`) {
+		label := key[0]
+		if _, is := moved[label]; !is && !listed[label] {
+			fates = append(fates, "soft "+key[1]+" "+label, "hard "+key[1]+" "+label)
+		} else if always := slices.Contains(fates, "hard moved "+label); is && !listed[label] && !always {
+			fates = append(fates, "hard "+key[1]+" "+label)
+		}
+	}
+	return fates
+}
+
+// ghostScenario is a database in the state of a folder's given.sql, and the program's own way to run a pass on it.
+type ghostScenario struct {
+	folder string
+	db     *dbtest.DB
+	deps   riverjobs.Deps
+}
+
+// wipe empties the tables of the application and forgets what was done to them.
+const wipe = `
+DO $$
+DECLARE
+    used regclass;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR used IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' LOOP
+        EXECUTE format('DELETE FROM %s', used);
+    END LOOP;
+    DELETE FROM sexton.events;
+    ALTER TABLE users ALTER id RESTART;
+END $$`
+
+// newGhostScenario takes the shared database, as a copy of its own costs more than the whole scenario, unless given.sql
+// changes the schema.
+func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScenario {
+	t.Helper()
+	s := &ghostScenario{folder: folder, db: shared}
+	given := read(t, filepath.Join(folder, "given.sql"))
+	if strings.Contains(given, "CREATE TABLE") {
+		s.db = dbtest.Reference(t)
+	}
+	s.db.Exec(wipe)
+	s.db.Exec(read(t, filepath.Join(scenarios, "given.sql")))
+	s.db.Exec(given)
+	options := config.Options{DatabaseURL: s.db.URL, Dir: t.TempDir(), Environ: []string{"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}}
+	if s.optional(t, "sexton.yaml") != "" {
+		path, err := filepath.Abs(filepath.Join(folder, "sexton.yaml"))
+		require.NoError(t, err)
+		options.Path = path
+	}
+	c, err := config.Load(options)
+	require.NoError(t, err)
+	logger := pgtest.Logger(t)
+	s.deps = riverjobs.Deps{
+		Bindings: &riverjobs.Bindings{}, Config: c, Databases: []database.Database{s.db.Connected}, Logger: logger,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: s.db.Connected, Holder: t.Name()}, Logger: logger},
+	}
+	return s
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// optional is the text of a file of the scenario's, or "".
+func (s *ghostScenario) optional(t *testing.T, name string) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(s.folder, name)); err != nil {
+		return ""
+	}
+	return read(t, filepath.Join(s.folder, name))
+}
+
+func (s *ghostScenario) pass(ctx context.Context) (jobrun.Report, error) {
+	return riverjobs.Jobs(s.deps.Config)[0].Run(ctx, s.deps, riverjobs.Pass{Database: "main"})
+}
+
+func (s *ghostScenario) refused(t *testing.T, reason string) {
+	t.Helper()
+	report, err := s.pass(t.Context())
+	require.ErrorContains(t, err, reason)
+	require.Equal(t, jobrun.Failed, report.Outcome)
+	require.Equal(t, [][]string{{"ada"}, {"ben"}}, s.db.Rows("SELECT username FROM users ORDER BY id"))
+}
+
+// play deletes Ada and expects the rows of then.sql, and that nothing of her is left.
+func (s *ghostScenario) play(t *testing.T, deletion string) ghostuser.Stats {
+	t.Helper()
+	s.db.Exec(read(t, filepath.Join(scenarios, "when.sql")), deletion == "hard")
+	stats := s.ran(t)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.Empty(t, stats.Errors)
+
+	query, expected := expectation(t, s.optional(t, "then.sql"), deletion)
+	require.Equal(t, expected, s.lines(query), "rows of %s", query)
+	require.Empty(t, s.db.Rows("SELECT FROM users WHERE username = 'ada'"))
+	require.Empty(t, s.db.Rows("SELECT FROM users_ghost_user_migrations"))
+	require.Equal(t, [][]string{{"user_destroyed", "1", "2"}}, s.db.Rows("SELECT kind, payload ->> 'user_id', payload ->> 'initiator_user_id' FROM sexton.events"))
+	again := s.ran(t)
+	require.False(t, again.Changed(), "the second run")
+	require.Equal(t, expected, s.lines(query), "rows after the second run")
+	return stats
+}
+
+func (s *ghostScenario) ran(t *testing.T) (stats ghostuser.Stats) {
+	t.Helper()
+	report, err := s.pass(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, jobrun.Done, report.Outcome)
+	require.NoError(t, json.Unmarshal(report.Stats, &stats))
+	return stats
+}
+
+func (s *ghostScenario) lines(query string) []string {
+	lines := []string{}
+	for _, row := range s.db.Rows(query) {
+		lines = append(lines, strings.Join(row, " | "))
+	}
+	return lines
+}
+
+// expectation takes a then.sql apart: the query, and the rows that are expected after that sort of deletion.
+func expectation(t *testing.T, text, deletion string) (query string, rows []string) {
+	t.Helper()
+	rows = []string{}
+	applies, found := false, false
+	for line := range strings.Lines(text) {
+		comment, is := strings.CutPrefix(strings.TrimSpace(line), "--")
+		comment = strings.TrimSpace(comment)
+		switch {
+		case !is:
+			query += line
+		case comment == "soft:" || comment == "hard:" || comment == "soft and hard:":
+			applies = strings.Contains(comment, deletion)
+			found = found || applies
+		case applies && comment != "" && comment != "(none)":
+			rows = append(rows, comment)
+		}
+	}
+	require.True(t, found, "then.sql says nothing of a %s delete", deletion)
+	return strings.TrimSpace(query), rows
+}

@@ -1,0 +1,1 @@
+CREATE TABLE contracts (id bigint PRIMARY KEY, signer_id bigint REFERENCES users);

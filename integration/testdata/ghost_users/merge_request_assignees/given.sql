@@ -1,0 +1,3 @@
+INSERT INTO merge_request_assignees (id, user_id, merge_request_id) VALUES
+    (1, 1, 100),
+    (2, 2, 100);
