@@ -115,7 +115,7 @@ func (s twinSite) shut(t *testing.T, table string) (pass, release func()) {
 }
 
 // bury kills a worker and stands for the time after which the others take it for dead.
-func (s twinSite) bury(t *testing.T, w *runningWorker) {
+func (s workSite) bury(t *testing.T, w *runningWorker) {
 	t.Helper()
 	w.signal(t, syscall.SIGKILL)
 	require.Equal(t, -1, w.exit(t, stopLimit))
@@ -123,7 +123,7 @@ func (s twinSite) bury(t *testing.T, w *runningWorker) {
 }
 
 // silence makes a dead worker one that nobody has heard of for long.
-func (s twinSite) silence(t *testing.T, w *runningWorker) {
+func (s workSite) silence(t *testing.T, w *runningWorker) {
 	t.Helper()
 	s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
 }

@@ -58,6 +58,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })
+	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }
