@@ -44,7 +44,7 @@ INSERT INTO events (id, author_id, action) SELECT n, n % 12 + 1, 5 FROM generate
 INSERT INTO award_emoji (user_id, awardable_type, awardable_id, name) SELECT u, 'Issue', 1, emoji FROM generate_series(1, 12) AS u, unnest('{tada,eyes}'::text[]) AS emoji;
 INSERT INTO snippets (id, project_id, author_id, type, title) SELECT n, 1, n % 12 + 1, 'ProjectSnippet', 's' FROM generate_series(1, 36) AS n;
 INSERT INTO snippets (id, author_id, type, title) SELECT 1000 + n, n % 12 + 1, 'PersonalSnippet', 's' FROM generate_series(1, 36) AS n;
-INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name, stage, status) SELECT n, 100 + n % 2, 1, 1, n % 12 + 1, 'b', 's', 'ok' FROM generate_series(1, 120) AS n;`
+INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name, stage, status) SELECT n, 100 + n % 2, 1, 1, n % 12 + 1, 'b', 's', 'ok' FROM generate_series(1, 120) AS n`
 
 // ghostGates are the points at which a worker can be stopped, by a trigger that notes who was there: behind a change and
 // before its commit.
@@ -93,7 +93,7 @@ ghost_users: {enabled: true, schedule: "0 0 1 1 *", target: 0s, batches: {move: 
 http: {listen: ""}
 `), 0o600))
 	s.exec(t, sample.Schema())
-	s.exec(t, contributions)
+	s.exec(t, contributions+"; ALTER TABLE notes ALTER id RESTART WITH 100000")
 	s.exec(t, "CREATE SCHEMA expected")
 	for table := range ghostTables() {
 		s.exec(t, "CREATE TABLE expected."+table+" AS TABLE public."+table)
@@ -116,8 +116,8 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 	const sql = `
 		WITH living AS (SELECT id FROM public.users WHERE id = $1 FOR KEY SHARE),
 		written AS (
-			INSERT INTO public.notes (id, noteable_type, noteable_id, author_id, note)
-			SELECT 10000 * living.id + (SELECT count(*) FROM public.changes) * 100 + n, 'Issue', 1, living.id, 'late' FROM living, generate_series(1, $2) AS n
+			INSERT INTO public.notes (noteable_type, noteable_id, author_id, note)
+			SELECT 'Issue', 1, living.id, 'late' FROM living, generate_series(1, $2::int)
 			RETURNING *
 		)
 		INSERT INTO expected.notes SELECT * FROM written`

@@ -58,6 +58,8 @@ func TestProgram(t *testing.T) {
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })
+	t.Run("ghost users put off", func(t *testing.T) { t.Parallel(); testGhostBackOff(t, p) })
+	t.Run("ghost users in status", func(t *testing.T) { t.Parallel(); testGhostStatus(t, p) })
 	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
