@@ -55,6 +55,25 @@ func ghostPoints() map[string]ghostPoint {
 			}
 		},
 	}
+	points["putting a user off"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+		t.Helper()
+		s.exec(t, refusal)
+		w, pass := atPoint("blame")(t, s)
+		return w, func() {
+			s.exec(t, "DROP TRIGGER refuse ON issues")
+			pass()
+		}
+	}
+	points["recording the run's end"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+		t.Helper()
+		_, release := s.shut(t, "history")
+		w := s.started(t)
+		s.leave(t, false, 1, 2, 3)
+		s.leave(t, true, 4)
+		s.wait(t, time.Minute, "the worker to stop in the history", atGate)
+		// That session has no lease, by which others could find and end it.
+		return w, release
+	}
 	for name, point := range map[string]string{
 		"making the ghost user": "ghost", "in a move": "move", "in a deletion": "delete", "in a nullification": "nullify",
 		"in the rows of a key that no list names": "key", "in the last transaction of a user": "end",

@@ -64,7 +64,14 @@ CREATE TRIGGER gate AFTER UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION pass_gat
 CREATE TRIGGER gate AFTER DELETE ON events FOR EACH ROW EXECUTE FUNCTION pass_gate('delete');
 CREATE TRIGGER gate AFTER UPDATE ON projects FOR EACH ROW EXECUTE FUNCTION pass_gate('nullify');
 CREATE TRIGGER gate AFTER DELETE ON approvals FOR EACH ROW EXECUTE FUNCTION pass_gate('key');
-CREATE TRIGGER end_gate AFTER DELETE ON users FOR EACH ROW EXECUTE FUNCTION pass_gate('end');`
+CREATE TRIGGER end_gate AFTER DELETE ON users FOR EACH ROW EXECUTE FUNCTION pass_gate('end');
+CREATE TRIGGER gate AFTER UPDATE ON users_ghost_user_migrations FOR EACH ROW WHEN (new.attempts > old.attempts) EXECUTE FUNCTION pass_gate('blame');
+CREATE TRIGGER gate AFTER UPDATE ON sexton.runs FOR EACH ROW WHEN (new.ended_at IS NOT NULL AND old.ended_at IS NULL) EXECUTE FUNCTION pass_gate('history');`
+
+// refusal makes the first user one who cannot be deleted.
+const refusal = `
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON issues FOR EACH ROW WHEN (old.author_id = 1) EXECUTE FUNCTION refuse();`
 
 // ghostTables are those whose rows are compared, each with the columns that count, where not all do.
 func ghostTables() map[string]string {
@@ -224,9 +231,10 @@ func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 	require.Equal(t, counts, announced, "rows moved, deleted and nullified, by user")
 
 	s.cleanedUp(t)
-	before := s.count(t, "SELECT count(*) FROM changes")
+	const written = "SELECT count(*) FROM changes WHERE point <> 'history'"
+	before := s.count(t, written)
 	s.program.run(t, s.dir, s.url, 0, "job", "run", ghostKind)
-	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes"), "changes after one run more")
+	require.Equal(t, before, s.count(t, written), "changes after one run more")
 	s.asExpected(t)
 }
 

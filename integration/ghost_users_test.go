@@ -46,9 +46,7 @@ func testGhostUsers(t *testing.T, p program) {
 func testGhostBackOff(t *testing.T, p program) {
 	t.Helper()
 	s := newGhostSite(t, p, pgtest.New(t).URL)
-	s.exec(t, `
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE ON issues FOR EACH ROW WHEN (old.author_id = 1) EXECUTE FUNCTION refuse();`)
+	s.exec(t, refusal)
 	w := s.started(t)
 	s.leave(t, false, 1)
 	const putOff = `EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 1 AND attempts = 1

@@ -59,8 +59,10 @@ func TestUserDelete(t *testing.T) {
 func TestUserDeleteRefuses(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
+	s.Exec("INSERT INTO users (id, username, email, name, user_type) VALUES (5, 'ghost', 'ghost@example.com', 'Ghost User', 5)")
 	for id, message := range map[string]string{
-		"99": "there is no user 99", "4": "delete user 4: ", "3": "sole owner of the groups",
+		"99": "there is no user 99", "4": "delete user 4: an internal user (user_type 11) cannot be deleted", "3": "sole owner of the groups",
+		"5": "delete user 5: the ghost user cannot be deleted",
 	} {
 		r := s.run("user", "delete", id)
 		require.Equal(t, 1, r.code, id)
@@ -70,6 +72,12 @@ func TestUserDeleteRefuses(t *testing.T) {
 	for _, args := range [][]string{{"user", "delete"}, {"user", "delete", "ada"}, {"user", "delete", "0"}, {"job", "run", ghostKind, "--args", `{"user_id": 1}`}} {
 		require.Equal(t, 2, s.run(args...).code, args)
 	}
+
+	// Whoever writes to the queue by hand achieves no more.
+	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (4), (5)")
+	require.EqualValues(t, 2, s.json(0, "job", "run", ghostKind).(map[string]any)["stats"].(map[string]any)["users_failed"])
+	require.Regexp(t, `(?m)^5 +0 +0 +0 +- +1 +\S+ +the ghost user cannot be deleted$`, s.ok("status"))
+	require.Len(t, s.Rows("SELECT FROM users"), 5)
 }
 
 // Lists that do not fit are found before anything runs, at their place in the file.
