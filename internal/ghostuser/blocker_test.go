@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/ghostuser"
 )
 
 // Whoever looks at a user that was put off because of a lock wants to know whose it was.
@@ -40,4 +42,31 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 			require.Regexp(t, fmt.Sprintf(`^%sSQLSTATE 55P03: canceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid), queued[0][3])
 		})
 	}
+}
+
+// A user whose very row in the queue is locked cannot even be put off. That is no reason to leave the others.
+func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
+	b.queue(false, 1)
+	b.queue(false, 2)
+	queued := b.begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 1 FOR UPDATE")
+	written := b.begin(t, "SELECT FROM posts WHERE author_id = 2 AND id < 10 FOR UPDATE")
+	committed := make(chan error, 1)
+	b.engine.Ended = func(ctx context.Context, item ghostuser.Item) {
+		b.items = append(b.items, item)
+		if item.Outcome == ghostuser.Failed {
+			committed <- written.Commit(ctx)
+		}
+	}
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.UsersFailed)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.NoError(t, <-committed)
+	require.Equal(t, []int64{1, 2}, []int64{b.items[0].UserID, b.items[1].UserID})
+	require.Contains(t, b.items[0].Message, "; put off user 1: ")
+	require.NoError(t, queued.Commit(t.Context()))
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "due still")
+	b.requireDone(t, b.run(t), 1)
 }

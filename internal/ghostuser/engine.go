@@ -220,8 +220,12 @@ func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
-	if err != nil {
+	switch {
+	case err != nil && fault.Judge(err).Verdict == fault.Fatal:
 		return fmt.Errorf("put off user %d: %w", j.userID, err)
+	case err != nil:
+		// Somebody keeps its row in the queue locked, say. It stays due for the next run, and the others go on.
+		f.Message += fmt.Sprintf("; put off user %d: %v", j.userID, err)
 	}
 	r.stats.UsersFailed++
 	r.stats.fail(f)
