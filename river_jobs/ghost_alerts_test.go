@@ -1,6 +1,7 @@
 package riverjobs
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
+	"sexton/internal/pgtest"
 )
 
 func TestGhostErrorRate(t *testing.T) {
@@ -104,4 +106,20 @@ func TestGhostBacklogAlert(t *testing.T) {
 	backlog, errors = b.runGhosts(t)
 	require.Equal(t, []int64{0, 0}, []int64{backlog, errors}, "a thousand are no alert")
 	require.NotContains(t, b.log.String(), backlogWarning)
+}
+
+// The reason for which a user was put off says who was in the way, as nobody else will know it half an hour later.
+func TestGhostUsersNameWhoWasInTheWay(t *testing.T) {
+	t.Parallel()
+	b := ghostBundle(t)
+	b.db.Exec("SELECT sexton.delete_user(1, 2)")
+	tx, err := b.db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
+	require.NoError(t, err)
+	b.runGhosts(t)
+	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())
+	require.Regexp(t, "^issues: SQLSTATE 55P03: "+reason+"$", pgtest.Scalar[string](t, b.db.Database, "SELECT last_error FROM users_ghost_user_migrations"))
+	require.Regexp(t, `msg=user_failed .* table=issues sqlstate=55P03 error="`+reason+`"`, b.log.String())
 }
