@@ -40,20 +40,31 @@ func New(tb testing.TB) *DB {
 func Reference(tb testing.TB) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
-		return installReference(ctx, url, sample.Schema())
+		return installReference(ctx, url, sample.Schema(), components{ghostUsers: true, groups: true})
 	})
 	return connected(d)
 }
 
-// WithUsers returns a database with tables of a test's own, users among them, and all components.
+// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups.
 func WithUsers(tb testing.TB, tables string) *DB {
 	tb.Helper()
 	d := pgtest.New(tb)
-	require.NoError(tb, installReference(tb.Context(), d.URL, tables))
+	require.NoError(tb, installReference(tb.Context(), d.URL, tables, components{ghostUsers: true}))
 	return connected(d)
 }
 
-func installReference(ctx context.Context, url, tables string) (err error) {
+// WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups.
+func WithGroups(tb testing.TB, tables string) *DB {
+	tb.Helper()
+	d := pgtest.New(tb)
+	require.NoError(tb, installReference(tb.Context(), d.URL, tables, components{groups: true}))
+	return connected(d)
+}
+
+// components are those that need tables of the application.
+type components struct{ ghostUsers, groups bool }
+
+func installReference(ctx context.Context, url, tables string, with components) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -62,7 +73,7 @@ func installReference(ctx context.Context, url, tables string) (err error) {
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return err
 	}
-	return migrateUp(ctx, url, true)
+	return migrateUp(ctx, url, with)
 }
 
 // Onto installs the components of New on an empty database.
@@ -72,16 +83,17 @@ func Onto(tb testing.TB, d *pgtest.Database) *DB {
 	return connected(d)
 }
 
-func install(ctx context.Context, url string) error { return migrateUp(ctx, url, false) }
+func install(ctx context.Context, url string) error { return migrateUp(ctx, url, components{}) }
 
-func migrateUp(ctx context.Context, url string, ghostUsers bool) error {
+func migrateUp(ctx context.Context, url string, with components) error {
 	conn, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true, GhostUsers: ghostUsers,
+		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
+		GhostUsers: with.ghostUsers, AdjournedGroups: with.groups,
 	})
 	return err
 }

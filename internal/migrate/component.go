@@ -19,6 +19,7 @@ const (
 	River            = "river"
 	LooseForeignKeys = "loose_foreign_keys"
 	GhostUsers       = "ghost_users"
+	AdjournedGroups  = "adjourned_groups"
 )
 
 // component is a set of objects with versions of its own.
@@ -44,12 +45,15 @@ func (db Database) components() []component {
 	if db.GhostUsers {
 		components = append(components, sqlComponent(GhostUsers))
 	}
+	if db.AdjournedGroups {
+		components = append(components, sqlComponent(AdjournedGroups))
+	}
 	return components
 }
 
 // allComponents returns all there are, for Down: a component may have been enabled once.
 func allComponents() []component {
-	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true}.components()
+	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true, AdjournedGroups: true}.components()
 }
 
 // Latest is the newest version of a component that this program brings.
@@ -88,6 +92,8 @@ func (c sqlComponent) creates() []string {
 		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds"}
 	case LooseForeignKeys:
 		return []string{versionTable(LooseForeignKeys), "swept"}
+	case AdjournedGroups:
+		return []string{versionTable(AdjournedGroups), "group_destructions", "group_deletion_failures"}
 	default:
 		return []string{versionTable(string(c))}
 	}

@@ -18,11 +18,11 @@ import (
 // it and nobody else uses it, the schema. It is idempotent; a crash leaves a state from which Down and
 // Up both go on.
 //
-// While deleted parents wait for their children to be cleaned up, or users for their deletion, it returns
-// *PendingError, unless force is set. It refuses a schema newer than this program with *SchemaError.
+// While deleted parents wait for their children to be cleaned up, users for their deletion, or groups for the end of a
+// destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	// What once was installed is removed, whatever the configuration says now.
-	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
+	db.Jobs, db.LooseForeignKeys, db.GhostUsers, db.AdjournedGroups = true, true, true, true
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
@@ -143,7 +143,13 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 			return fmt.Errorf("count pending deletions: %w", err)
 		}
 	}
-	if pending.Count+pending.Users > 0 {
+	if look.owns("table", identity(s.db.JobsSchema, destructions)) && slices.Contains(look.relations, destructions) {
+		query := fmt.Sprintf("SELECT count(*) FROM %s", pgx.Identifier{s.db.JobsSchema, destructions}.Sanitize())
+		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Groups); err != nil {
+			return fmt.Errorf("count groups that are being destroyed: %w", err)
+		}
+	}
+	if pending.Count+pending.Users+pending.Groups > 0 {
 		return &pending
 	}
 	return nil
@@ -189,6 +195,9 @@ func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 	deletionTables := []string{tombstones}
 	if look.owns("table", identity(s.db.TrackedSchema, ghostQueue)) {
 		deletionTables = append(deletionTables, ghostQueue)
+	}
+	if look.owns("table", identity(s.db.TrackedSchema, groupSchedules)) {
+		deletionTables = append(deletionTables, groupSchedules)
 	}
 	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables)
 	if err != nil {

@@ -71,8 +71,11 @@ type PlacementError struct {
 // Error names both places and the two ways out.
 func (e *PlacementError) Error() string {
 	what := "tombstones"
-	if strings.HasSuffix(e.Installed, "."+ghostQueue) {
+	switch {
+	case strings.HasSuffix(e.Installed, "."+ghostQueue):
 		what = "users to be deleted"
+	case strings.HasSuffix(e.Installed, "."+groupSchedules):
+		what = "groups to be deleted"
 	}
 	return fmt.Sprintf("database %s has its %s in %s, but the configuration puts them into %s; "+
 		"set the schema back, or run `sexton migrate down` with the old configuration first",
@@ -119,6 +122,8 @@ type PendingError struct {
 	Count int64
 	// Users is the number of users that are still to be deleted.
 	Users int64
+	// Groups is the number of groups whose destruction has begun and not ended.
+	Groups int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
@@ -133,6 +138,10 @@ func (e *PendingError) Error() string {
 	if e.Users > 0 {
 		texts = append(texts, fmt.Sprintf("database %s still has users to be deleted (%d); "+
 			"let `sexton job run users_migrate_records_to_ghost_user_in_batches` finish, or pass --force to leave them blocked", e.Database, e.Users))
+	}
+	if e.Groups > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has groups that are being destroyed (%d); "+
+			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups", e.Database, e.Groups))
 	}
 	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {

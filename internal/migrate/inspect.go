@@ -20,6 +20,14 @@ const (
 	users      = "users"
 )
 
+// groupSchedules is the name of the table of groups to be deleted, groups that of the application's groups, both in the
+// tracked schema; destructions is that of the groups whose destruction has begun, in Sexton's.
+const (
+	groupSchedules = "group_deletion_schedules"
+	groups         = "groups"
+	destructions   = "group_destructions"
+)
+
 // relation is a table of the tracked schema.
 type relation struct {
 	// kind is pg_class.relkind; empty where there is none.
@@ -53,8 +61,8 @@ type inspection struct {
 	// relations are the names taken in Sexton's schema; hasTombstones tells about the tracked schema.
 	relations     []string
 	hasTombstones bool
-	// ghostQueue and users are tables of the tracked schema.
-	ghostQueue, users relation
+	// These are tables of the tracked schema.
+	ghostQueue, users, groupSchedules, groups relation
 	// registry tells that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
@@ -113,16 +121,21 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 		FROM pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname IN ($2, $3)`, db.TrackedSchema, ghostQueue, users)
+		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema, []string{ghostQueue, users, groupSchedules, groups})
 	if err != nil {
 		return fmt.Errorf("look up tables of the application: %w", err)
 	}
 	var name string
 	var found relation
 	_, err = pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns}, func() error {
-		if name == users {
+		switch name {
+		case users:
 			look.users = found
-		} else {
+		case groups:
+			look.groups = found
+		case groupSchedules:
+			look.groupSchedules = found
+		default:
 			look.ghostQueue = found
 		}
 		found = relation{}

@@ -39,7 +39,9 @@ func (db Database) fits(look inspection) error {
 		if o.kind == "column" {
 			installed = installed[:max(0, strings.LastIndex(installed, "."))]
 		}
-		for table, enabled := range map[string]bool{tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers} {
+		for table, enabled := range map[string]bool{
+			tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers, groupSchedules: db.AdjournedGroups,
+		} {
 			want := identity(db.TrackedSchema, table)
 			if enabled && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+table) && installed != want {
 				return &PlacementError{Database: db.Name, Installed: installed, Configured: want}
@@ -52,29 +54,55 @@ func (db Database) fits(look inspection) error {
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
 // find the application changed; that is for the job to say.
 func (db Database) requirements(look inspection) error {
-	if !db.GhostUsers || look.versions[GhostUsers] > 0 {
-		return nil
-	}
-	needs := &RequirementError{Database: db.Name, Component: GhostUsers, Table: identity(db.TrackedSchema, users)}
-	if look.users.kind != "r" && look.users.kind != "p" {
-		return needs
-	}
-	if needs.Columns = look.users.lacks("id", "username", "email", "name", "state", "user_type", "admin"); len(needs.Columns) > 0 {
-		return needs
-	}
-	if !look.ghostQueue.there() {
-		return nil
-	}
-	queue := identity(db.TrackedSchema, ghostQueue)
-	lacking := look.ghostQueue.lacks("id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
-	switch {
-	case look.ghostQueue.kind != "r":
-		return &ConflictError{Database: db.Name, Objects: []string{queue}, Fix: "it is no ordinary table; rename it"}
-	case len(lacking) > 0:
-		return &ConflictError{
-			Database: db.Name, Objects: []string{queue},
-			Fix: "it lacks the columns " + strings.Join(lacking, ", ") + "; add them, or rename the table to have it created",
+	if db.GhostUsers && look.versions[GhostUsers] == 0 {
+		err := db.requires(GhostUsers, users, look.users, "id", "username", "email", "name", "state", "user_type", "admin")
+		if err != nil {
+			return err
 		}
+		err = db.fitsQueue(ghostQueue, look.ghostQueue,
+			"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
+		if err != nil {
+			return err
+		}
+	}
+	if db.AdjournedGroups && look.versions[AdjournedGroups] == 0 {
+		err := db.requires(AdjournedGroups, groups, look.groups, "id", "parent_id", "name", "path", "marked_for_deletion_on")
+		if err != nil {
+			return err
+		}
+		if err := db.requires(AdjournedGroups, users, look.users, "id", "state", "admin"); err != nil {
+			return err
+		}
+		return db.fitsQueue(groupSchedules, look.groupSchedules, "group_id", "user_id", "marked_for_deletion_on")
+	}
+	return nil
+}
+
+// requires tells what a table of the application's lacks for a component.
+func (db Database) requires(component, name string, table relation, columns ...string) error {
+	needs := &RequirementError{Database: db.Name, Component: component, Table: identity(db.TrackedSchema, name)}
+	if table.kind != "r" && table.kind != "p" {
+		return needs
+	}
+	if needs.Columns = table.lacks(columns...); len(needs.Columns) > 0 {
+		return needs
+	}
+	return nil
+}
+
+// fitsQueue tells why a deletion table that the application has brought along cannot be used.
+func (db Database) fitsQueue(name string, table relation, columns ...string) error {
+	if !table.there() {
+		return nil
+	}
+	conflict := &ConflictError{Database: db.Name, Objects: []string{identity(db.TrackedSchema, name)}}
+	if table.kind != "r" {
+		conflict.Fix = "it is no ordinary table; rename it"
+		return conflict
+	}
+	if lacking := table.lacks(columns...); len(lacking) > 0 {
+		conflict.Fix = "it lacks the columns " + strings.Join(lacking, ", ") + "; add them, or rename the table to have it created"
+		return conflict
 	}
 	return nil
 }
@@ -125,7 +153,8 @@ func (db Database) privileges(look inspection) error {
 		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
 	}
 	creates := db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 ||
-		db.GhostUsers && look.versions[GhostUsers] == 0 && !look.ghostQueue.there()
+		db.GhostUsers && look.versions[GhostUsers] == 0 && !look.ghostQueue.there() ||
+		db.AdjournedGroups && look.versions[AdjournedGroups] == 0 && !look.groupSchedules.there()
 	if creates {
 		switch {
 		case !look.hasTracked:

@@ -82,6 +82,9 @@ func (db Database) removed(look inspection) (table, component string) {
 	if id := identity(db.TrackedSchema, ghostQueue); db.GhostUsers && look.versions[GhostUsers] > 0 && !look.ghostQueue.there() {
 		return id, GhostUsers
 	}
+	if id := identity(db.TrackedSchema, groupSchedules); db.AdjournedGroups && look.versions[AdjournedGroups] > 0 && !look.groupSchedules.there() {
+		return id, AdjournedGroups
+	}
 	return "", ""
 }
 

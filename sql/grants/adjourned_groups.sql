@@ -1,0 +1,27 @@
+-- application: schedules groups for their deletion and takes that back. The functions run with the rights of their owner,
+-- who must be allowed to SELECT and UPDATE the groups and to SELECT users, members, group_group_links and
+-- application_settings.
+GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
+GRANT EXECUTE
+    ON FUNCTION "sexton".schedule_group_deletion(bigint, bigint), "sexton".cancel_group_deletion(bigint, bigint),
+        "sexton".delete_group_now(bigint, bigint)
+    TO :"application", :"worker";
+
+GRANT USAGE ON SCHEMA "public" TO :"worker";
+GRANT SELECT ON TABLE "sexton".migrations_adjourned_groups TO :"worker";
+GRANT EXECUTE
+    ON FUNCTION "sexton".group_deletion_cutoff(), "sexton".decide_group_deletion(bigint, timestamptz),
+        "sexton".default_may_remove_group(bigint, bigint), "sexton".may_remove_group(bigint, bigint)
+    TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".group_destructions, "sexton".group_deletion_failures TO :"worker";
+GRANT SELECT, UPDATE, DELETE ON TABLE "public".groups, "public".group_deletion_schedules TO :"worker";
+
+-- The worker also needs, on each table that refers to groups or projects, directly or not:
+--     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
+
+GRANT USAGE ON SCHEMA "public" TO :"viewer";
+GRANT EXECUTE ON FUNCTION "sexton".group_deletion_cutoff() TO :"viewer";
+GRANT SELECT
+    ON TABLE "sexton".migrations_adjourned_groups, "sexton".group_destructions, "sexton".group_deletion_failures,
+        "public".groups, "public".group_deletion_schedules
+    TO :"viewer";
