@@ -44,7 +44,6 @@ func ghostDeletions() []TableColumns {
 		{Table: "award_emoji", Columns: []string{"user_id"}},
 		{Table: "merge_request_assignees", Columns: []string{"user_id"}},
 		{Table: "merge_request_reviewers", Columns: []string{"user_id"}},
-		{Table: "group_deletion_schedules", Columns: []string{"user_id"}},
 	}
 }
 

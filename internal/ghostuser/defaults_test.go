@@ -87,7 +87,6 @@ func fates() map[string][2]fate {
 		"subscriptions.user_id":                               {deleted, deleted},
 		"merge_request_assignees.user_id":                     {deleted, deleted},
 		"merge_request_reviewers.user_id":                     {deleted, deleted},
-		"group_deletion_schedules.user_id":                    {deleted, deleted},
 		"approvals.user_id":                                   {deleted, deleted},
 		"members.user_id":                                     {deleted, deleted},
 		"namespaces.owner_id":                                 {deleted, deleted},

@@ -136,7 +136,8 @@ CREATE INDEX ON groups (marked_for_deletion_on, id) WHERE marked_for_deletion_on
 
 CREATE TABLE group_deletion_schedules (
     group_id bigint PRIMARY KEY REFERENCES groups ON DELETE CASCADE,
-    user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+    -- No key: a group whose deletion was asked for by somebody who is gone is restored, which it could not be without this row.
+    user_id bigint NOT NULL,
     marked_for_deletion_on date NOT NULL
 );
 
