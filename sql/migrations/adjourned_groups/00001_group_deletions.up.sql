@@ -417,6 +417,20 @@ BEGIN
 
     begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
 
+    IF begun IS NULL THEN
+        -- A snapshot from before the destruction began does not see it, nor has the wait for the group's lock shown it.
+        -- Writing the same key does.
+        BEGIN
+            INSERT INTO "sexton".group_destructions (group_id, user_id)
+            VALUES (cancel_group_deletion.group_id, cancel_group_deletion.user_id);
+
+            DELETE FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = cancel_group_deletion.group_id;
+        EXCEPTION
+            WHEN unique_violation THEN
+                begun := cancel_group_deletion.group_id;
+        END;
+    END IF;
+
     IF begun IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX022',
@@ -435,13 +449,6 @@ BEGIN
     ) THEN
         RETURN false;
     END IF;
-
-    -- A snapshot from before the destruction began does not see it, nor has the wait for the group's lock shown it. Writing
-    -- the same key does: it fails with 40001 then.
-    INSERT INTO "sexton".group_destructions (group_id, user_id)
-    VALUES (cancel_group_deletion.group_id, cancel_group_deletion.user_id);
-
-    DELETE FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = cancel_group_deletion.group_id;
 
     PERFORM "sexton".restore_group(cancel_group_deletion.group_id, cancel_group_deletion.user_id, 'cancelled');
 

@@ -1,0 +1,114 @@
+package groupschedule_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/groupschedule"
+	"sexton/internal/lease"
+)
+
+// killer cuts its connection before or after what is sent as number at, as the end of a process would.
+type killer struct {
+	conn *pgx.Conn
+	at   int
+	seen int
+}
+
+func (k *killer) step() {
+	if k.seen++; k.seen == k.at && k.conn != nil {
+		_ = k.conn.PgConn().Conn().Close()
+	}
+}
+
+func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	k.step()
+	return ctx
+}
+func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { k.step() }
+
+func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	k.step()
+	return ctx
+}
+
+// TraceBatchQuery is called for each statement whose result has come in.
+func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { k.step() }
+func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { k.step() }
+
+func (k *killer) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	k.step()
+	return ctx
+}
+func (k *killer) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) { k.step() }
+
+// Killed between any two statements, and before any answer, a pass leaves what the next one completes.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$`,
+		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 12 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
+	for _, group := range []int64{10, 11, 12, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 11, 12, 20)
+	// 10 and 20 are to be destroyed, 11 is restored, and 12 fails.
+	s.Exec(`UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id IN (11, 12);
+		CREATE TABLE before AS SELECT * FROM groups; CREATE TABLE schedules_before AS SELECT * FROM group_deletion_schedules`)
+	again := func() {
+		s.Exec(`TRUNCATE sexton.river_job, sexton.group_deletion_failures, sexton.events, group_deletion_schedules;
+			SET session_replication_role = replica; UPDATE groups SET marked_for_deletion_on = before.marked_for_deletion_on, name = before.name, path = before.path
+				FROM before WHERE before.id = groups.id;
+			RESET session_replication_role; INSERT INTO group_deletion_schedules SELECT * FROM schedules_before`)
+	}
+	kills := 0
+	for at := 1; ; at++ {
+		again()
+		died := s.killedPass(t, at)
+		s.Exec("UPDATE sexton.group_deletion_failures SET retry_at = clock_timestamp()")
+		s.pass(t)
+		jobs := s.jobs()
+		require.Len(t, jobs, 2, "killed at %d", at)
+		require.Equal(t, []string{"10", "1", "0"}, jobs[0][:3], "killed at %d", at)
+		require.Equal(t, []string{"20", "1", "20"}, jobs[1][:3], "killed at %d", at)
+		require.Equal(t, [][]string{{"group_restored", "11", "", "not_permitted"}}, s.events(), "killed at %d", at)
+		require.Equal(t, [][]string{{"12"}}, s.Rows("SELECT group_id FROM sexton.group_deletion_failures"), "killed at %d", at)
+		require.Equal(t, [][]string{{"10"}, {"12"}, {"20"}}, s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"), "killed at %d", at)
+		require.False(t, s.due(t).Now)
+		if !died {
+			break
+		}
+		kills++
+	}
+	require.Greater(t, kills, 30, "there are more places than that")
+}
+
+// killedPass runs a pass on a connection that is cut at a place, and tells whether it came there.
+func (s site) killedPass(t *testing.T, at int) bool {
+	t.Helper()
+	config, err := pgx.ParseConfig(s.URL)
+	require.NoError(t, err)
+	k := &killer{at: at}
+	config.Tracer = k
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	manager := lease.Manager{Jobs: s.Connected, Holder: t.Name()}
+	granted, err := manager.Acquire(t.Context(), leaseKey, time.Minute, s.Connected)
+	require.NoError(t, err)
+	k.conn, k.seen = conn, 0
+	e := groupschedule.Engine{Session: &batch.Session{
+		Conn: conn, Names: dbtest.Names(), Fence: granted,
+		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+	}}
+	_, err = e.Run(t.Context())
+	require.NoError(t, granted.Release(t.Context()))
+	require.False(t, errors.Is(err, context.DeadlineExceeded))
+	return err != nil
+}

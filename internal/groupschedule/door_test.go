@@ -1,0 +1,198 @@
+package groupschedule_test
+
+import (
+	"context"
+	"regexp"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+func TestScheduleAndCancel(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
+	require.Equal(t, [][]string{{"11", "child-deletion_scheduled-11", "0", "2"}}, s.marked())
+	require.Equal(t, [][]string{{"Child-deletion_scheduled-11"}}, s.Rows("SELECT name FROM groups WHERE id = 11"))
+	before := s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id")
+	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "somebody else asks as well")
+	require.Equal(t, before, s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id"), "nothing changed")
+
+	require.True(t, s.ask(t, "cancel_group_deletion", 11, 1))
+	require.Empty(t, s.marked())
+	require.Equal(t, [][]string{{"Child", "child"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
+	require.False(t, s.ask(t, "cancel_group_deletion", 11, 2))
+	require.Equal(t, [][]string{
+		{"group_deletion_scheduled", "11", "2", ""}, {"group_restored", "11", "1", "cancelled"},
+	}, s.events(), "once each")
+	require.Equal(t, [][]string{{`{"path": "child", "reason": "cancelled", "user_id": 1, "group_id": 11, "parent_id": 10, "scheduled_by": 2}`}},
+		s.Rows("SELECT payload FROM sexton.events WHERE kind = 'group_restored'"))
+}
+
+func TestDoorsRefuse(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for door, what := range map[string]string{
+		"schedule_group_deletion": "schedule the deletion of group", "cancel_group_deletion": "cancel the deletion of group",
+		"delete_group_now": "schedule the deletion of group",
+	} {
+		s.refused(t, door, 404, 1, "SX020", what+": there is no group 404")
+		s.refused(t, door, nil, 1, "SX020", what+": there is no group NULL")
+		s.refused(t, door, 11, 3, "SX021", what+" 11: user 3 may not remove it")
+		s.refused(t, door, 11, 404, "SX021", what+" 11: user 404 may not remove it")
+		s.refused(t, door, 11, nil, "SX021", what+" 11: user NULL may not remove it")
+	}
+	require.Empty(t, s.marked())
+	require.Empty(t, s.events())
+}
+
+func TestNothingIsCancelledOnceItsDestructionHasBegun(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.True(t, s.ask(t, "schedule_group_deletion", 10, 1))
+	require.True(t, s.ask(t, "schedule_group_deletion", 12, 1))
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
+	s.refused(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
+	s.refused(t, "cancel_group_deletion", 12, 1, "SX022", "cancel the deletion of group 12: the destruction of group 10 above it has begun")
+	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "it goes with the one above")
+	require.False(t, s.ask(t, "delete_group_now", 10, 1))
+	require.Len(t, s.marked(), 2)
+}
+
+// A snapshot from before the destruction began must not let a restore through.
+func TestCancelFromAnOldSnapshotFails(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	tx, err := s.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM groups")
+	require.NoError(t, err)
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2)")
+	_, err = tx.Exec(t.Context(), "SELECT sexton.cancel_group_deletion(11, 2)")
+	requireState(t, err, "SX022", "cancel the deletion of group 11: its destruction has begun")
+	require.Len(t, s.marked(), 1)
+}
+
+func TestDeleteNow(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.True(t, s.ask(t, "delete_group_now", 11, 2), "it need not be scheduled")
+	require.Equal(t, [][]string{{"11", "child-deletion_scheduled-11", "31", "2"}}, s.marked(), "the period is over")
+	require.Equal(t, [][]string{{"11", "2", "0", "available"}}, s.jobs())
+	require.False(t, s.ask(t, "delete_group_now", 11, 2))
+	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
+	require.True(t, s.ask(t, "delete_group_now", 20, 1))
+	require.Len(t, s.jobs(), 2)
+	require.Equal(t, [][]string{
+		{"group_deletion_scheduled", "11", "2", ""},
+		{"group_deletion_hastened", "11", "2", ""},
+		{"group_deletion_scheduled", "20", "1", ""},
+		{"group_deletion_hastened", "20", "1", ""},
+	}, s.events())
+	require.True(t, s.ask(t, "cancel_group_deletion", 20, 1), "until it has begun")
+
+	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 30; DELETE FROM application_settings")
+	s.refused(t, "delete_group_now", 20, 1, "SX023", "delete group 20 now: the application's settings have no period of 1 to 90 days")
+	require.Len(t, s.marked(), 1, "the schedule is undone with the refusal")
+}
+
+// Without the kind there is nobody to destroy it at once.
+func TestDeleteNowWithoutTheJob(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "DELETE FROM sexton.job_kinds")
+	require.True(t, s.ask(t, "delete_group_now", 11, 2))
+	require.Empty(t, s.jobs())
+}
+
+func TestNamesThatAreTaken(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
+	s.Exec("INSERT INTO groups (id, parent_id, name, path) VALUES (13, 10, 'Child', 'child'), (14, NULL, 'Child', 'child')")
+	require.True(t, s.ask(t, "cancel_group_deletion", 11, 2))
+	names := s.Rows("SELECT name, path FROM groups WHERE id = 11")[0]
+	require.Regexp(t, "^Child-[a-z0-9]{5}$", names[0])
+	require.Regexp(t, "^child-[a-z0-9]{5}$", names[1])
+
+	// The application's own notion of equal paths; and a path that somebody gave by hand what would be the suffix.
+	s.Exec("CREATE UNIQUE INDEX ON groups (lower(path)) WHERE parent_id IS NULL; DELETE FROM groups WHERE id = 14")
+	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
+	s.Exec("INSERT INTO groups (id, name, path) VALUES (21, 'Other', 'OTHER'), (22, 'Root', 'root-deletion_scheduled-10')")
+	require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
+	require.Regexp(t, "^other-[a-z0-9]{5}$", s.Rows("SELECT path FROM groups WHERE id = 20")[0][0])
+	require.True(t, s.ask(t, "schedule_group_deletion", 10, 1))
+	require.Regexp(t, "^root-[a-z0-9]{5}-deletion_scheduled-10$", s.Rows("SELECT path FROM groups WHERE id = 10")[0][0])
+	require.True(t, s.ask(t, "cancel_group_deletion", 10, 1))
+	require.Regexp(t, "^root-[a-z0-9]{5}$", s.Rows("SELECT path FROM groups WHERE id = 10")[0][0])
+}
+
+func TestNamesGivenMeanwhileStay(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.Exec("UPDATE groups SET name = 'Renamed', path = '-deletion_scheduled-11' WHERE id = 11")
+	require.True(t, s.ask(t, "cancel_group_deletion", 11, 2))
+	require.Equal(t, [][]string{{"Renamed", "-deletion_scheduled-11"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
+
+	// A mark that the application has set without renaming, and without a schedule: asking for it begins the period anew.
+	s.Exec("UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20")
+	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
+	require.Equal(t, [][]string{{"20", "other-deletion_scheduled-20", "0", "1"}}, s.marked())
+	// And a schedule without a mark.
+	s.Exec("UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 20; UPDATE group_deletion_schedules SET user_id = 4")
+	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
+	require.Equal(t, [][]string{{"20", "other-deletion_scheduled-20", "0", "1"}}, s.marked())
+	s.Exec("UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 20")
+	require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
+	require.Empty(t, s.marked())
+}
+
+// An application may have no more than groups and users.
+const bare = `
+CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
+CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);
+INSERT INTO users VALUES (1, NULL, true), (2, 'active', NULL);
+INSERT INTO groups VALUES (1, NULL, NULL, 'one');`
+
+func TestDoorsNeedNoFurtherTables(t *testing.T) {
+	t.Parallel()
+	s := site{dbtest.WithGroups(t, bare)}
+	require.Equal(t, [][]string{{"NULL"}}, s.Rows("SELECT sexton.group_deletion_cutoff()"))
+	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
+	require.True(t, s.ask(t, "schedule_group_deletion", 1, 1))
+	require.Equal(t, [][]string{{"1", "one-deletion_scheduled-1", "0", "1"}}, s.marked())
+	s.refused(t, "delete_group_now", 1, 1, "SX023", "delete group 1 now: the application's settings have no period of 1 to 90 days")
+	require.Nil(t, s.pass(t).Cutoff)
+	require.True(t, s.ask(t, "cancel_group_deletion", 1, 1))
+	require.Equal(t, [][]string{{"NULL", "one"}}, s.Rows("SELECT name, path FROM groups"))
+
+	s.Exec("CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state smallint, requested_at timestamptz, expires_at date)")
+	s.Exec("INSERT INTO members VALUES (2, 'Namespace', 1, 40)")
+	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
+	s.Exec("UPDATE members SET access_level = 50")
+	require.True(t, s.ask(t, "schedule_group_deletion", 1, 2))
+}
+
+func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	role := s.CreateRole()
+	s.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
+	require.Empty(t, s.Rows(`SELECT identity FROM sexton.objects
+		WHERE component = 'adjourned_groups' AND kind = 'function' AND has_function_privilege($1, identity, 'EXECUTE')`, role))
+	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", AdjournedGroups: true})
+	section := regexp.MustCompile(`(?s)-- application: schedules groups.*?;.*?;`).FindString(grants)
+	require.NotEmpty(t, section)
+	s.Exec(regexp.MustCompile(`:"(application|worker)"`).ReplaceAllString(section, role))
+	// The functions run with their owner's rights.
+	s.Exec("SET ROLE " + role + "; SELECT sexton.schedule_group_deletion(11, 2), sexton.cancel_group_deletion(11, 2), sexton.delete_group_now(11, 2); RESET ROLE")
+	require.Len(t, s.marked(), 1)
+	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT has_table_privilege($1, 'groups', 'SELECT')", role))
+}

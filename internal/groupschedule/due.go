@@ -1,0 +1,80 @@
+// Package groupschedule decides about groups whose deletion was asked for and whose period is over: whether they are to
+// be destroyed, which is other packages' work, or restored, as whoever asked for it may not remove them any more.
+//
+// What is decided about a group is decided by sexton.decide_group_deletion, in one transaction per group. A group that
+// cannot be decided about is put off and holds up no other.
+package groupschedule
+
+// dueSQL are the groups that a pass may take now, above $1 if it is rendered with a bound: marked before the cutoff, with a
+// schedule, not put off, and without a job. The list of jobs is a hashed one, whatever the planner believes of its length.
+const dueSQL = `
+    FROM "public".group_deletion_schedules AS schedule
+    JOIN "public".groups ON groups.id = schedule.group_id
+    WHERE groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())
+      AND NOT EXISTS (
+          SELECT FROM "sexton".group_deletion_failures AS failure
+          WHERE failure.group_id = groups.id AND failure.retry_at > statement_timestamp()
+      )
+      AND groups.id NOT IN (
+          SELECT (job.args ->> 'group_id')::bigint
+          FROM "sexton".river_job AS job
+          WHERE job.kind = 'group_destroy'
+            AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+            AND job.args ->> 'group_id' IS NOT NULL
+      )`
+
+// DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
+const DueSQL = `EXISTS (SELECT` + dueSQL + `)`
+
+// NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
+// due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
+const NextDueSQL = `coalesce((
+    SELECT extract(epoch FROM least(
+        (
+            SELECT (min(groups.marked_for_deletion_on) + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'
+            FROM "public".group_deletion_schedules AS schedule
+            JOIN "public".groups ON groups.id = schedule.group_id
+            WHERE groups.marked_for_deletion_on >= today.cutoff
+        ),
+        (SELECT min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp())
+    ) - statement_timestamp())
+    FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+), 0)::float8`
+
+// pageSQL is a page of due groups above $1 by their ids, $2 at most.
+const pageSQL = `SELECT groups.id` + dueSQL + `
+      AND groups.id > $1
+    ORDER BY groups.id
+    LIMIT $2`
+
+// openingSQL says whether there is a period at all, and when the first of a pass's destructions may begin: $1 seconds after
+// the latest that is known of, one of an earlier pass or one that was asked for without waiting. Those that are tried
+// again do not count, as their time is theirs.
+const openingSQL = `
+SELECT
+    "sexton".group_deletion_cutoff(),
+    greatest(statement_timestamp(), (
+        SELECT max(job.scheduled_at) + make_interval(secs => $1::float8)
+        FROM "sexton".river_job AS job
+        WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed')
+    ))`
+
+// decideSQL decides about group $1, whose destruction would begin at $2.
+const decideSQL = `
+SELECT decided.outcome, coalesce(decided.user_id, 0), coalesce(decided.path, ''), coalesce(decided.reason, '')
+FROM "sexton".decide_group_deletion($1, $2) AS decided`
+
+// putOffSQL records why nothing could be decided about group $1, and puts it off: for 1, 2, 4 and so on minutes, at most a day.
+const putOffSQL = `
+INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
+VALUES ($1, $2, clock_timestamp() + interval '1 minute')
+ON CONFLICT (group_id) DO UPDATE
+SET attempts = failure.attempts + 1,
+    last_error = excluded.last_error,
+    retry_at = clock_timestamp() + least(interval '1 minute' * 2 ^ least(failure.attempts, 20), interval '1 day'),
+    updated_at = clock_timestamp()`
+
+// forgetSQL removes what is recorded of groups that are not to be deleted any more.
+const forgetSQL = `
+DELETE FROM "sexton".group_deletion_failures AS failure
+WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = failure.group_id)`

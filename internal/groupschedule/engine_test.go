@@ -1,0 +1,297 @@
+package groupschedule_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/groupschedule"
+	"sexton/internal/lease"
+	"sexton/internal/listen"
+	"sexton/internal/pgtest"
+)
+
+// due asks the predicate.
+func (s site) due(t *testing.T) (due listen.Due) {
+	t.Helper()
+	var seconds float64
+	sql := s.Connected.Names.Render("SELECT " + groupschedule.DueSQL + ", " + groupschedule.NextDueSQL)
+	require.NoError(t, s.Pool().QueryRow(t.Context(), sql).Scan(&due.Now, &seconds))
+	due.In = time.Duration(seconds * float64(time.Second))
+	return due
+}
+
+func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "INSERT INTO groups (id, name, path) SELECT id, id, id FROM generate_series(100, 103) AS id")
+	for _, group := range []int64{20, 10, 100, 101, 102, 103} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.age(31, 10, 11, 20, 100, 101, 102)
+	require.True(t, s.due(t).Now)
+	var decisions []groupschedule.Decision
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Page = 2
+		e.Decided = func(_ context.Context, d groupschedule.Decision) { decisions = append(decisions, d) }
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 6, stats.GroupsEnqueued)
+		require.True(t, stats.Changed())
+		require.Empty(t, stats.Errors)
+	})
+	require.Equal(t, [][]string{
+		{"10", "1", "0", "available"},
+		{"11", "2", "20", "scheduled"},
+		{"20", "1", "40", "scheduled"},
+		{"100", "1", "60", "scheduled"},
+		{"101", "1", "80", "scheduled"},
+		{"102", "1", "100", "scheduled"},
+	}, s.jobs(), "parent and child as well")
+	require.Len(t, decisions, 6)
+	require.Equal(t, groupschedule.Decision{
+		GroupID: 11, UserID: 2, Path: "child-deletion_scheduled-11", Outcome: groupschedule.Enqueued, RunAt: decisions[1].RunAt,
+	}, decisions[1])
+	require.Equal(t, 20*time.Second, decisions[1].RunAt.Sub(decisions[0].RunAt))
+
+	require.False(t, s.due(t).Now)
+	stats := s.pass(t)
+	require.False(t, stats.Changed(), "the second pass changes nothing")
+	require.Len(t, s.jobs(), 6)
+
+	// What falls due meanwhile stands in line behind the others.
+	s.age(31, 103)
+	s.pass(t)
+	require.Equal(t, []string{"103", "1", "120", "scheduled"}, s.jobs()[6])
+}
+
+func TestTheLineIsKeptHoweverLong(t *testing.T) {
+	t.Parallel()
+	// More than fit into a day at 20 s each.
+	s := setup(t, `INSERT INTO groups (id, name, path) SELECT id, id, id FROM generate_series(100000, 100009) AS id;
+		INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state) SELECT
+			jsonb_build_object('group_id', n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', date_trunc('second', now()) + n * interval '20 seconds', 'scheduled'
+		FROM generate_series(1, 4321) AS n;
+		INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state) VALUES
+			('{"group_id": 9999, "user_id": 1}', 'group_destroy', 25, 'group_destroy', now() + interval '9 days', 'retryable')`)
+	s.Exec("UPDATE groups SET marked_for_deletion_on = current_date - 40 WHERE id >= 100000; INSERT INTO group_deletion_schedules SELECT id, 1, marked_for_deletion_on FROM groups WHERE id >= 100000")
+	s.pass(t)
+	require.Equal(t, [][]string{{"10", "20", "200"}}, s.Rows(`
+		WITH line AS (SELECT (args ->> 'group_id')::int AS id, scheduled_at, scheduled_at - lag(scheduled_at) OVER (ORDER BY scheduled_at) AS gap FROM sexton.river_job WHERE state = 'scheduled')
+		SELECT count(*) FILTER (WHERE id >= 100000), extract(epoch FROM min(gap))::int,
+			extract(epoch FROM max(scheduled_at) - max(scheduled_at) FILTER (WHERE id < 100000))::int FROM line`))
+}
+
+func TestTheDateIsStrict(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.Zero(t, s.due(t))
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	midnight := pgtest.Scalar[float64](t, s.Database, "SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC') + interval '31 days' - now() AT TIME ZONE 'UTC')::float8")
+	require.InDelta(t, midnight, s.due(t).In.Seconds(), 10, "the midnight with which it falls due")
+	s.age(30, 11)
+	require.False(t, s.due(t).Now, "the cutoff itself is not before the cutoff")
+	require.InDelta(t, midnight-30*86400, s.due(t).In.Seconds(), 10)
+	require.False(t, s.pass(t).Changed())
+	s.age(1, 11)
+	require.True(t, s.due(t).Now)
+	require.Zero(t, s.due(t).In)
+	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 31")
+	require.False(t, s.due(t).Now, "a longer period")
+	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 7")
+	require.EqualValues(t, 1, s.pass(t).GroupsEnqueued, "a shorter one")
+}
+
+func TestWithoutAPeriodNothingIsDue(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "ALTER TABLE application_settings DROP CONSTRAINT application_settings_deletion_adjourned_period_check, ALTER deletion_adjourned_period DROP NOT NULL")
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.age(999, 11)
+	for _, settings := range []string{
+		"UPDATE application_settings SET deletion_adjourned_period = NULL", "UPDATE application_settings SET deletion_adjourned_period = 0",
+		"UPDATE application_settings SET deletion_adjourned_period = 91", "UPDATE application_settings SET deletion_adjourned_period = -5",
+		"DELETE FROM application_settings", "ALTER TABLE application_settings DROP deletion_adjourned_period", "DROP TABLE application_settings",
+	} {
+		s.Exec(settings)
+		require.Zero(t, s.due(t), settings)
+		require.Equal(t, &groupschedule.Stats{Errors: []groupschedule.ErrorCounts{}}, s.pass(t), settings)
+	}
+	require.Empty(t, s.jobs())
+}
+
+func TestTheLongestOfSeveralPeriodsCounts(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "ALTER TABLE application_settings DROP CONSTRAINT application_settings_id_check; INSERT INTO application_settings VALUES (2, 60), (3, 10)")
+	require.EqualValues(t, 60, pgtest.Scalar[int32](t, s.Database, "SELECT (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()"))
+}
+
+func TestWhoMayNotRemoveItAnyMoreRestoresIt(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.ask(t, "schedule_group_deletion", 20, 1)
+	s.ask(t, "schedule_group_deletion", 12, 1)
+	s.age(40, 11, 12, 20)
+	s.Exec("DELETE FROM sexton.events; UPDATE users SET admin = false WHERE id = 1; DELETE FROM users WHERE id = 2")
+	stats := s.pass(t)
+	require.EqualValues(t, 3, stats.GroupsRestored)
+	require.Empty(t, s.marked())
+	require.Empty(t, s.jobs())
+	require.Equal(t, [][]string{{"11", "child"}, {"12", "grandchild"}, {"20", "other"}}, s.Rows("SELECT id, path FROM groups WHERE id > 10 ORDER BY id"))
+	require.Equal(t, [][]string{
+		{"group_restored", "11", "", "user_missing"}, {"group_restored", "12", "", "not_permitted"}, {"group_restored", "20", "", "not_permitted"},
+	}, s.events())
+}
+
+func TestMarkedWithoutAScheduleStays(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20", "INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
+	require.Zero(t, s.due(t))
+	require.False(t, s.pass(t).Changed())
+	backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
+	require.NoError(t, err)
+	require.Equal(t, groupschedule.Backlog{Period: 30, Unscheduled: 1}, backlog)
+}
+
+// What has begun goes on without asking, also where its job was lost.
+func TestLostDestructionIsEnqueuedAgain(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "delete_group_now", 11, 2)
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); DELETE FROM members; UPDATE sexton.river_job SET state = 'discarded', finalized_at = now()")
+	require.True(t, s.due(t).Now)
+	require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
+	require.Len(t, s.marked(), 1)
+}
+
+func TestOneFailureHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,
+		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 11 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
+	for _, group := range []int64{10, 11, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 11, 20)
+	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
+	stats := s.pass(t)
+	require.EqualValues(t, 2, stats.GroupsEnqueued)
+	require.EqualValues(t, 1, stats.GroupsFailed)
+	require.Equal(t, []groupschedule.ErrorCounts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
+	const failures = "SELECT group_id, attempts, last_error, ceil(extract(epoch FROM retry_at - clock_timestamp()) / 60)::int FROM sexton.group_deletion_failures"
+	require.Equal(t, [][]string{{"11", "1", "SQLSTATE 53ZZZ: kept", "1"}}, s.Rows(failures))
+	require.False(t, s.due(t).Now, "put off")
+	require.InDelta(t, 60, s.due(t).In.Seconds(), 10)
+	require.False(t, s.pass(t).Changed())
+
+	for _, minutes := range []string{"2", "4", "8"} {
+		s.Exec("UPDATE sexton.group_deletion_failures SET retry_at = now()")
+		require.True(t, s.due(t).Now)
+		s.pass(t)
+		require.Equal(t, minutes, s.Rows(failures)[0][3])
+	}
+	s.Exec("UPDATE sexton.group_deletion_failures SET retry_at = now(), attempts = 1000")
+	s.pass(t)
+	require.Equal(t, "1440", s.Rows(failures)[0][3])
+	require.Len(t, s.jobs(), 2)
+
+	s.Exec("DROP TRIGGER refuse ON groups; UPDATE sexton.group_deletion_failures SET retry_at = now()")
+	require.EqualValues(t, 1, s.pass(t).GroupsRestored)
+	require.Empty(t, s.Rows(failures))
+
+	// What is recorded goes with its group.
+	s.Exec("INSERT INTO sexton.group_deletion_failures VALUES (404, 1, 'gone', now() + interval '1 hour')")
+	s.pass(t)
+	require.Empty(t, s.Rows(failures))
+}
+
+func TestLockedGroupIsPutOff(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.ask(t, "schedule_group_deletion", 20, 1)
+	s.age(31, 11, 20)
+	tx, err := s.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
+	require.NoError(t, err)
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Session.Limits.LockTimeout = 10 * time.Millisecond
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, stats.GroupsFailed)
+		require.EqualValues(t, 1, stats.GroupsEnqueued)
+	})
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Contains(t, s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0], "SQLSTATE 55P03")
+}
+
+// A group that is restored between being looked up and being decided about keeps what it was given.
+func TestRestoredMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, group := range []int64{10, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 20)
+	s.passWith(t, func(e *groupschedule.Engine) {
+		var outcomes []groupschedule.Outcome
+		e.Decided = func(_ context.Context, d groupschedule.Decision) {
+			outcomes = append(outcomes, d.Outcome)
+			if d.GroupID == 10 {
+				require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
+			}
+		}
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []groupschedule.Outcome{groupschedule.Enqueued, groupschedule.Undue}, outcomes)
+		require.EqualValues(t, 1, stats.GroupsSkipped)
+	})
+	require.Len(t, s.jobs(), 1)
+}
+
+func TestPassEndsInTime(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, group := range []int64{10, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 20)
+	ctx, stop := context.WithCancel(t.Context())
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Decided = func(context.Context, groupschedule.Decision) { stop() }
+		stats, err := e.Run(ctx)
+		require.NoError(t, err)
+		require.True(t, stats.Interrupted)
+		require.False(t, stats.OverLimit)
+	})
+	require.Len(t, s.jobs(), 1)
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Runtime = time.Nanosecond
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.True(t, stats.OverLimit)
+	})
+	require.Len(t, s.jobs(), 1)
+	s.pass(t)
+	require.Equal(t, []string{"20", "1", "20", "scheduled"}, s.jobs()[1], "the next pass stands in line")
+}
+
+// Whoever has lost the lease decides about nothing.
+func TestLostLease(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 10, 1)
+	s.ask(t, "schedule_group_deletion", 20, 1)
+	s.age(31, 10, 20)
+	e := s.engine(t)
+	e.Decided = func(context.Context, groupschedule.Decision) {
+		s.Exec("UPDATE sexton.fences SET token = token + 1")
+	}
+	stats, err := e.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 1, stats.GroupsEnqueued)
+	require.Len(t, s.jobs(), 1)
+	require.Empty(t, s.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
+}

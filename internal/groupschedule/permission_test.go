@@ -1,0 +1,92 @@
+package groupschedule_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// What a user may do with the grandchild (12) of the root (10), below the child (11).
+func TestWhoMayRemoveAGroup(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "DELETE FROM members", "ALTER TABLE users ALTER state DROP NOT NULL")
+	const share = "INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (3, 'Namespace', 20, 50); INSERT INTO group_group_links (shared_group_id, shared_with_group_id, group_access, expires_at) VALUES "
+	const own = "INSERT INTO members (user_id, source_type, source_id, access_level, state, requested_at, expires_at) VALUES "
+	for name, test := range map[string]struct {
+		statement string
+		user      int64
+		may       bool
+	}{
+		"nobody in particular":           {"", 3, false},
+		"an administrator":               {"", 1, true},
+		"a blocked administrator":        {"UPDATE users SET state = 'blocked' WHERE id = 1", 1, false},
+		"an unknown user":                {"", 404, false},
+		"owner of the group":             {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL)", 3, true},
+		"owner of its parent":            {own + "(3, 'Namespace', 11, 50, 0, NULL, NULL)", 3, true},
+		"owner of its root":              {own + "(3, 'Namespace', 10, 50, 0, NULL, NULL)", 3, true},
+		"owner of another root":          {own + "(3, 'Namespace', 20, 50, 0, NULL, NULL)", 3, false},
+		"owner of a project of that id":  {own + "(3, 'Project', 12, 50, 0, NULL, NULL)", 3, false},
+		"maintainer":                     {own + "(3, 'Namespace', 12, 40, 0, NULL, NULL)", 3, false},
+		"owner who awaits acceptance":    {own + "(3, 'Namespace', 12, 50, 1, NULL, NULL)", 3, false},
+		"who asks to be owner":           {own + "(3, 'Namespace', 12, 50, 0, now(), NULL)", 3, false},
+		"owner until tomorrow":           {own + "(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
+		"owner until today":              {own + "(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date)", 3, false},
+		"owner who was invited by mail":  {"INSERT INTO members (source_type, source_id, access_level, invite_email) VALUES ('Namespace', 12, 50, 'ben@example.com')", 3, false},
+		"owner who is banned":            {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'banned' WHERE id = 3", 3, false},
+		"owner who is blocked by LDAP":   {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'ldap_blocked' WHERE id = 3", 3, false},
+		"owner who waits for approval":   {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'blocked_pending_approval' WHERE id = 3", 3, false},
+		"owner who was inactive":         {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'deactivated' WHERE id = 3", 3, true},
+		"owner without a state":          {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = NULL WHERE id = 3", 3, true},
+		"owner who is about to go":       {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); INSERT INTO users_ghost_user_migrations (user_id) VALUES (3)", 3, false},
+		"shared with full access":        {share + "(12, 20, 50, NULL)", 3, true},
+		"shared from above":              {share + "(10, 20, 50, NULL)", 3, true},
+		"shared with less access":        {share + "(12, 20, 40, NULL)", 3, false},
+		"shared until tomorrow":          {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
+		"shared until today":             {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date)", 3, false},
+		"shared the other way":           {share + "(20, 12, 50, NULL)", 3, false},
+		"shared, but not owned":          {share + "(12, 20, 50, NULL); UPDATE members SET access_level = 40 WHERE user_id = 3", 3, false},
+		"shared with a child of a group": {share + "(12, 21, 50, NULL)", 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := s.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+			_, err = tx.Exec(t.Context(), "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+test.statement)
+			require.NoError(t, err)
+			var may bool
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT sexton.may_remove_group($1, 12)", test.user).Scan(&may))
+			require.Equal(t, test.may, may)
+		})
+	}
+	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(1, 404)"), "there is no such group")
+}
+
+// Groups that are their own ancestors, by a mistake of the application's, must not hang anybody.
+func TestRingsOfGroups(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "UPDATE groups SET parent_id = 12 WHERE id = 10")
+	require.True(t, s.ask(t, "may_remove_group", 2, 12))
+	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(3, 12)"))
+	require.True(t, s.ask(t, "schedule_group_deletion", 12, 2))
+	require.True(t, s.ask(t, "cancel_group_deletion", 12, 2))
+}
+
+// The application's own rule counts at the doors and in the job, and may build on Sexton's.
+func TestTheRuleIsTheApplicationsToReplace(t *testing.T) {
+	t.Parallel()
+	s := setup(t, `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql
+		AS 'SELECT user_id = 4 OR user_id <> 1 AND sexton.default_may_remove_group(user_id, group_id)'`)
+	s.refused(t, "schedule_group_deletion", 11, 1, "SX021", "schedule the deletion of group 11: user 1 may not remove it")
+	require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
+	require.True(t, s.ask(t, "schedule_group_deletion", 20, 4))
+	s.age(31, 11, 20)
+	s.Exec("DELETE FROM members")
+	require.EqualValues(t, 1, s.pass(t).GroupsRestored)
+	require.Equal(t, [][]string{{"20", "other-deletion_scheduled-20", "31", "4"}}, s.marked())
+
+	// NULL is no permission.
+	s.Exec("CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT NULL::boolean'")
+	s.refused(t, "schedule_group_deletion", 11, 2, "SX021", "schedule the deletion of group 11: user 2 may not remove it")
+}
