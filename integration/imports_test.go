@@ -56,7 +56,8 @@ func (p paths) contain(path string) bool {
 
 // domains do the work of one job each.
 var domains = paths{
-	"sexton/internal/loosefk", "sexton/internal/ghostuser", "sexton/internal/placeholder", "sexton/internal/groupdelete", "sexton/internal/extdiff",
+	"sexton/internal/loosefk", "sexton/internal/ghostuser", "sexton/internal/placeholder", "sexton/internal/groupdelete", "sexton/internal/groupschedule",
+	"sexton/internal/extdiff",
 }
 
 // shared stands below the domains and is the same to all of them.

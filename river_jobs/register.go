@@ -126,6 +126,9 @@ func Jobs(c *config.Config) []Job {
 	if c.GhostUsers.Enabled {
 		jobs = append(jobs, ghostUsersJob(c))
 	}
+	if c.AdjournedGroups.Enabled {
+		jobs = append(jobs, adjournedGroupsJob(c))
+	}
 	return jobs
 }
 
@@ -136,5 +139,8 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 	if deps.Config.GhostUsers.Enabled {
 		river.AddWorker(workers, &MigrateRecordsToGhostUserWorker{deps: deps})
+	}
+	if deps.Config.AdjournedGroups.Enabled {
+		river.AddWorker(workers, &AdjournedGroupDeletionWorker{deps: deps})
 	}
 }

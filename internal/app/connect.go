@@ -142,8 +142,9 @@ func (c *connections) schemas() []migrate.Database {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
 			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
-			GhostUsers: c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
-			Kinds:      riverjobs.Kinds(c.config),
+			GhostUsers:      c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
+			AdjournedGroups: c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
+			Kinds:           riverjobs.Kinds(c.config),
 		}
 	}
 	return out

@@ -94,6 +94,9 @@ func (x *examination) examine(ctx context.Context) error {
 	if x.config.GhostUsers.Enabled {
 		x.bindGhostUsers(ctx)
 	}
+	if x.config.AdjournedGroups.Enabled {
+		x.examineGroups(ctx)
+	}
 	x.findServers(ctx)
 	schemas := x.schemas()
 	for i, db := range x.databases {

@@ -103,6 +103,15 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
+	if g.all.config.AdjournedGroups.Enabled && db.Name == g.all.jobs().Name {
+		table, err := readGroupSchedules(ctx, db)
+		if err != nil {
+			return err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+		r.backlog(table)
+		r.groups(table)
+	}
 	shared, err := jobs()
 	if err != nil {
 		return err
@@ -157,6 +166,13 @@ func (r *reading) backlog(t deletionTable) {
 	r.add(metrics.BacklogDeferred, float64(t.Deferred), t.Database, t.Table)
 	r.add(metrics.BacklogConfirming, float64(t.Confirming), t.Database, t.Table)
 	r.add(metrics.BacklogUndefined, float64(len(t.Undefined)), t.Database, t.Table)
+}
+
+func (r *reading) groups(t deletionTable) {
+	r.add(metrics.GroupsAdjourned, float64(t.Groups.Adjourned), t.Database)
+	r.add(metrics.GroupsDestroying, float64(t.Groups.Destroying), t.Database)
+	r.add(metrics.GroupsStuck, float64(t.Groups.Stuck), t.Database)
+	r.add(metrics.GroupsUnscheduled, float64(t.Groups.Unscheduled), t.Database)
 }
 
 func (r *reading) queues(shared *jobsReading) {

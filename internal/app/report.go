@@ -10,6 +10,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
+	riverjobs "sexton/river_jobs"
 )
 
 // printReport prints the outcome of one pass. For loose foreign keys the statistics also stand at the top
@@ -32,6 +33,9 @@ func (a *app) printReport(report jobrun.Report) error {
 	a.printf("%s on %s: %s\n", report.Kind, report.Database, report.Outcome)
 	if report.Reason != "" {
 		a.printf("  because    %s\n", report.Reason)
+	}
+	if report.Kind == riverjobs.AdjournedGroupDeletion {
+		return a.printDecisions(report.Stats)
 	}
 	var stats loosefk.Stats
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {

@@ -47,6 +47,8 @@ type deletionTable struct {
 	Confirming int64 `json:"confirming"`
 	// Users are the first that are to be deleted, with what has been done for them.
 	Users []ghostuser.Waiting `json:"users,omitempty"`
+	// Groups is what there is of groups that are to be deleted.
+	Groups *groupBacklog `json:"groups,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -163,6 +165,13 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	}
 	if all.config.GhostUsers.Enabled {
 		table, err := readGhostQueue(ctx, all.jobs())
+		if err != nil {
+			return document, err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+	}
+	if all.config.AdjournedGroups.Enabled {
+		table, err := readGroupSchedules(ctx, all.jobs())
 		if err != nil {
 			return document, err
 		}
@@ -355,6 +364,7 @@ func (a *app) printStatus(document statusDocument) error {
 		}
 		for _, t := range document.DeletionTables {
 			printUsers(w, t.Users)
+			t.Groups.print(w)
 		}
 		if len(document.Leases) > 0 {
 			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")

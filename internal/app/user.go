@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,14 +65,8 @@ func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
 	done := deletedUser{UserID: request.id}
 	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
 		request.id, initiator, request.hard, request.groups).Scan(&done.Queued)
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pgErr.Code, "SX01") {
-		if pgErr.Hint != "" {
-			return fmt.Errorf("%s (%s)", pgErr.Message, pgErr.Hint)
-		}
-		return errors.New(pgErr.Message)
-	}
 	if err != nil {
-		return fmt.Errorf("queue user %d: %w", request.id, err)
+		return cmp.Or(refusal(err), fmt.Errorf("queue user %d: %w", request.id, err))
 	}
 	switch {
 	case a.json:
@@ -82,6 +77,19 @@ func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
 		a.printf("user %d: is queued already\n", request.id)
 	}
 	return nil
+}
+
+// refusal is what one of the doors in the database says to whoever asks for something that it does not give, and nil where
+// the error is another one.
+func refusal(err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || !strings.HasPrefix(pgErr.Code, "SX01") && !strings.HasPrefix(pgErr.Code, "SX02"):
+		return nil
+	case pgErr.Hint != "":
+		return fmt.Errorf("%s (%s)", pgErr.Message, pgErr.Hint)
+	}
+	return errors.New(pgErr.Message)
 }
 
 func oneUser(id *int64) cobra.PositionalArgs {

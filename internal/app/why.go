@@ -170,10 +170,14 @@ func (s *jobState) activity(backlog int64) string {
 
 // unit is what its rows are called.
 func (t deletionTable) unit() string {
-	if t.Table == ghostQueue {
+	switch t.Table {
+	case ghostQueue:
 		return "user"
+	case groupSchedules:
+		return "group"
+	default:
+		return "tombstone"
 	}
-	return "tombstone"
 }
 
 // obstacle says what in the backlog itself keeps it from being worked off.
@@ -181,6 +185,8 @@ func (t deletionTable) obstacle() (reason string, class waitClass) {
 	switch {
 	case len(t.Undefined) > 0:
 		return "a definition for tombstones of " + listed(t.Undefined), waitDefinition
+	case t.Groups != nil && t.Groups.Period == 0 && t.Groups.Adjourned > 0:
+		return "a period of 1 to 90 days in application_settings.deletion_adjourned_period", waitDefinition
 	case t.Deferred > 0 && t.Deferred == t.Pending:
 		reason = counted(t.Deferred, t.unit()) + " put off"
 		if t.DeferredUntil != nil {

@@ -23,7 +23,7 @@ func (v *validator) components() {
 	}{
 		{"ghost_users", false, c.GhostUsers.Schedule},
 		{"placeholder_users", c.PlaceholderUsers.Enabled, c.PlaceholderUsers.Schedule},
-		{"adjourned_groups", c.AdjournedGroups.Enabled, c.AdjournedGroups.Schedule},
+		{"adjourned_groups", false, c.AdjournedGroups.Schedule},
 		{"external_diffs", c.ExternalDiffs.Enabled, c.ExternalDiffs.Schedule},
 	} {
 		if component.missing {

@@ -146,12 +146,26 @@ LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = l
 LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = listed.id
 LEFT JOIN "sexton".group_deletion_failures AS failure ON failure.group_id = listed.id
 LEFT JOIN jobs ON jobs.group_id = listed.id
+WHERE $3::bigint IS NULL OR listed.id = $3
 ORDER BY destruction.begun_at NULLS LAST, groups.marked_for_deletion_on, listed.id
 LIMIT $1`
 
 // ReadGroups lists the first groups: those that are being destroyed, then the others as they fall due.
 func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Group, error) {
-	rows, err := db.Query(ctx, names.Render(listSQL), limit, stuckAttempts)
+	return readGroups(ctx, db, names, limit, nil)
+}
+
+// ReadGroup returns one of them, or nil where the group is none.
+func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int64) (*Group, error) {
+	groups, err := readGroups(ctx, db, names, 1, &id)
+	if err != nil || len(groups) == 0 {
+		return nil, err
+	}
+	return &groups[0], nil
+}
+
+func readGroups(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Group, error) {
+	rows, err := db.Query(ctx, names.Render(listSQL), limit, stuckAttempts, id)
 	if err != nil {
 		return nil, fmt.Errorf("list groups to be deleted: %w", err)
 	}

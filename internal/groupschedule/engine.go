@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/batch"
-	"sexton/internal/lease"
+	"sexton/internal/fault"
 )
 
 const (
@@ -41,7 +40,7 @@ type Engine struct {
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
 	defer cancel()
-	r := &run{engine: e, stop: ctx, stats: &Stats{Errors: []ErrorCounts{}}}
+	r := &run{engine: e, stop: ctx, stats: &Stats{Errors: []fault.Counts{}}}
 	if deadline, ok := hard.Deadline(); ok {
 		r.until = deadline.Add(-reserve)
 	}
@@ -154,12 +153,16 @@ func (r *run) decide(ctx context.Context, id int64) error {
 			return rows.Err()
 		},
 	})
-	if pgErr := blamed(err); pgErr != nil {
-		decision.Outcome, decision.SQLState, decision.Message, decision.Stack = Failed, pgErr.Code, pgErr.Message, pgErr.Where
-		err = r.putOff(ctx, id, pgErr)
-	}
 	if err != nil {
-		return err
+		f := fault.Judge(err)
+		if f.Verdict == fault.Fatal || f.Verdict == fault.Hopeless {
+			return err
+		}
+		f.Table = "groups"
+		decision.Outcome, decision.Fault = Failed, f
+		if err := r.putOff(ctx, id, f); err != nil {
+			return err
+		}
 	}
 	if decision.Outcome == Enqueued {
 		// Only those that are destroyed take up time.
@@ -175,29 +178,12 @@ func (r *run) decide(ctx context.Context, id int64) error {
 	return nil
 }
 
-func (r *run) putOff(ctx context.Context, id int64, cause *pgconn.PgError) error {
+func (r *run) putOff(ctx context.Context, id int64, f fault.Fault) error {
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", cause.Code, cause.Message)},
+		SQL: r.engine.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
 	}
 	return nil
-}
-
-// blamed returns the server's error where it concerns the group in hand, and nil where it ends the pass: the connection or
-// the lease is gone. What a function on the way raised, the application's rule above all, may carry any SQLSTATE and says
-// nothing about the server; what the server as a whole suffers from ends the pass when the group is to be put off.
-func blamed(err error) *pgconn.PgError {
-	var failed *batch.StatementError
-	var pgErr *pgconn.PgError
-	switch {
-	case err == nil, errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return nil
-	case !errors.As(err, &failed), failed.Index == batch.Frame, !errors.As(err, &pgErr):
-		return nil
-	case pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
-		return nil
-	}
-	return pgErr
 }

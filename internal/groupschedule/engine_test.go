@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/fault"
 	"sexton/internal/groupschedule"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
@@ -116,7 +117,7 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	} {
 		s.Exec(settings)
 		require.Zero(t, s.due(t), settings)
-		require.Equal(t, &groupschedule.Stats{Errors: []groupschedule.ErrorCounts{}}, s.pass(t), settings)
+		require.Equal(t, &groupschedule.Stats{Errors: []fault.Counts{}}, s.pass(t), settings)
 	}
 	require.Empty(t, s.jobs())
 }
@@ -178,7 +179,7 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	stats := s.pass(t)
 	require.EqualValues(t, 2, stats.GroupsEnqueued)
 	require.EqualValues(t, 1, stats.GroupsFailed)
-	require.Equal(t, []groupschedule.ErrorCounts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
+	require.Equal(t, []fault.Counts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
 	const failures = "SELECT group_id, attempts, last_error, ceil(extract(epoch FROM retry_at - clock_timestamp()) / 60)::int FROM sexton.group_deletion_failures"
 	require.Equal(t, [][]string{{"11", "1", "SQLSTATE 53ZZZ: kept", "1"}}, s.Rows(failures))
 	require.False(t, s.due(t).Now, "put off")

@@ -1,8 +1,9 @@
 package groupschedule
 
 import (
-	"slices"
 	"time"
+
+	"sexton/internal/fault"
 )
 
 // Outcome is what was decided about a group.
@@ -29,8 +30,8 @@ type Decision struct {
 	RunAt time.Time
 	// Reason is why a group was restored: not_permitted, or user_missing.
 	Reason string
-	// SQLState, Message and Stack are set where nothing could be decided. Stack is the server's.
-	SQLState, Message, Stack string
+	// Fault is why nothing could be decided, for those that failed.
+	Fault fault.Fault
 }
 
 // Stats are the statistics of one pass.
@@ -45,17 +46,9 @@ type Stats struct {
 	GroupsFailed   int64 `json:"groups_failed"`
 	// OverLimit tells that due groups are left as the time was over, Interrupted that they are left as the pass was asked
 	// to stop.
-	OverLimit   bool          `json:"over_limit"`
-	Interrupted bool          `json:"interrupted,omitempty"`
-	Errors      []ErrorCounts `json:"errors"`
-}
-
-// ErrorCounts says how many groups one error put off.
-type ErrorCounts struct {
-	Table    string `json:"table"`
-	SQLState string `json:"sqlstate"`
-	Message  string `json:"message"`
-	Count    int64  `json:"count"`
+	OverLimit   bool           `json:"over_limit"`
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
 }
 
 // Changed tells whether the pass did anything worth a line of its own in the history.
@@ -71,23 +64,8 @@ func (s *Stats) count(d Decision) {
 		s.GroupsRestored++
 	case Failed:
 		s.GroupsFailed++
-		s.fail(d)
+		s.Errors = fault.Count(s.Errors, d.Fault)
 	default:
 		s.GroupsSkipped++
 	}
-}
-
-func (s *Stats) fail(d Decision) {
-	// Messages can name single groups; a pass over thousands of them must not list them all.
-	const most = 20
-	at := slices.IndexFunc(s.Errors, func(e ErrorCounts) bool { return e.SQLState == d.SQLState && e.Message == d.Message })
-	switch {
-	case at >= 0:
-	case len(s.Errors) == most:
-		at = most - 1
-	default:
-		at = len(s.Errors)
-		s.Errors = append(s.Errors, ErrorCounts{Table: "groups", SQLState: d.SQLState, Message: d.Message})
-	}
-	s.Errors[at].Count++
 }

@@ -39,6 +39,10 @@ const (
 	GhostNullified      = "sexton_ghost_user_nullified_rows_total"
 	GhostBacklogAlerts  = "sexton_ghost_users_backlog_alerts_total"
 	GhostErrorAlerts    = "sexton_ghost_users_error_alerts_total"
+
+	GroupsEnqueued = "sexton_adjourned_groups_enqueued_total"
+	GroupsRestored = "sexton_adjourned_groups_restored_total"
+	GroupsFailed   = "sexton_adjourned_groups_failed_total"
 )
 
 // The names of counters that every pass moves.
@@ -72,6 +76,11 @@ const (
 	Paused      = "sexton_paused"
 	QueueJobs   = "sexton_queue_jobs"
 	Workers     = "sexton_workers"
+
+	GroupsAdjourned   = "sexton_groups_adjourned"
+	GroupsDestroying  = "sexton_groups_destroying"
+	GroupsStuck       = "sexton_groups_stuck"
+	GroupsUnscheduled = "sexton_groups_unscheduled"
 
 	Listener         = "sexton_listener"
 	NotifyQueueUsage = "sexton_notify_queue_usage_ratio"
@@ -110,6 +119,10 @@ func Table() []Metric {
 		{GhostBacklogAlerts, Counter, []string{"database"}, "Runs at whose end more than 1,000 users waited, put off ones included."},
 		{GhostErrorAlerts, Counter, []string{"database"}, "Runs in which more than a tenth of the users failed, of 10 or more."},
 
+		{GroupsEnqueued, Counter, []string{"database"}, "Due groups that were passed on for their destruction."},
+		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as whoever asked for their deletion may not remove them any more."},
+		{GroupsFailed, Counter, []string{"database"}, "Due groups put off with an error."},
+
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
 		{BacklogRows, Gauge, []string{"database", "deletion_table"}, "Rows that wait in a deletion table, put off ones included. Counting stops at 10,000."},
@@ -118,6 +131,10 @@ func Table() []Metric {
 		{BacklogDeferred, Gauge, []string{"database", "deletion_table"}, "Rows that failed before and are put off. Counting stops at 10,000."},
 		{BacklogConfirming, Gauge, []string{"database", "deletion_table"}, "Finished rows that wait for a second look; no backlog. Counting stops at 10,000."},
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
+		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
+		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},
+		{GroupsStuck, Gauge, []string{"database"}, "Those of them that have failed 5 times or more."},
+		{GroupsUnscheduled, Gauge, []string{"database"}, "Groups with a mark and no schedule, which are never destroyed."},
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
 		{LastSuccess, Gauge, []string{"kind", "database"}, "When the last run that did not fail ended, in any process; 0: none of the last 10,000."},

@@ -1,0 +1,217 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/groupschedule"
+	riverjobs "sexton/river_jobs"
+)
+
+func (a *app) groupCommand() *cobra.Command {
+	return group("group", "Have a group deleted when its period is over, or restored before",
+		"  sexton group schedule 4711 --by 1\n  sexton group list",
+		a.groupScheduleCommand(), a.groupCancelCommand(), a.groupDeleteCommand(), a.groupListCommand())
+}
+
+// groupDoor is one of the functions of the database that a group goes through.
+type groupDoor struct {
+	// call is the SQL that returns whether anything has changed.
+	call string
+	// changed and unchanged are what is said of the group.
+	changed, unchanged string
+}
+
+// groupRequest is what a command wants for a group.
+type groupRequest struct {
+	id, by int64
+}
+
+func (r *groupRequest) flags(cmd *cobra.Command) {
+	cmd.Flags().Int64Var(&r.by, "by", 0, "`ID` of the user on whose behalf this is done")
+}
+
+// askedGroup is what these commands print with --json.
+type askedGroup struct {
+	GroupID int64 `json:"group_id"`
+	// Changed is false where the group was so before.
+	Changed bool `json:"changed"`
+	// Group is absent where it is not to be deleted.
+	Group *groupschedule.Group `json:"group"`
+}
+
+func (a *app) groupScheduleCommand() *cobra.Command {
+	var request groupRequest
+	cmd := a.reports(&cobra.Command{
+		Use:   "schedule ID",
+		Short: "Mark a group, to be deleted when its period is over",
+		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
+and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
+adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
+		Example: "  sexton group schedule 4711 --by 1",
+		Args:    oneGroup(&request),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.askForGroup(cmd.Context(), request, groupDoor{
+				`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already",
+			})
+		}),
+	})
+	request.flags(cmd)
+	return cmd
+}
+
+func (a *app) groupCancelCommand() *cobra.Command {
+	var request groupRequest
+	cmd := a.reports(&cobra.Command{
+		Use:   "cancel ID",
+		Short: "Restore a group that is marked for its deletion",
+		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
+path back. Where another group has taken the path meanwhile, five random characters are added. Once the destruction of
+the group, or of one above it, has begun, there is nothing to restore.`,
+		Example: "  sexton group cancel 4711 --by 1",
+		Args:    oneGroup(&request),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "was not to be deleted"})
+		}),
+	})
+	request.flags(cmd)
+	return cmd
+}
+
+func (a *app) groupDeleteCommand() *cobra.Command {
+	var request groupRequest
+	var now bool
+	cmd := a.reports(&cobra.Command{
+		Use:   "delete ID --now",
+		Short: "Have a group destroyed without waiting for its period",
+		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
+period is over, and has the destruction begin at once. Until it has begun, sexton group cancel restores the group.`,
+		Example: "  sexton group delete 4711 --now --by 1",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := oneGroup(&request)(cmd, args); err != nil {
+				return err
+			}
+			if !now {
+				return errors.New("sexton group delete needs --now; sexton group schedule waits for the group's period")
+			}
+			return nil
+		},
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
+		}),
+	})
+	request.flags(cmd)
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
+	return cmd
+}
+
+// askForGroup goes through one of the doors.
+func (a *app) askForGroup(ctx context.Context, request groupRequest, door groupDoor) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	answer := askedGroup{GroupID: request.id}
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.id, request.by).Scan(&answer.Changed); err != nil {
+		return cmp.Or(refusal(err), fmt.Errorf("ask for group %d: %w", request.id, err))
+	}
+	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.id); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(answer)
+	}
+	said := door.unchanged
+	if answer.Changed {
+		said = door.changed
+	}
+	switch {
+	case answer.Group == nil:
+	case answer.Group.DueOn == nil:
+		said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
+	case answer.Group.State == "adjourned":
+		said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
+	default:
+		said += ", as " + answer.Group.Path
+	}
+	a.printf("group %d: %s\n", request.id, said)
+	return nil
+}
+
+// groupsDocument is what `sexton group list --json` prints.
+type groupsDocument struct {
+	groupschedule.Backlog
+
+	Groups []groupschedule.Group `json:"groups"`
+}
+
+func (a *app) groupListCommand() *cobra.Command {
+	limit := 100
+	cmd := a.reports(&cobra.Command{
+		Use:   "list",
+		Short: "List the groups that are to be deleted, with what has become of it",
+		Long: `Lists groups that are being destroyed, then the others as they fall due (dates are UTC). A group is adjourned (its
+period is not over), due, put off (after an error), enqueued, destroying, stuck (failed 5 times or more) or
+unscheduled: marked by somebody who left no schedule, and never destroyed.`,
+		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return usageError{fmt.Errorf("--limit %d: must be greater than 0", limit)}
+			}
+			return a.listGroups(cmd.Context(), limit)
+		}),
+	})
+	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` groups at most")
+	return cmd
+}
+
+func (a *app) listGroups(ctx context.Context, limit int) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	document := groupsDocument{}
+	if document.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
+		return err
+	}
+	if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, limit); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(document)
+	}
+	if len(document.Groups) == 0 {
+		a.printf("no group is to be deleted\n")
+		return nil
+	}
+	return a.table(func(w io.Writer) { printGroups(w, document.Groups) })
+}
+
+// oneGroup reads the group, and the user without whom nothing is done.
+func oneGroup(request *groupRequest) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one group", cmd.CommandPath())
+		}
+		id, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || id < 1 {
+			return fmt.Errorf("%q is not the ID of a group", args[0])
+		}
+		request.id = id
+		if request.by < 1 {
+			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"sexton/internal/database"
+	"sexton/internal/doctor"
+	"sexton/internal/groupschedule"
+)
+
+// groupSchedules is the deletion table of groups, of which status shows the first few.
+const (
+	groupSchedules = "group_deletion_schedules"
+	shownGroups    = 10
+)
+
+// groupBacklog is what status has of groups that are to be deleted, beside what it has of every deletion table.
+type groupBacklog struct {
+	groupschedule.Backlog
+
+	// First are the groups that are being destroyed, then the others as they fall due.
+	First []groupschedule.Group `json:"first"`
+}
+
+// readGroupSchedules reads the backlog of groups. Those whose period is not over are no backlog.
+func readGroupSchedules(ctx context.Context, db database.Database) (deletionTable, error) {
+	backlog, err := groupschedule.ReadBacklog(ctx, db.Pool, db.Names)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	first, err := groupschedule.ReadGroups(ctx, db.Pool, db.Names, shownGroups)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return deletionTable{
+		Table: groupSchedules, Database: db.Name, Pending: backlog.Due, Capped: backlog.Capped,
+		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Failed, Groups: &groupBacklog{Backlog: backlog, First: first},
+	}, nil
+}
+
+// print says what the counts of the table leave out, and lists the first groups.
+func (b *groupBacklog) print(w io.Writer) {
+	if b == nil || len(b.First) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
+		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
+	printGroups(w, b.First)
+}
+
+func printGroups(w io.Writer, groups []groupschedule.Group) {
+	_, _ = fmt.Fprintln(w, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR")
+	for _, g := range groups {
+		user, begins, done := "-", "-", "-"
+		if g.UserID != nil {
+			user = fmt.Sprint(*g.UserID)
+		}
+		switch {
+		case g.BegunAt != nil:
+			begins, done = g.BegunAt.UTC().Format(time.RFC3339), fmt.Sprint(g.Done)
+			if g.Total != nil {
+				done += fmt.Sprintf(" of %d", *g.Total)
+			}
+		case g.DestroyAt != nil:
+			begins = g.DestroyAt.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", g.GroupID, text(&g.Path), strings.ReplaceAll(g.State, "_", " "), user,
+			text(g.MarkedOn), text(g.DueOn), begins, done, g.Attempts, text(&g.LastError))
+	}
+}
+
+// printDecisions prints what a pass has decided.
+func (a *app) printDecisions(encoded json.RawMessage) error {
+	var stats groupschedule.Stats
+	if err := json.Unmarshal(encoded, &stats); err != nil {
+		return fmt.Errorf("decode statistics: %w", err)
+	}
+	a.printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
+	for _, e := range stats.Errors {
+		a.printf("  error      %s\n", errorText(e))
+	}
+	return nil
+}
+
+// examineGroups looks at what keeps groups from being deleted, or has them forgotten.
+func (x *examination) examineGroups(ctx context.Context) {
+	for _, db := range x.databases {
+		if db.Name != x.config.Jobs.Database {
+			continue
+		}
+		x.report.Run(ctx, "adjourned_groups", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+			found, err := groupschedule.Examine(ctx, db.Pool, db.Names)
+			return asFindings(found), err
+		})
+	}
+	if !x.reached(x.config.Jobs.Database) {
+		x.report.Skip(x.config.Jobs.Database, "adjourned_groups")
+	}
+}

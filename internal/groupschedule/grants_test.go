@@ -1,0 +1,56 @@
+package groupschedule_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/groupschedule"
+	"sexton/internal/migrate"
+)
+
+func TestTheGrantsAreEnough(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, group := range []int64{10, 11} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 11)
+	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
+	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
+	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
+		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, AdjournedGroups: true})))
+	as := func(role string) *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), s.AsRole(role))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+		return conn
+	}
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Session.Conn = as(worker)
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, stats.GroupsEnqueued)
+		require.EqualValues(t, 1, stats.GroupsRestored)
+		require.Empty(t, stats.Errors)
+	})
+	for _, role := range []string{worker, viewer} {
+		conn := as(role)
+		backlog, err := groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, backlog.Due)
+		groups, err := groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10)
+		require.NoError(t, err)
+		require.Len(t, groups, 1)
+		_, err = groupschedule.Examine(t.Context(), conn, s.Connected.Names)
+		require.NoError(t, err)
+	}
+	_, err := as(viewer).Exec(t.Context(), "SELECT sexton.cancel_group_deletion(10, 1)")
+	requireState(t, err, "42501", "permission denied for function cancel_group_deletion")
+	_, err = as(application).Exec(t.Context(), "SELECT sexton.restore_group(10, 1, '')")
+	requireState(t, err, "42501", "permission denied for function restore_group")
+	require.Len(t, s.marked(), 1)
+}
