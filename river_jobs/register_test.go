@@ -13,13 +13,14 @@ import (
 
 // everyArgs has the arguments of every kind that this package knows.
 func everyArgs() []river.JobArgs {
-	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}}
+	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}, AdjournedGroupDeletionArgs{}}
 }
 
 func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{
 		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", "SEXTON_GHOST_USERS__ENABLED=true",
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=true",
 	} {
 		b := setup(t, setting)
 		listed := map[string]bool{}
@@ -43,7 +44,7 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 func TestJobsAreComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, job := range Jobs(configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")) {
+	for _, job := range Jobs(configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_ADJOURNED_GROUPS__ENABLED=true")) {
 		require.Equal(t, job.Kind, job.Queue, "one queue per kind")
 		require.NotEmpty(t, job.Summary, job.Kind)
 		require.NotEmpty(t, job.DeletionTable, job.Kind)
@@ -64,7 +65,7 @@ func TestJobsAreComplete(t *testing.T) {
 			seen[key] = true
 		}
 	}
-	require.Len(t, seen, 5)
+	require.Len(t, seen, 7)
 }
 
 func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {

@@ -74,8 +74,13 @@ func TestGroupDoorsRefuse(t *testing.T) {
 		require.Equal(t, 1, s.run(append(append([]string{"group"}, verb...), "404", "--by", "1")...).code, verb)
 	}
 	for _, args := range [][]string{
-		{"group", "schedule", "--by", "1"}, {"group", "schedule", "11"}, {"group", "cancel", "root", "--by", "1"}, {"group", "schedule", "0", "--by", "1"},
-		{"group", "delete", "11", "--by", "1"}, {"group", "list", "--limit", "0"}, {"group", "list", "11"},
+		{"group", "schedule", "--by", "1"},
+		{"group", "schedule", "11"},
+		{"group", "cancel", "root", "--by", "1"},
+		{"group", "schedule", "0", "--by", "1"},
+		{"group", "delete", "11", "--by", "1"},
+		{"group", "list", "--limit", "0"},
+		{"group", "list", "11"},
 	} {
 		require.Equal(t, 2, s.run(args...).code, args)
 	}

@@ -114,12 +114,24 @@ func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 
 func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+groups)
-	db.Exec(`CREATE TABLE scheduled (group_id bigint, user_id bigint);
-		CREATE FUNCTION sexton.schedule_group_deletion(group_id bigint, user_id bigint) RETURNS void LANGUAGE sql
-		AS 'INSERT INTO public.scheduled VALUES ($1, $2)'`)
-	db.Exec("SELECT sexton.delete_user(1, 2, delete_groups => true)")
-	require.Equal(t, [][]string{{"1", "2"}, {"2", "2"}}, db.Rows("SELECT * FROM scheduled ORDER BY 1"))
+	db := dbtest.Reference(t)
+	db.Exec(`
+		INSERT INTO users (id, username, email, name, admin) SELECT id, id, id, id, id = 2 FROM generate_series(1, 3) AS id;
+		INSERT INTO groups (id, name, path) VALUES (1, 'b-team', 'b-team'), (2, 'a-team', 'a-team'), (3, 'shared', 'shared');
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES
+			(1, 'Namespace', 1, 50), (1, 'Namespace', 2, 50), (1, 'Namespace', 3, 50), (3, 'Namespace', 3, 50);`)
+	for initiator, expected := range map[string][2]string{
+		"1":    {"SX015", "delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays"},
+		"NULL": {"SX015", "delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays"},
+		"3":    {"SX021", "schedule the deletion of group 2: user 3 may not remove it"},
+	} {
+		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, "+initiator+", delete_groups => true)")
+		requireState(t, err, expected[0], expected[1])
+	}
+	require.Empty(t, db.Rows("SELECT FROM group_deletion_schedules"))
+	require.True(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.delete_user(1, 2, delete_groups => true)"))
+	require.Equal(t, [][]string{{"1", "b-team-deletion_scheduled-1", "2"}, {"2", "a-team-deletion_scheduled-2", "2"}},
+		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id ORDER BY 1"))
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 

@@ -156,7 +156,9 @@ COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user th
 --
 -- Raises SX010 for a user that does not exist, SX011 for one that may not be deleted (the ghost user and the other
 -- internal ones; human 0, project bot 6, service account 13 and placeholder 15 may), SX012 for the sole owner of a group
--- unless delete_groups is set (owners of the groups above it count, those who are blocked or banned do not), SX013 where groups cannot be deleted by Sexton.
+-- unless delete_groups is set (owners of the groups above it count, those who are blocked or banned do not), SX013 where
+-- groups cannot be deleted by Sexton, SX015 where the initiator of their deletion does not stay, SX021 for one who may not
+-- remove them.
 CREATE FUNCTION "sexton".delete_user(
     user_id bigint,
     initiator_id bigint,
@@ -267,6 +269,12 @@ BEGIN
                 MESSAGE = format('delete user %s: the groups %s cannot be deleted along, as the deletion of groups is not installed',
                     delete_user.user_id, abandoned_names),
                 HINT = 'Enable adjourned_groups and run "sexton migrate up", or transfer the ownership of these groups.';
+        ELSIF abandoned IS NOT NULL AND (delete_user.initiator_id IS NULL OR delete_user.initiator_id = delete_user.user_id) THEN
+            -- When their period is over, whoever scheduled the groups must still be there, or they are restored.
+            RAISE EXCEPTION USING
+                ERRCODE = 'SX015',
+                MESSAGE = format('delete user %s: the deletion of the groups %s needs an initiator who stays', delete_user.user_id, abandoned_names),
+                HINT = 'Name somebody else who may remove them, such as an administrator, or transfer their ownership.';
         END IF;
 
         FOREACH group_id IN ARRAY coalesce(abandoned, '{}') LOOP
