@@ -68,7 +68,10 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	for _, name := range []string{metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "issues.author_id", N: 1})
 	}
-	for _, name := range []string{metrics.GhostUsersDestroyed, metrics.GhostUsersFailed, metrics.GhostBacklogAlerts, metrics.GhostErrorAlerts} {
+	for _, name := range []string{
+		metrics.GhostUsersDestroyed, metrics.GhostUsersFailed, metrics.GhostBacklogAlerts, metrics.GhostErrorAlerts,
+		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
+	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}
 	m.RunEnded(ended)
