@@ -61,7 +61,8 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem
 			`add them, or have a rule of your own: CREATE OR REPLACE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)`)
 	}
 	if cascades != "" {
-		add(problem.Warning, "group_deletion_schedules", "a deleted user's schedules go with the user ("+cascades+"), so that the groups keep their marks for ever",
+		add(problem.Warning, "group_deletion_schedules",
+			"a deleted user's schedules go with the user ("+cascades+"), so that the groups keep their marks for ever",
 			`ALTER TABLE "public".group_deletion_schedules DROP CONSTRAINT `+cascades)
 	}
 	if unindexed {
@@ -89,7 +90,8 @@ func examineState(
 		if err != nil {
 			return err
 		}
-		add(problem.Warning, "groups", fmt.Sprintf("%d marked for their deletion without a schedule, which are never destroyed: %s", backlog.Unscheduled, sample),
+		add(problem.Warning, "groups",
+			fmt.Sprintf("%d marked for their deletion without a schedule, which are never destroyed: %s", backlog.Unscheduled, sample),
 			"sexton group schedule ID --by USER, or sexton group cancel ID --by USER")
 	}
 	if backlog.Stuck > 0 {

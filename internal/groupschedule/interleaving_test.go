@@ -114,8 +114,7 @@ func (s site) keepPassing(ctx context.Context) error {
 	manager := lease.Manager{Jobs: s.Connected, Holder: fmt.Sprint(conn.Conn().PgConn().PID())}
 	for ctx.Err() == nil {
 		granted, err := manager.Acquire(context.WithoutCancel(ctx), leaseKey, time.Minute, s.Connected)
-		var held *lease.HeldError
-		if errors.As(err, &held) {
+		if _, taken := errors.AsType[*lease.HeldError](err); taken {
 			continue
 		}
 		if err != nil {

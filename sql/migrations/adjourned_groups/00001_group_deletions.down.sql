@@ -1,5 +1,5 @@
 DROP FUNCTION IF EXISTS "sexton".decide_group_deletion(bigint, timestamptz);
-DROP FUNCTION IF EXISTS "sexton".group_destroy_job(bigint);
+DROP FUNCTION IF EXISTS "sexton".group_destroy_job(bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".delete_group_now(bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".cancel_group_deletion(bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".restore_group(bigint, bigint, text);

@@ -517,8 +517,9 @@ REVOKE ALL ON FUNCTION "sexton".delete_group_now(bigint, bigint) FROM PUBLIC;
 
 COMMENT ON FUNCTION "sexton".delete_group_now(bigint, bigint) IS 'Sexton: has a group destroyed without waiting for its period';
 
--- Returns the job that waits to destroy a group, or is at it, or NULL. A job for another user is one as well.
-CREATE FUNCTION "sexton".group_destroy_job(group_id bigint)
+-- Returns the job that waits to destroy a group on a user's behalf, or is at it, or NULL. It is found by the key that
+-- sexton.enqueue gives it: an index of the arguments has to be searched for what was added to it last.
+CREATE FUNCTION "sexton".group_destroy_job(group_id bigint, user_id bigint)
 RETURNS bigint
 LANGUAGE sql
 STABLE
@@ -527,16 +528,15 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT job.id
     FROM "sexton".river_job AS job
-    WHERE job.kind = 'group_destroy'
-      AND job.args @> jsonb_build_object('group_id', group_destroy_job.group_id)
-      AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
-    ORDER BY job.id
-    LIMIT 1;
+    WHERE job.unique_key = sha256(convert_to(
+            format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
+      AND job.unique_states IS NOT NULL
+      AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint, bigint) FROM PUBLIC;
 
-COMMENT ON FUNCTION "sexton".group_destroy_job(bigint) IS 'Sexton: the job that is to destroy a group';
+COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';
 
 -- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where whoever scheduled it
 -- may still remove it, and otherwise restores it. The outcome is
@@ -572,7 +572,8 @@ BEGIN
         RETURN;
     END IF;
 
-    IF "sexton".group_destroy_job(decide_group_deletion.group_id) IS NOT NULL THEN
+    -- One on behalf of another user is not looked for here: such a group is not looked up at all.
+    IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
         outcome := 'waiting';
     ELSIF EXISTS (
         SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = decide_group_deletion.group_id
@@ -610,5 +611,5 @@ INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('function', '"sexton".restore_group(bigint, bigint, text)', 'adjourned_groups'),
     ('function', '"sexton".cancel_group_deletion(bigint, bigint)', 'adjourned_groups'),
     ('function', '"sexton".delete_group_now(bigint, bigint)', 'adjourned_groups'),
-    ('function', '"sexton".group_destroy_job(bigint)', 'adjourned_groups'),
+    ('function', '"sexton".group_destroy_job(bigint, bigint)', 'adjourned_groups'),
     ('function', '"sexton".decide_group_deletion(bigint, timestamp with time zone)', 'adjourned_groups');
