@@ -28,7 +28,7 @@ type Backlog struct {
 	OldestAge time.Duration `json:"-"`
 	// Adjourned counts groups whose period is not over.
 	Adjourned int64 `json:"adjourned"`
-	// Failed counts those about which nothing could be decided, and which are put off.
+	// Failed counts those that are put off, as nothing could be decided or their destruction could not begin.
 	Failed int64 `json:"failed"`
 	// Destroying counts groups whose destruction has begun, Stuck those among them that have failed 5 times or more.
 	Destroying int64 `json:"destroying"`
@@ -57,7 +57,9 @@ SELECT
         WHERE groups.marked_for_deletion_on >= coalesce(today.cutoff, '-infinity')
         LIMIT $1
     ) AS counted),
-    (SELECT count(*) FROM (SELECT FROM "sexton".group_deletion_failures LIMIT $1) AS counted),
+    (SELECT count(*) FROM (
+        SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp() LIMIT $1
+    ) AS counted),
     (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT $1) AS counted),
     (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $2 LIMIT $1) AS counted),
     (SELECT count(*) FROM (
@@ -105,7 +107,7 @@ type Group struct {
 	Done     int64  `json:"done"`
 	Total    *int64 `json:"total"`
 	Attempts int64  `json:"attempts"`
-	// LastError is why the destruction failed last, or why nothing could be decided.
+	// LastError is why the destruction failed last, or could not begin, or why nothing could be decided.
 	LastError string `json:"last_error,omitempty"`
 }
 
@@ -133,7 +135,7 @@ SELECT
         WHEN destruction.group_id IS NOT NULL THEN 'destroying'
         WHEN schedule.group_id IS NULL OR groups.marked_for_deletion_on IS NULL THEN 'unscheduled'
         WHEN jobs.group_id IS NOT NULL THEN 'enqueued'
-        WHEN failure.group_id IS NOT NULL THEN 'put_off'
+        WHEN failure.retry_at > statement_timestamp() THEN 'put_off'
         WHEN groups.marked_for_deletion_on < today.cutoff THEN 'due'
         ELSE 'adjourned'
     END,

@@ -41,7 +41,8 @@ CREATE TABLE "sexton".group_destructions (
 
 COMMENT ON TABLE "sexton".group_destructions IS 'Sexton: groups whose destruction has begun';
 
--- The due groups of which the daily job could not decide, with the reason. Such a group is put off, and delays no other.
+-- The due groups about which nothing could be decided, or whose destruction cannot begin, with the reason. Such a group is
+-- put off, and delays no other. The row goes when the destruction begins, or with the mark.
 CREATE TABLE "sexton".group_deletion_failures (
     group_id bigint PRIMARY KEY,
     attempts integer NOT NULL DEFAULT 1,
@@ -590,8 +591,6 @@ BEGIN
         PERFORM "sexton".restore_group(decide_group_deletion.group_id, NULL, reason);
         outcome := 'restored';
     END IF;
-
-    DELETE FROM "sexton".group_deletion_failures AS failure WHERE failure.group_id = decide_group_deletion.group_id;
 END;
 $sexton$;
 
