@@ -296,3 +296,29 @@ func TestLostLease(t *testing.T) {
 	require.Len(t, s.jobs(), 1)
 	require.Empty(t, s.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
 }
+
+// Between being looked up and being decided about, a group may have changed in any way.
+func TestDecisionsLookAgain(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, group := range []int64{10, 12, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(30, 12)
+	s.age(31, 20)
+	s.Exec("INSERT INTO groups (id, name, path, marked_for_deletion_on) VALUES (30, 'x', 'x', current_date - 99)")
+	decide := func(group int64) []string {
+		return s.Rows("SELECT outcome, coalesce(user_id, 0), coalesce(path, ''), coalesce(reason, '') FROM sexton.decide_group_deletion($1, now())", group)[0]
+	}
+	require.Equal(t, []string{"undue", "0", "root-deletion_scheduled-10", ""}, decide(10), "marked anew")
+	require.Equal(t, []string{"undue", "0", "grandchild-deletion_scheduled-12", ""}, decide(12), "the cutoff itself is not before the cutoff")
+	require.Equal(t, []string{"undue", "0", "child", ""}, decide(11), "restored")
+	require.Equal(t, []string{"undue", "0", "x", ""}, decide(30), "without its schedule")
+	require.Equal(t, []string{"undue", "0", "", ""}, decide(404), "gone")
+	require.Equal(t, []string{"enqueued", "1", "other-deletion_scheduled-20", ""}, decide(20))
+	require.Equal(t, []string{"waiting", "1", "other-deletion_scheduled-20", ""}, decide(20), "somebody was faster")
+	s.ask(t, "delete_group_now", 11, 2)
+	s.Exec("DELETE FROM members")
+	require.Equal(t, []string{"waiting", "2", "child-deletion_scheduled-11", ""}, decide(11), "it is the destruction that asks for the permission now")
+	require.Len(t, s.jobs(), 2)
+}

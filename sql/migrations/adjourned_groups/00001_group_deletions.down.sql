@@ -1,11 +1,3 @@
-DROP FUNCTION IF EXISTS "sexton".decide_group_deletion(bigint, timestamptz);
-DROP FUNCTION IF EXISTS "sexton".group_destroy_job(bigint, bigint);
-DROP FUNCTION IF EXISTS "sexton".delete_group_now(bigint, bigint);
-DROP FUNCTION IF EXISTS "sexton".cancel_group_deletion(bigint, bigint);
-DROP FUNCTION IF EXISTS "sexton".restore_group(bigint, bigint, text);
-DROP FUNCTION IF EXISTS "sexton".schedule_group_deletion(bigint, bigint);
-DROP FUNCTION IF EXISTS "sexton".five_characters();
-DROP FUNCTION IF EXISTS "sexton".open_group_door(text, bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".group_destruction_above(bigint);
 
 -- A rule of the application's own stays, and with it the schema.

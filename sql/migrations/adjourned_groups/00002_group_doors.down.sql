@@ -1,0 +1,16 @@
+DROP FUNCTION IF EXISTS "sexton".delete_group_now(bigint, bigint);
+DROP FUNCTION IF EXISTS "sexton".cancel_group_deletion(bigint, bigint);
+DROP FUNCTION IF EXISTS "sexton".restore_group(bigint, bigint, text);
+DROP FUNCTION IF EXISTS "sexton".schedule_group_deletion(bigint, bigint);
+DROP FUNCTION IF EXISTS "sexton".five_characters();
+DROP FUNCTION IF EXISTS "sexton".open_group_door(text, bigint, bigint);
+
+DELETE FROM "sexton".objects
+WHERE identity IN (
+    '"sexton".delete_group_now(bigint, bigint)',
+    '"sexton".cancel_group_deletion(bigint, bigint)',
+    '"sexton".restore_group(bigint, bigint, text)',
+    '"sexton".schedule_group_deletion(bigint, bigint)',
+    '"sexton".five_characters()',
+    '"sexton".open_group_door(text, bigint, bigint)'
+);

@@ -1,0 +1,85 @@
+-- What the daily job asks of each group that is due.
+
+-- Returns the job that waits to destroy a group on a user's behalf, or is at it, or NULL. It is found by the key that
+-- sexton.enqueue gives it: an index of the arguments has to be searched for what was added to it last.
+CREATE FUNCTION "sexton".group_destroy_job(group_id bigint, user_id bigint)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT job.id
+    FROM "sexton".river_job AS job
+    WHERE job.unique_key = sha256(convert_to(
+            format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
+      AND job.unique_states IS NOT NULL
+      AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint, bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';
+
+-- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where whoever scheduled it
+-- may still remove it, and otherwise restores it. The outcome is
+--
+--   enqueued     a job group_destroy was inserted
+--   waiting      there is one already
+--   restored     reason says why: not_permitted, or user_missing
+--   undue        the group is gone, was restored, or has lost its schedule meanwhile
+CREATE FUNCTION "sexton".decide_group_deletion(
+    group_id bigint, run_at timestamptz,
+    OUT outcome text, OUT user_id bigint, OUT path text, OUT reason text
+)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+BEGIN
+    outcome := 'undue';
+
+    -- Doors that change the group wait here, or are waited for.
+    SELECT groups.path INTO path
+    FROM "public".groups
+    WHERE groups.id = decide_group_deletion.group_id
+    FOR UPDATE;
+
+    SELECT schedule.user_id INTO user_id
+    FROM "public".groups
+    JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
+    WHERE groups.id = decide_group_deletion.group_id
+      AND groups.marked_for_deletion_on < "sexton".group_deletion_cutoff();
+
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+
+    -- One on behalf of another user is not looked for here: such a group is not looked up at all.
+    IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
+        outcome := 'waiting';
+    ELSIF EXISTS (
+        SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = decide_group_deletion.group_id
+    ) OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
+        -- What has begun goes on, whoever asked for it.
+        PERFORM "sexton".enqueue('group_destroy',
+            jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
+        outcome := 'enqueued';
+    ELSE
+        reason := CASE
+            WHEN EXISTS (SELECT FROM "public".users WHERE users.id = decide_group_deletion.user_id) THEN 'not_permitted'
+            ELSE 'user_missing'
+        END;
+        PERFORM "sexton".restore_group(decide_group_deletion.group_id, NULL, reason);
+        outcome := 'restored';
+    END IF;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".decide_group_deletion(bigint, timestamptz) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".decide_group_deletion(bigint, timestamptz) IS 'Sexton: has a due group destroyed, or restores it';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('function', '"sexton".group_destroy_job(bigint, bigint)', 'adjourned_groups'),
+    ('function', '"sexton".decide_group_deletion(bigint, timestamp with time zone)', 'adjourned_groups');
