@@ -129,9 +129,12 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 		requireState(t, err, expected[0], expected[1])
 	}
 	require.Empty(t, db.Rows("SELECT FROM group_deletion_schedules"))
+	require.Equal(t, [][]string{{"active"}}, db.Rows("SELECT state FROM users WHERE id = 1"), "nothing changed")
+	db.Exec("SELECT sexton.schedule_group_deletion(2, 1)")
 	require.True(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.delete_user(1, 2, delete_groups => true)"))
 	require.Equal(t, [][]string{{"1", "b-team-deletion_scheduled-1", "2"}, {"2", "a-team-deletion_scheduled-2", "2"}},
-		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id ORDER BY 1"))
+		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id ORDER BY 1"),
+		"also what the user had scheduled, which would be restored otherwise")
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 

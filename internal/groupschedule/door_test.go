@@ -23,6 +23,11 @@ func TestScheduleAndCancel(t *testing.T) {
 	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "somebody else asks as well")
 	require.Equal(t, before, s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id"), "nothing changed")
 
+	s.Exec("UPDATE users SET state = 'blocked' WHERE id = 2")
+	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1))
+	require.Equal(t, [][]string{{"11", "child-deletion_scheduled-11", "0", "1"}}, s.marked(), "now it is somebody else's request")
+	s.Exec("UPDATE users SET state = 'active' WHERE id = 2")
+
 	require.True(t, s.ask(t, "cancel_group_deletion", 11, 1))
 	require.Empty(t, s.marked())
 	require.Equal(t, [][]string{{"Child", "child"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
@@ -30,7 +35,7 @@ func TestScheduleAndCancel(t *testing.T) {
 	require.Equal(t, [][]string{
 		{"group_deletion_scheduled", "11", "2", ""}, {"group_restored", "11", "1", "cancelled"},
 	}, s.events(), "once each")
-	require.Equal(t, [][]string{{`{"path": "child", "reason": "cancelled", "user_id": 1, "group_id": 11, "parent_id": 10, "scheduled_by": 2}`}},
+	require.Equal(t, [][]string{{`{"path": "child", "reason": "cancelled", "user_id": 1, "group_id": 11, "parent_id": 10, "scheduled_by": 1}`}},
 		s.Rows("SELECT payload FROM sexton.events WHERE kind = 'group_restored'"))
 }
 

@@ -46,7 +46,8 @@ COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and di
 
 -- Asks for a group's deletion on a user's behalf: marks the group and renames it, so that its name and path are free, in
 -- the caller's transaction. Returns true where it has done so, and false where the group is scheduled already, or is
--- being destroyed with one above it; then nothing changes.
+-- being destroyed with one above it; then nothing changes but whose request it is, where whoever made it may not remove
+-- the group any more.
 --
 -- Raises SX020 for a group that does not exist and SX021 for a user who may not remove it.
 CREATE FUNCTION "sexton".schedule_group_deletion(group_id bigint, user_id bigint)
@@ -70,9 +71,17 @@ BEGIN
     FROM "public".groups
     WHERE groups.id = schedule_group_deletion.group_id;
 
-    IF marked IS NOT NULL AND EXISTS (
+    IF "sexton".group_destruction_above(schedule_group_deletion.group_id) IS NOT NULL THEN
+        RETURN false;
+    ELSIF marked IS NOT NULL AND EXISTS (
         SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = schedule_group_deletion.group_id
-    ) OR "sexton".group_destruction_above(schedule_group_deletion.group_id) IS NOT NULL THEN
+    ) THEN
+        -- Or the group would be restored in the end, although somebody who may remove it has asked for its deletion.
+        UPDATE "public".group_deletion_schedules AS schedule
+        SET user_id = schedule_group_deletion.user_id
+        WHERE schedule.group_id = schedule_group_deletion.group_id
+          AND "sexton".may_remove_group(schedule.user_id, schedule.group_id) IS NOT TRUE;
+
         RETURN false;
     END IF;
 

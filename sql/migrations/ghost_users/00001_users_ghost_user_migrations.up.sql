@@ -197,6 +197,12 @@ BEGIN
         RETURN false;
     END IF;
 
+    -- Before the groups: who is blocked may not remove them any more, so that those which the user has scheduled pass to the
+    -- initiator.
+    UPDATE "public".users
+    SET state = 'blocked'
+    WHERE users.id = delete_user.user_id AND users.state IS DISTINCT FROM 'blocked';
+
     IF to_regclass('"public".members') IS NOT NULL AND to_regclass('"public".groups') IS NOT NULL THEN
         -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
         -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
@@ -281,10 +287,6 @@ BEGIN
             EXECUTE 'SELECT "sexton".schedule_group_deletion($1, $2)' USING group_id, delete_user.initiator_id;
         END LOOP;
     END IF;
-
-    UPDATE "public".users
-    SET state = 'blocked'
-    WHERE users.id = delete_user.user_id AND users.state IS DISTINCT FROM 'blocked';
 
     INSERT INTO "public".users_ghost_user_migrations
         (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
