@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/latency"
 )
 
@@ -43,7 +41,7 @@ type DrainSet struct {
 	Parents int64 `json:"parents"`
 	Rows    int64 `json:"rows"`
 
-	Contenders []Contender `json:"contenders"`
+	Contenders []DrainContender `json:"contenders"`
 
 	// The first three compare rows per second: more is better.
 	RatioOneStatement float64 `json:"ratio_to_one_statement"`
@@ -57,39 +55,12 @@ type DrainSet struct {
 	Foreground []Foreground `json:"foreground"`
 }
 
-// Contender is one way, and what it took.
-type Contender struct {
-	Contender string `json:"contender"`
-	// Seconds are from the first statement after the parents' DELETE to the last child; native has that DELETE alone.
-	Seconds       float64 `json:"seconds"`
-	RowsPerSecond float64 `json:"rows_per_second"`
+// DrainContender is one way to get rid of children, and what it took.
+type DrainContender struct {
+	Contender
+
 	// ParentMS is the DELETE of all parents in one statement.
 	ParentMS float64 `json:"parent_delete_ms"`
-	// WALBytes are all that the server wrote meanwhile, that DELETE and the tombstones included.
-	WALBytes int64 `json:"wal_bytes"`
-	// Statements are those on child tables in one round, StatementMS how long they took in all rounds. Of
-	// Sexton's it is the whole transaction, from BEGIN to COMMIT.
-	Statements  int                 `json:"statements"`
-	StatementMS latency.Percentiles `json:"statement_ms"`
-}
-
-// measured is what one round tells of one contender.
-type measured struct {
-	took, parents time.Duration
-	wal           int64
-	times         []time.Duration
-}
-
-// plot is the copy of the data that a contender works on.
-type plot struct {
-	ground *Ground
-	set    dataSet
-	url    string
-	conn   *pgx.Conn
-	// duty, worker and watch are Sexton's alone.
-	duty   int
-	worker *Worker
-	watch  stopwatch
 }
 
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
@@ -126,128 +97,33 @@ func (g *Ground) drainSet(ctx context.Context, set dataSet, o DrainOptions) (_ D
 	}
 	defer func() { err = errors.Join(err, data.drop()) }()
 
-	out := DrainSet{Set: set.name, Parents: set.doomed}
-	all := contenders()
-	rounds := map[string][]measured{}
-	for round := range o.Rounds {
-		for i := range all {
-			c := all[(i+round)%len(all)]
-			g.Progress("%s: round %d of %d, %s", set.name, round+1, o.Rounds, c.name)
-			m, rows, err := g.measure(ctx, data, set, c, set.doomed, nil)
-			if err != nil {
-				return DrainSet{}, fmt.Errorf("%s: %w", c.name, err)
-			}
-			rounds[c.name] = append(rounds[c.name], m)
-			out.Rows = rows
-		}
+	rounds, rows, err := g.rounds(ctx, data, set, o.Rounds)
+	if err != nil {
+		return DrainSet{}, err
 	}
-	for _, c := range all {
-		out.Contenders = append(out.Contenders, summary(c.name, out.Rows, rounds[c.name]))
+	out := DrainSet{Set: set.name, Parents: set.doomed, Rows: rows}
+	for _, c := range set.contenders() {
+		var parents []time.Duration
+		for _, m := range rounds[c.name] {
+			parents = append(parents, m.begun)
+		}
+		out.Contenders = append(out.Contenders, DrainContender{summary(c.name, rows, rounds[c.name]), latency.Milliseconds(median(parents))})
 	}
 	out.compare()
 	if o.Foreground {
-		out.Foreground, err = g.foreground(ctx, data, set, o)
+		out.Foreground, err = g.foreground(ctx, data, set, o.Rounds, o.Scale, o.Duty)
 	}
 	return out, err
 }
 
-// measure lets a contender work on a fresh copy after parents 1 … doomed are deleted. It returns also how many
-// children they had. The load beside it, if any, is put on the same copy.
-func (g *Ground) measure(ctx context.Context, data *template, set dataSet, c contender, doomed int64, beside *load) (m measured, rows int64, err error) {
-	p := &plot{ground: g, set: set, duty: fullDuty}
-	if beside != nil {
-		p.duty = beside.duty
-	}
-	url, conn, drop, err := g.copyOf(ctx, data)
-	if err != nil {
-		return m, 0, err
-	}
-	p.url, p.conn = url, conn
-	defer func() { err = errors.Join(err, drop()) }()
-	before, err := set.content(ctx, conn, doomed)
-	if err != nil {
-		return m, 0, err
-	}
-	if c.prepare != nil {
-		if err := c.prepare(ctx, p); err != nil {
-			return m, 0, err
-		}
-	}
-	if p.worker != nil {
-		defer p.worker.Close()
-	}
-	if err := settle(ctx, conn); err != nil {
-		return m, 0, err
-	}
-	if beside != nil {
-		err = beside.during(ctx, url, func(ctx context.Context) error { return p.run(ctx, c, doomed, &m) })
-	} else {
-		err = p.run(ctx, c, doomed, &m)
-	}
-	if err != nil {
-		return m, 0, err
-	}
-	if c.name == sexton {
-		if err := noTombstones(ctx, conn); err != nil {
-			return m, 0, err
-		}
-	}
-	return m, orphans(before), set.check(ctx, conn, before, doomed)
-}
-
-// run is what is measured.
-func (p *plot) run(ctx context.Context, c contender, doomed int64, m *measured) error {
-	start, err := walPosition(ctx, p.conn)
-	if err != nil {
-		return err
-	}
-	if doomed > 0 {
-		if _, m.parents, err = timed(ctx, p.conn, "DELETE FROM parents WHERE id <= $1", doomed); err != nil {
-			return fmt.Errorf("delete parents: %w", err)
-		}
-	}
-	if c.ready != nil {
-		if err := c.ready(ctx, p); err != nil {
-			return err
-		}
-	}
-	m.took, m.times = m.parents, []time.Duration{m.parents}
-	if c.drain != nil {
-		began := time.Now()
-		if m.times, err = c.drain(ctx, p); err != nil {
-			return err
-		}
-		m.took = time.Since(began)
-	}
-	end, err := walPosition(ctx, p.conn)
-	m.wal = end - start
-	return err
-}
-
-// summary takes the median of the rounds.
-func summary(name string, rows int64, rounds []measured) Contender {
-	var took, parents, times []time.Duration
-	var wal []int64
-	for _, m := range rounds {
-		took, parents, wal = append(took, m.took), append(parents, m.parents), append(wal, m.wal)
-		times = append(times, m.times...)
-	}
-	middle := median(took)
-	return Contender{
-		Contender: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0),
-		ParentMS: latency.Milliseconds(median(parents)), WALBytes: median(wal),
-		Statements: len(times) / len(rounds), StatementMS: latency.Of(times),
-	}
-}
-
 // of returns the contender of that name.
-func (s *DrainSet) of(name string) Contender {
+func (s *DrainSet) of(name string) DrainContender {
 	for _, c := range s.Contenders {
-		if c.Contender == name {
+		if c.Name == name {
 			return c
 		}
 	}
-	return Contender{}
+	return DrainContender{}
 }
 
 // compare holds Sexton against the others.

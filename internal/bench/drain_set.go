@@ -3,7 +3,9 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -161,4 +163,65 @@ func orphans(tables map[string]content) (n int64) {
 		n += c.orphans
 	}
 	return n
+}
+
+func (s dataSet) title() string { return s.name }
+
+func (s dataSet) size() int64 { return s.doomed }
+
+func (s dataSet) contenders() []contender {
+	return []contender{
+		{name: oneStatement, ready: analyzeTombstones, drain: s.drainByOneStatement},
+		{name: nativeCascade, prepare: s.addForeignKeys},
+		{name: inList, drain: s.drainByInLists},
+		{name: sexton, prepare: openWorker, drain: drainByWorker},
+	}
+}
+
+func (dataSet) stalls(contender string) bool {
+	return contender == nativeCascade || contender == sexton
+}
+
+// childWatch times statements on child tables, and those on tombstones alone.
+func childWatch() *stopwatch { return &stopwatch{work: "children", queue: tombstones} }
+
+// trial deletes parents 1 … doomed.
+func (s dataSet) trial(doomed int64) trial {
+	return trial{
+		look: func(ctx context.Context, conn *pgx.Conn) (int64, func(context.Context, bool) error, error) {
+			before, err := s.content(ctx, conn, doomed)
+			return orphans(before), func(ctx context.Context, bySexton bool) error {
+				if bySexton {
+					if err := noTombstones(ctx, conn); err != nil {
+						return err
+					}
+				}
+				return s.check(ctx, conn, before, doomed)
+			}, err
+		},
+		begin: func(ctx context.Context, conn *pgx.Conn) (took time.Duration, err error) {
+			if doomed == 0 {
+				return 0, nil
+			}
+			if _, took, err = timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", doomed); err != nil {
+				return 0, fmt.Errorf("delete parents: %w", err)
+			}
+			return took, nil
+		},
+		definitions: s.definitions(), watch: childWatch(),
+	}
+}
+
+// transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
+func (s dataSet) transaction(ctx context.Context, conn *pgx.Conn) error {
+	table := s.tables[rand.IntN(len(s.tables))]
+	child := 1 + rand.Int64N(s.rows)
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT id, filler FROM "+table+" WHERE parent_id = $1 LIMIT 100", 1+rand.Int64N(s.doomed+s.spared))
+	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", child)
+	batch.Queue("UPDATE "+table+" SET filler = reverse(filler) WHERE id = $1", child)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("use children: %w", err)
+	}
+	return nil
 }

@@ -102,7 +102,7 @@ func TestWorkerDrain(t *testing.T) {
 		ran    int
 		want   string
 	}{
-		{passes: []Pass{{More: true, Rows: 1}, {More: true, Tombstones: 1}, {}}, ran: 3},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
 		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but leave more to do"},
 		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
 		{err: broken, ran: 1, want: "run pass: broken"},

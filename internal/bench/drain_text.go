@@ -11,7 +11,7 @@ func (r *DrainReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "set\tcontender\trows/s\tparents ms\tWAL MB\tstatements\tp50 ms\tp99 ms\tmax ms")
 	for _, s := range r.Sets {
 		for _, c := range s.Contenders {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t%.1f\n", s.Set, words(c.Contender), c.RowsPerSecond,
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t%.1f\n", s.Set, words(c.Name), c.RowsPerSecond,
 				c.ParentMS, float64(c.WALBytes)/1e6, c.Statements, c.StatementMS.P50, c.StatementMS.P99, c.StatementMS.Max)
 		}
 	}
@@ -21,7 +21,10 @@ func (r *DrainReport) Text(w io.Writer) {
 			s.RatioParents, s.RatioWAL, s.Rows)
 	}
 	if r.Duty != nil {
-		r.foregroundText(w)
+		_, _ = fmt.Fprint(w, foregroundHead)
+		for _, s := range r.Sets {
+			foregroundText(w, s.Set, s.Foreground)
+		}
 	}
 	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds, each on a fresh copy of the data; scale %g, pace %s, limits of a pass lifted; %s\n",
 		r.Rounds, r.Scale, r.Pace, r.Server)
@@ -29,17 +32,6 @@ func (r *DrainReport) Text(w io.Writer) {
 	if r.Duty != nil {
 		_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; "+
 			"half of the parents deleted, Sexton's duty %d %%\n", foregroundClients, foregroundRate, *r.Duty)
-	}
-}
-
-func (r *DrainReport) foregroundText(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\t"+
-		"transactions\trows/s beside it\tits statements p99 ms\tmax ms")
-	for _, s := range r.Sets {
-		for _, f := range s.Foreground {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.0f\t%.1f\t%.1f\n", s.Set, words(f.Contender),
-				f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
-		}
 	}
 }
 

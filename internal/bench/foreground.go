@@ -3,7 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -41,28 +41,28 @@ type Foreground struct {
 	StatementMS   latency.Percentiles `json:"statement_ms"`
 }
 
-// foreground measures the load with half of the parents being deleted, so that it meets both children that go
-// and children that stay.
-func (g *Ground) foreground(ctx context.Context, data *template, set dataSet, o DrainOptions) ([]Foreground, error) {
-	still := max(shortCalm, time.Duration(min(o.Scale, 1)*float64(calm)))
+// foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
+// that stay.
+func (g *Ground) foreground(ctx context.Context, data *template, w workload, rounds int, scale float64, duty int) ([]Foreground, error) {
+	still := max(shortCalm, time.Duration(min(scale, 1)*float64(calm)))
 	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) { return nil, wait(ctx, still) }}}
-	for _, c := range contenders() {
-		if c.name == nativeCascade || c.name == sexton {
+	for _, c := range w.contenders() {
+		if w.stalls(c.name) {
 			all = append(all, c)
 		}
 	}
 	felt, worked := map[string][]time.Duration{}, map[string][]measured{}
 	var rows int64
-	for round := range o.Rounds {
+	for round := range rounds {
 		for i := range all {
 			c := all[(i+round)%len(all)]
-			g.Progress("%s: foreground load, round %d of %d, %s", set.name, round+1, o.Rounds, c.name)
-			doomed := set.doomed / 2
+			g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round+1, rounds, c.name)
+			doomed := max(1, w.size()/2)
 			if c.name == undisturbed {
 				doomed = 0
 			}
-			beside := &load{set: set, duty: o.Duty}
-			m, gone, err := g.measure(ctx, data, set, c, doomed, beside)
+			beside := &load{transaction: w.transaction, duty: duty}
+			m, gone, err := g.measure(ctx, data, w.trial(doomed), c, beside)
 			if err != nil {
 				return nil, fmt.Errorf("%s under load: %w", c.name, err)
 			}
@@ -82,9 +82,9 @@ func (g *Ground) foreground(ctx context.Context, data *template, set dataSet, o 
 	return out, nil
 }
 
-// load is a number of clients that read and update child tables.
+// load is a number of clients that read and update the rows that a contender changes.
 type load struct {
-	set dataSet
+	transaction func(ctx context.Context, conn *pgx.Conn) error
 	// duty is that of the worker beside it.
 	duty int
 	// times are the latencies of the transactions that were due while something ran beside them.
@@ -178,16 +178,12 @@ func (l *load) client(ctx context.Context, url string, due time.Time, w *window,
 	}
 }
 
-// transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
-func (l *load) transaction(ctx context.Context, conn *pgx.Conn) error {
-	table := l.set.tables[rand.IntN(len(l.set.tables))]
-	child := 1 + rand.Int64N(l.set.rows)
-	batch := &pgx.Batch{}
-	batch.Queue("SELECT id, filler FROM "+table+" WHERE parent_id = $1 LIMIT 100", 1+rand.Int64N(l.set.doomed+l.set.spared))
-	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", child)
-	batch.Queue("UPDATE "+table+" SET filler = reverse(filler) WHERE id = $1", child)
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("use children: %w", err)
+const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\t" +
+	"transactions\trows/s beside it\tits statements p99 ms\tmax ms\n"
+
+func foregroundText(w io.Writer, set string, found []Foreground) {
+	for _, f := range found {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.0f\t%.1f\t%.1f\n", set, words(f.Contender),
+			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
 	}
-	return nil
 }

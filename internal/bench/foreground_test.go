@@ -14,7 +14,7 @@ import (
 func TestForegroundLoad(t *testing.T) {
 	t.Parallel()
 	set, db, conn := filled(t, Fanout, 0.005)
-	l := &load{set: set}
+	l := &load{transaction: set.transaction}
 	updated := "SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM children_01 WHERE xmin::text::bigint > $1 UNION ALL SELECT count(*) FROM children_20 WHERE xmin::text::bigint > $1) AS counts"
 	require.NoError(t, l.during(t.Context(), db.URL, func(context.Context) error {
 		var now int64
@@ -36,7 +36,8 @@ func TestForegroundLoad(t *testing.T) {
 	require.ErrorIs(t, l.during(t.Context(), db.URL, func(context.Context) error { return failed }), failed)
 	_, err = conn.Exec(t.Context(), "DROP TABLE children_07")
 	require.NoError(t, err)
-	l.set.tables = []string{"children_07"}
+	set.tables = []string{"children_07"}
+	l.transaction = set.transaction
 	require.ErrorContains(t, l.during(t.Context(), db.URL, func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -48,8 +49,8 @@ func TestStopwatch(t *testing.T) {
 	db := pgtest.New(t)
 	settings, err := pgx.ParseConfig(db.URL)
 	require.NoError(t, err)
-	var watch stopwatch
-	settings.Tracer = &watch
+	watch := childWatch()
+	settings.Tracer = watch
 	conn, err := pgx.ConnectConfig(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })

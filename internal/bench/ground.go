@@ -34,7 +34,7 @@ type Ground struct {
 // fullDuty makes a worker go on without pauses.
 const fullDuty = 100
 
-// Worker runs passes of the clean-up one by one, as `sexton job run` does.
+// Worker runs passes of a job one by one, as `sexton job run` does.
 type Worker struct {
 	Pass  func(ctx context.Context) (Pass, error)
 	Close func()
@@ -44,8 +44,8 @@ type Worker struct {
 type Pass struct {
 	// More tells that the pass left something to the next one.
 	More bool
-	// Rows were deleted or changed, Tombstones removed.
-	Rows, Tombstones int64
+	// Rows were deleted or changed, Finished are the tombstones removed or the users deleted.
+	Rows, Finished int64
 	// Trouble says why the pass did not do all it should have; empty where it did.
 	Trouble string
 }
@@ -63,7 +63,7 @@ func (w *Worker) drain(ctx context.Context) (passes int, err error) {
 			return passes, fmt.Errorf("run pass: %s", pass.Trouble)
 		case !pass.More:
 			return passes, nil
-		case pass.Rows+pass.Tombstones == 0:
+		case pass.Rows+pass.Finished == 0:
 			return passes, errors.New("run pass: it did nothing but leave more to do")
 		}
 	}

@@ -21,27 +21,6 @@ const (
 	undisturbed   = "undisturbed"
 )
 
-// contender is one way to get rid of the children of deleted parents.
-type contender struct {
-	name string
-	// prepare runs before the parents go; nil where there is nothing to do.
-	prepare func(ctx context.Context, p *plot) error
-	// ready runs between that and drain, untimed; nil likewise.
-	ready func(ctx context.Context, p *plot) error
-	// drain works off what the parents' DELETE has left, and returns how long its statements took. Nil where
-	// that DELETE did everything.
-	drain func(ctx context.Context, p *plot) ([]time.Duration, error)
-}
-
-func contenders() []contender {
-	return []contender{
-		{name: oneStatement, ready: analyzeTombstones, drain: drainByOneStatement},
-		{name: nativeCascade, prepare: addForeignKeys},
-		{name: inList, drain: drainByInLists},
-		{name: sexton, prepare: openWorker, drain: drainByWorker},
-	}
-}
-
 // analyzeTombstones lets the planner choose the best join for the yardstick.
 func analyzeTombstones(ctx context.Context, p *plot) error {
 	if _, err := p.conn.Exec(ctx, "ANALYZE "+tombstones); err != nil {
@@ -51,17 +30,17 @@ func analyzeTombstones(ctx context.Context, p *plot) error {
 }
 
 // drainByOneStatement is the yardstick: one statement per child table, joined to the tombstones, in one transaction.
-func drainByOneStatement(ctx context.Context, p *plot) (times []time.Duration, err error) {
+func (s dataSet) drainByOneStatement(ctx context.Context, p *plot) (times []time.Duration, err error) {
 	tx, err := p.conn.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	change := "DELETE FROM %s AS child USING"
-	if p.set.nullify {
+	if s.nullify {
 		change = "UPDATE %s AS child SET parent_id = NULL FROM"
 	}
-	for _, table := range p.set.tables {
+	for _, table := range s.tables {
 		_, took, err := timed(ctx, p.conn, fmt.Sprintf(change, table)+" "+tombstones+" AS tombstone WHERE child.parent_id = tombstone.primary_key_value")
 		if err != nil {
 			return nil, fmt.Errorf("clean %s: %w", table, err)
@@ -75,13 +54,13 @@ func drainByOneStatement(ctx context.Context, p *plot) (times []time.Duration, e
 }
 
 // addForeignKeys makes Postgres do the work, without the tracking trigger.
-func addForeignKeys(ctx context.Context, p *plot) error {
+func (s dataSet) addForeignKeys(ctx context.Context, p *plot) error {
 	action := "CASCADE"
-	if p.set.nullify {
+	if s.nullify {
 		action = "SET NULL"
 	}
 	statements := []string{"ALTER TABLE parents DISABLE TRIGGER sexton_track"}
-	for _, table := range p.set.tables {
+	for _, table := range s.tables {
 		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
 	}
 	for _, statement := range statements {
@@ -105,7 +84,7 @@ const (
 // statement finds nothing. Sequential scans are off, without which the planner chooses them for such lists now
 // and then; on most data that is to the advantage of these statements. The place in the queue is remembered,
 // though the original looks for it again.
-func drainByInLists(ctx context.Context, p *plot) (times []time.Duration, err error) {
+func (s dataSet) drainByInLists(ctx context.Context, p *plot) (times []time.Duration, err error) {
 	if _, err := p.conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
 		return nil, fmt.Errorf("switch sequential scans off: %w", err)
 	}
@@ -124,9 +103,9 @@ func drainByInLists(ctx context.Context, p *plot) (times []time.Duration, err er
 		for i, tombstone := range batch {
 			keys[i] = strconv.FormatInt(tombstone.key, 10)
 		}
-		for _, table := range p.set.tables {
+		for _, table := range s.tables {
 			for _, lock := range []string{" FOR UPDATE SKIP LOCKED", ""} {
-				statement := inListStatement(p.set, table, keys, lock)
+				statement := inListStatement(s, table, keys, lock)
 				for {
 					tag, took, err := timed(ctx, p.conn, statement)
 					if err != nil {
@@ -180,16 +159,4 @@ func inListStatement(s dataSet, table string, keys []string, lock string) string
 		change, limit = "UPDATE "+table+" SET parent_id = NULL", listUpdates
 	}
 	return fmt.Sprintf("%s WHERE id IN (SELECT id FROM %s WHERE parent_id IN (%s) LIMIT %d%s)", change, table, strings.Join(keys, ", "), limit, lock)
-}
-
-// openWorker connects the worker, as one is up already when parents go.
-func openWorker(ctx context.Context, p *plot) (err error) {
-	p.worker, err = p.ground.Open(ctx, p.url, p.set.definitions(), p.duty, &p.watch)
-	return err
-}
-
-func drainByWorker(ctx context.Context, p *plot) ([]time.Duration, error) {
-	_, err := p.worker.drain(ctx)
-	times, _ := p.watch.take()
-	return times, err
 }

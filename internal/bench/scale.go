@@ -191,8 +191,8 @@ func (g *Ground) drainBacklog(ctx context.Context, data *template, set dataSet, 
 	if err != nil {
 		return run, err
 	}
-	var watch stopwatch
-	worker, err := g.Open(ctx, url, set.definitions(), fullDuty, &watch)
+	watch := childWatch()
+	worker, err := g.Open(ctx, url, set.definitions(), fullDuty, watch)
 	if err != nil {
 		return run, err
 	}

@@ -13,9 +13,12 @@ import (
 // stopwatch times what connections send, from the first byte sent to the last one read. Statements that are
 // sent together, as in one pipelined transaction, count as one: that is how long locks are held.
 type stopwatch struct {
+	// work and queue are parts of the texts that tell the statements on the benchmark's tables, and those on the queue alone.
+	work, queue string
+
 	mu sync.Mutex
-	// children are those about a child table, queue those about tombstones alone.
-	children, queue []time.Duration
+	// worked and queued are the times of the two sorts.
+	worked, queued []time.Duration
 }
 
 var (
@@ -25,15 +28,15 @@ var (
 
 // underway is what is being timed; it travels in the context that pgx hands back at the end.
 type underway struct {
-	began           time.Time
-	children, queue bool
+	began       time.Time
+	work, queue bool
 }
 
 type underwayKey struct{}
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (s *stopwatch) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return begin(ctx, data.SQL)
+	return s.begin(ctx, data.SQL)
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
@@ -47,7 +50,7 @@ func (s *stopwatch) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.T
 	for i, query := range data.Batch.QueuedQueries {
 		texts[i] = query.SQL
 	}
-	return begin(ctx, texts...)
+	return s.begin(ctx, texts...)
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.
@@ -58,11 +61,11 @@ func (s *stopwatch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceB
 	s.end(ctx)
 }
 
-func begin(ctx context.Context, texts ...string) context.Context {
-	names := func(table string) bool {
-		return slices.ContainsFunc(texts, func(sql string) bool { return strings.Contains(sql, table) })
+func (s *stopwatch) begin(ctx context.Context, texts ...string) context.Context {
+	names := func(part string) bool {
+		return slices.ContainsFunc(texts, func(sql string) bool { return strings.Contains(sql, part) })
 	}
-	return context.WithValue(ctx, underwayKey{}, underway{children: names("children"), queue: names(tombstones), began: time.Now()})
+	return context.WithValue(ctx, underwayKey{}, underway{work: names(s.work), queue: names(s.queue), began: time.Now()})
 }
 
 func (s *stopwatch) end(ctx context.Context) {
@@ -74,18 +77,18 @@ func (s *stopwatch) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case u.children:
-		s.children = append(s.children, took)
+	case u.work:
+		s.worked = append(s.worked, took)
 	case u.queue:
-		s.queue = append(s.queue, took)
+		s.queued = append(s.queued, took)
 	}
 }
 
 // take hands over what was timed so far, and begins anew.
-func (s *stopwatch) take() (children, queue []time.Duration) {
+func (s *stopwatch) take() (worked, queued []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	children, queue = s.children, s.queue
-	s.children, s.queue = nil, nil
-	return children, queue
+	worked, queued = s.worked, s.queued
+	s.worked, s.queued = nil, nil
+	return worked, queued
 }

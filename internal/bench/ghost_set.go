@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The data sets, at their full size: one user who has written 1,000,000 notes; and 200 users with 1,000 rows each in
+// four tables.
+const (
+	BigUser   = "big"
+	ManyUsers = "many"
+)
+
+// GhostSets lists the data sets in their order.
+func GhostSets() []string { return []string{BigUser, ManyUsers} }
+
+const (
+	// ghostID is the ghost user's; those who are deleted come behind it, and then those who stay.
+	ghostID   = 1
+	firstUser = 2
+	// userQueue is where users wait for their deletion.
+	userQueue = "users_ghost_user_migrations"
+)
+
+// moved is a table of the reference application with a column that is moved to the ghost user.
+type moved struct {
+	table, column string
+	// each is how many rows a user has.
+	each int64
+	// insert takes rows n whose user is %s.
+	insert string
+}
+
+// userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
+// locality. Those who stay are there to show that nothing else is moved.
+type userSet struct {
+	name           string
+	doomed, spared int64
+	tables         []moved
+}
+
+// newUserSet returns one of GhostSets at a fraction of its full size.
+func newUserSet(name string, scale float64) (userSet, error) {
+	notes := moved{"notes", "author_id", 0, `INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)
+		SELECT n, 'Issue', n %% 50000, %s, repeat('x', 60)`}
+	switch name {
+	case BigUser:
+		// Those who stay have a tenth of the notes together.
+		notes.each = max(100, int64(1_000_000*scale))
+		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes}}, nil
+	case ManyUsers:
+		notes.each = 400
+		users := max(10, int64(200*scale))
+		return userSet{name: name, doomed: users, spared: users / 10, tables: []moved{
+			notes,
+			{"issues", "author_id", 200, `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
+			{"award_emoji", "user_id", 200, `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
+				SELECT n, %s, 'Issue', n, 'thumbsup'`},
+			{"resource_label_events", "user_id", 200, `INSERT INTO resource_label_events (id, issue_id, user_id, action) SELECT n, 1 + n %% 1000, %s, 1`},
+		}}, nil
+	default:
+		return userSet{}, fmt.Errorf("no data set %q", name)
+	}
+}
+
+// rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
+func (s userSet) rows(t moved) int64 {
+	if s.name == BigUser {
+		return t.each + t.each/10
+	}
+	return (s.doomed + s.spared) * t.each
+}
+
+// owner is the SQL expression for the user of row n.
+func (s userSet) owner() string {
+	if s.name == BigUser {
+		return fmt.Sprintf("%d + (n %% 11 = 0)::integer", firstUser)
+	}
+	return fmt.Sprintf("%d + n %% %d", firstUser, s.doomed+s.spared)
+}
+
+// fill are the statements that fill the tables of the reference application.
+func (s userSet) fill() []string {
+	statements := []string{
+		fmt.Sprintf(`INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'user' || id, id || '@example.com', 'User ' || id, CASE id WHEN %d THEN 5 ELSE 0 END FROM generate_series(%d, %d) AS id`,
+			ghostID, ghostID, firstUser+s.doomed+s.spared-1),
+		"INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group')",
+		"INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project')",
+	}
+	for _, t := range s.tables {
+		statements = append(statements, fmt.Sprintf(t.insert, s.owner())+fmt.Sprintf(" FROM generate_series(1, %d::bigint) AS n", s.rows(t)))
+	}
+	return statements
+}
+
+func (s userSet) title() string { return s.name }
+
+func (s userSet) size() int64 { return s.doomed }
+
+func (s userSet) contenders() []contender {
+	return []contender{
+		{name: oneStatement, drain: s.moveByOneStatement},
+		{name: original, drain: s.moveByOriginal},
+		{name: sexton, prepare: openWorker, drain: drainByWorker},
+	}
+}
+
+func (userSet) stalls(contender string) bool { return contender == oneStatement || contender == sexton }
+
+// userContent is what a table holds.
+type userContent struct {
+	// rows are all of them, ghosts those of the ghost user.
+	rows, ghosts int64
+	// doomed belong to users who go. The sum of the ids of all others tells whether they are the same.
+	doomed, others int64
+}
+
+func (s userSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map[string]userContent, error) {
+	found := map[string]userContent{}
+	for _, t := range s.tables {
+		var c userContent
+		err := conn.QueryRow(ctx, fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
+			coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint FROM %[2]s`, t.column, t.table), ghostID, firstUser, firstUser+doomed-1).
+			Scan(&c.rows, &c.ghosts, &c.doomed, &c.others)
+		if err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", t.table, err)
+		}
+		found[t.table] = c
+	}
+	return found, nil
+}
+
+// check compares the tables with what they held before: the ghost has the rows of those who go, and nobody else has lost
+// any.
+func (s userSet) check(ctx context.Context, conn *pgx.Conn, before map[string]userContent, doomed int64) error {
+	after, err := s.content(ctx, conn, doomed)
+	if err != nil {
+		return err
+	}
+	for _, t := range s.tables {
+		want := before[t.table]
+		want.ghosts, want.doomed = want.ghosts+want.doomed, 0
+		if after[t.table] != want {
+			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", t.table, want, after[t.table])
+		}
+	}
+	return nil
+}
+
+// trial queues the first so many users.
+func (s userSet) trial(doomed int64) trial {
+	return trial{
+		look: func(ctx context.Context, conn *pgx.Conn) (int64, func(context.Context, bool) error, error) {
+			before, err := s.content(ctx, conn, doomed)
+			var rows int64
+			for _, c := range before {
+				rows += c.doomed
+			}
+			return rows, func(ctx context.Context, bySexton bool) error {
+				if bySexton {
+					if err := noUsers(ctx, conn, doomed); err != nil {
+						return err
+					}
+				}
+				return s.check(ctx, conn, before, doomed)
+			}, err
+		},
+		begin: func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+			_, took, err := timed(ctx, conn, "SELECT sexton.delete_user(id, NULL) FROM users WHERE id BETWEEN $1 AND $2", firstUser, firstUser+doomed-1)
+			if err != nil {
+				return 0, fmt.Errorf("queue users: %w", err)
+			}
+			return took, nil
+		},
+		// What a batch changes it changes in one table alone, no partition and no heir of it.
+		watch: &stopwatch{work: "UPDATE ONLY", queue: userQueue},
+	}
+}
+
+// noUsers is an error where a worker has left users of those who go, or their rows in the queue.
+func noUsers(ctx context.Context, conn *pgx.Conn, doomed int64) error {
+	var users, queued int64
+	err := conn.QueryRow(ctx, "SELECT (SELECT count(*) FROM users WHERE id BETWEEN $1 AND $2), (SELECT count(*) FROM "+userQueue+")",
+		firstUser, firstUser+doomed-1).Scan(&users, &queued)
+	if err != nil {
+		return fmt.Errorf("count users: %w", err)
+	}
+	if users+queued > 0 {
+		return fmt.Errorf("%d users and %d rows of the queue remain after the last pass", users, queued)
+	}
+	return nil
+}
+
+// transaction reads at most 100 rows of one user and another row, and updates that one, in one round trip.
+func (s userSet) transaction(ctx context.Context, conn *pgx.Conn) error {
+	t := s.tables[0] // notes
+	row := 1 + rand.Int64N(s.rows(t))
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT id, note FROM notes WHERE author_id = $1 LIMIT 100", firstUser+rand.Int64N(s.doomed+s.spared))
+	batch.Queue("SELECT * FROM notes WHERE id = $1", row)
+	batch.Queue("UPDATE notes SET note = reverse(note) WHERE id = $1", row)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("use notes: %w", err)
+	}
+	return nil
+}
