@@ -41,7 +41,7 @@ type GhostUsers struct {
 	MaxRuntime time.Duration `yaml:"max_runtime"`
 	// RetryAfter is how long a user is put off after an error.
 	RetryAfter time.Duration `yaml:"retry_after"`
-	// Batches bound the statements, unless a Target is set: then they are what it begins with.
+	// Batches are the rows that statements begin with; without a Target they stay so.
 	Batches Batches `yaml:"batches"`
 	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
 	// target works, in percent.
