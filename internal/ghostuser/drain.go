@@ -24,6 +24,9 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 	if j.patient {
 		return r.wait(ctx, j, s, leaf)
 	}
+	if done, err := r.direct(ctx, j, s, leaf); done || err != nil {
+		return finished, fault.Fault{}, err
+	}
 	for {
 		if r.paused(ctx) {
 			return yielded, fault.Fault{}, nil
@@ -44,6 +47,45 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 			return blocked, fault.Fault{}, nil
 		}
 	}
+}
+
+// direct works off what fits into one statement, as most of what users have does. It tells whether that was all. Where it
+// fails, nothing is said yet: the rows are looked at one window at a time.
+func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
+	if r.paused(ctx) {
+		return false, nil
+	}
+	limit := r.engine.Sizes.rows(s)
+	sql, args := s.directStatement(r.engine.Session.Names, leaf, j, r.ghost, limit)
+	var rows, kept, found int64
+	began := time.Now()
+	_, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false)), batch.Statement{
+		SQL: sql, Args: args, Scan: func(result pgx.Rows) error {
+			_, err := pgx.ForEachRow(result, []any{&rows, &kept, &found}, func() error { return nil })
+			return err
+		},
+	})
+	if err != nil {
+		f := fault.Judge(err)
+		if f.Verdict == fault.Timeout && !r.ended() {
+			r.engine.Sizes.shrink(s)
+		}
+		if f.Verdict == fault.Fatal {
+			return false, err
+		}
+		return false, nil
+	}
+	r.left--
+	r.stats.count(j, s, s.action, rows)
+	r.noted(ctx, s, rows, time.Since(began))
+	return kept == 0 && rows == found && found < int64(limit), nil
+}
+
+// noted steers by a statement that went through, and leaves others their share of the time.
+func (r *run) noted(ctx context.Context, s *step, rows int64, took time.Duration) {
+	r.engine.Sizes.learn(s, rows, took)
+	r.progress(ctx)
+	r.pace.Breathe(ctx, took)
 }
 
 func (r *run) window(ctx context.Context, j *job, s *step, leaf Table, limit int) (pointers []pgtype.TID, err error) {

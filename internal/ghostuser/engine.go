@@ -32,6 +32,8 @@ const (
 	reserve = time.Second
 	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
 	loadEvery = 100 * time.Millisecond
+	// fewUsers who come in while a crowd is at work have turns of their own at once.
+	fewUsers = 5
 )
 
 // Engine deletes the due users of one database.
@@ -99,8 +101,9 @@ type job struct {
 	id         int64
 	userID     int64
 	hardDelete bool
-	// begun tells that the user has had a turn.
-	begun bool
+	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
+	// more), cleared that nothing was left of it when that ended.
+	begun, alone, cleared bool
 	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
 	patient bool
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
@@ -130,6 +133,8 @@ type run struct {
 	// left is how many batches the current turn still has.
 	left int
 	pace *pace.Run
+	// crowd are the users who are worked off together at the moment; nil where there are none.
+	crowd *crowd
 }
 
 // ended tells whether no further batch may begin.
@@ -140,14 +145,21 @@ func (r *run) work(ctx context.Context) error {
 		if err := r.load(ctx); err != nil {
 			return err
 		}
+		if err := r.together(ctx); err != nil {
+			return err
+		}
 		if len(r.active) == 0 {
 			if len(r.waiting) == 0 {
 				break
 			}
 			r.active, r.waiting = []*job{r.waiting[0]}, r.waiting[1:]
 		}
-		j := r.active[0]
-		r.active = r.active[1:]
+		at := slices.IndexFunc(r.active, func(j *job) bool { return j.alone })
+		if at < 0 {
+			continue // All of them are together.
+		}
+		j := r.active[at]
+		r.active = slices.Delete(r.active, at, at+1)
 		if err := r.serve(ctx, j); err != nil {
 			return err
 		}
@@ -168,6 +180,8 @@ func (r *run) load(ctx context.Context) error {
 	r.loaded = time.Now()
 	for _, j := range fresh {
 		r.seen = append(r.seen, j.id)
+		// Those who come while many are worked off together are not to wait for them all.
+		j.alone = r.crowd != nil && len(fresh) <= fewUsers
 	}
 	r.active = append(fresh, r.active...)
 	return nil

@@ -26,7 +26,10 @@ func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
 	j.rounds++
 	if j.rounds > mostRounds {
 		if f.Message == "" {
-			f = fault.Fault{Message: "rows that refer to the user come in as fast as they are taken away"}
+			f = fault.Fault{Message: "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"}
+			if len(left) > 0 {
+				f.Table = left[0].tableLabel
+			}
 		}
 		return failed, f, nil
 	}
@@ -84,7 +87,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		r.stats.count(j, about[at], about[at].action, change[0])
 	}
 	if !gone {
-		return false, r.liveSteps(j, live), yielded, fault.Fault{}, nil
+		return false, r.liveSteps(j.hardDelete, live), yielded, fault.Fault{}, nil
 	}
 	r.stats.UsersProcessed++
 	item := r.item(j, Destroyed)

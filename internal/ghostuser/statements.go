@@ -31,8 +31,16 @@ func (a *arguments) add(value any) int {
 
 // matches is the condition for the step's rows of a user.
 func (s *step) matches(alias string, j *job, args *arguments) string {
+	return s.belongs(alias, args.owner(j), args)
+}
+
+// owner compares a column with a user.
+func (a *arguments) owner(j *job) string { return fmt.Sprintf("= $%d::bigint", a.add(j.userID)) }
+
+// belongs is the condition for the step's rows of those whom owner, the right side of a comparison, stands for.
+func (s *step) belongs(alias, owner string, args *arguments) string {
 	var sql strings.Builder
-	fmt.Fprintf(&sql, "%s.%s = $%d::bigint", alias, identifier(s.column), args.add(j.userID))
+	fmt.Fprintf(&sql, "%s.%s %s", alias, identifier(s.column), owner)
 	for _, c := range s.conditions {
 		fmt.Fprintf(&sql, " AND %s", c.term(alias, args))
 	}
@@ -110,59 +118,75 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 	return s.change(names, leaf, j, s.action, ghost, picked, args), args.values
 }
 
+// directStatement does it to at most limit rows at once, without reading pointers first. It returns a third number: of
+// rows that it found.
+func (s *step) directStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
+	args := &arguments{}
+	found := s.pick(leaf, "picked.ctid", j, limit, args)
+	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT totals.rows, totals.kept, (SELECT count(*) FROM found) FROM totals",
+		found, s.changed(names, leaf, j, s.action, ghost, "ARRAY(SELECT found.ctid FROM found)", args)), args.values
+}
+
 // change is the statement that does it to the rows that an array of pointers leads to, counts them in the queue and
 // returns two numbers: of rows that it changed, and of those among them that refer to the user still, as a trigger or a
 // default has kept them.
+func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
+	return "WITH " + s.changed(names, leaf, j, do, ghost, picked, args) + "\nSELECT totals.rows, totals.kept FROM totals"
+}
+
+// changed are the WITH queries of change.
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
-func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
-	column := identifier(s.column)
+func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
 	where := fmt.Sprintf("child.ctid = ANY (%s) AND (%s) IS TRUE%s", picked, s.matches("child", j, args), s.attached(leaf, args))
 	kept := "false"
 	if do != remove {
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
 	}
-	var sql string
-	switch do {
-	case remove:
-		sql = fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where)
-	case move:
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::bigint WHERE %s", leaf.SQL(), column, args.add(ghost), where)
-	case setDefault:
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = DEFAULT WHERE %s", leaf.SQL(), column, where)
-	default:
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = NULL WHERE %s", leaf.SQL(), column, where)
-	}
 	counter := do.counter()
-	return fmt.Sprintf(`WITH changed AS (%s RETURNING %s AS kept),
+	return fmt.Sprintf(`changed AS (%s WHERE %s RETURNING %s AS kept),
 totals AS MATERIALIZED (SELECT count(*) AS rows, count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
 counted AS (
 	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = clock_timestamp()
 	FROM totals WHERE job.id = $%d AND totals.rows > 0
-)
-SELECT totals.rows, totals.kept FROM totals`,
-		sql, kept, names.Render(`"public".`)+queueTable, counter, counter, args.add(j.id))
+)`,
+		s.verb(leaf, do, ghost, args), where, kept, names.Render(`"public".`)+queueTable, counter, counter, args.add(j.id))
 }
 
-// exists is true where the user has rows of the step. OFFSET 0 keeps it a subquery of its own: pulled up into a join,
+// verb is the beginning of a statement that changes rows, up to where it says which.
+func (s *step) verb(leaf Table, do action, ghost int64, args *arguments) string {
+	column := identifier(s.column)
+	switch do {
+	case remove:
+		return fmt.Sprintf("DELETE FROM ONLY %s AS child", leaf.SQL())
+	case move:
+		return fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::bigint", leaf.SQL(), column, args.add(ghost))
+	case setDefault:
+		return fmt.Sprintf("UPDATE ONLY %s AS child SET %s = DEFAULT", leaf.SQL(), column)
+	default:
+		return fmt.Sprintf("UPDATE ONLY %s AS child SET %s = NULL", leaf.SQL(), column)
+	}
+}
+
+// exists is true where those whom owner stands for have rows of the step. OFFSET 0 keeps it a subquery of its own: pulled up into a join,
 // fifty columns would be a join of fifty tables.
-func (s *step) exists(j *job, args *arguments) string {
+func (s *step) exists(owner string, args *arguments) string {
 	from := s.table.SQL()
 	if !s.partitioned() {
 		// As with real foreign keys, tables that inherit from it are not its rows.
 		from = "ONLY " + from
 	}
-	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", from, s.matches("child", j, args))
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", from, s.belongs("child", owner, args))
 }
 
-// live is an array of booleans, one per step: whether the user has rows of it.
-func live(steps []*step, j *job, args *arguments) string {
+// live is an array of booleans, one per step: whether those whom owner stands for have rows of it.
+func live(steps []*step, owner string, args *arguments) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
 	}
 	terms := make([]string, len(steps))
 	for i, s := range steps {
-		terms[i] = s.exists(j, args)
+		terms[i] = s.exists(owner, args)
 	}
 	return "ARRAY[" + strings.Join(terms, ",\n") + "]"
 }
@@ -177,7 +201,7 @@ EXISTS (SELECT FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
 (SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id = $%d),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
 %s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
-		live(p.steps(j.hardDelete), j, args))
+		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args))
 	return sql, args.values
 }
 
@@ -217,7 +241,7 @@ event AS (
 )
 SELECT EXISTS (SELECT FROM gone), looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
-		live(p.steps(j.hardDelete), j, args), queue, jobAt, userAt, p.users.SQL(), userAt,
+		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args), queue, jobAt, userAt, p.users.SQL(), userAt,
 		humanType, projectBotType, serviceAccountType, placeholderType,
 		queue, jobAt, names.Render(`"sexton".events`))
 	return sql, args.values

@@ -38,6 +38,12 @@ const (
 // after a crash would. The failure is set where the result is failed; the error is one that ends the run.
 func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 	r.left = turnBatches
+	if j.cleared {
+		j.cleared = false
+		if gone, _, result, f, err := r.destroy(ctx, j, nil); gone || err != nil || result != yielded {
+			return result, f, err
+		}
+	}
 	for {
 		if r.paused(ctx) {
 			return yielded, fault.Fault{}, nil
@@ -68,6 +74,7 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		if result, f, err := r.drainAll(ctx, j, look.live); result != finished || err != nil {
 			return result, f, err
 		}
+		return r.finish(ctx, j)
 	}
 }
 
@@ -99,14 +106,6 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault
 	}
 	if stuck {
 		return blocked, fault.Fault{}, nil
-	}
-	if len(live) > 0 {
-		// What is found again after this has come in since, or come back.
-		j.rounds++
-		if j.rounds > mostRounds {
-			return failed, fault.Fault{Table: live[0].tableLabel, Message: "rows come back as fast as they are taken away: " +
-				"a trigger puts them there, or a partition came after the run began"}, nil
-		}
 	}
 	return finished, fault.Fault{}, nil
 }
@@ -147,7 +146,7 @@ func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err
 	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var live []bool
 		_, err := pgx.ForEachRow(rows, []any{&found.queued, &found.userType, &found.ghost, &live}, func() error {
-			found.live = r.liveSteps(j, live)
+			found.live = r.liveSteps(j.hardDelete, live)
 			return nil
 		})
 		return err
@@ -155,9 +154,9 @@ func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err
 	return found, unwatch(), err
 }
 
-func (r *run) liveSteps(j *job, live []bool) []*step {
+func (r *run) liveSteps(hardDelete bool, live []bool) []*step {
 	var steps []*step
-	for i, s := range r.engine.Plan.steps(j.hardDelete) {
+	for i, s := range r.engine.Plan.steps(hardDelete) {
 		if live[i] {
 			steps = append(steps, s)
 		}

@@ -1,0 +1,237 @@
+package ghostuser
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+)
+
+const (
+	// crowdUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
+	// the same pages: one visit serves them all.
+	crowdUsers = 50
+	// crowdRows is how many rows of one step a user may have in a crowd, per window. Who has more leaves it: nobody is to
+	// wait for the rows of others that take long.
+	crowdRows = 500
+)
+
+// pointer leads to a row of a user.
+type pointer struct {
+	at    pgtype.TID
+	owner int64
+}
+
+// crowd is some users of one kind of deletion whose rows are worked off together, until each of them has a turn of its own
+// to be deleted. It is there for speed alone: whatever does not go smoothly is left to those turns, which know whom to
+// blame and for what to wait.
+type crowd struct {
+	hardDelete bool
+	members    map[int64]*job
+	// apart are the steps that are left to the members' own turns.
+	apart map[*step]bool
+	turns int
+}
+
+// gather forms a crowd of users who have not been in one yet; nil where there are not two of them. Without a target there
+// is none: the original's sizes are for the rows of one user.
+func (r *run) gather() *crowd {
+	c := &crowd{members: map[int64]*job{}, apart: map[*step]bool{}}
+	for _, j := range r.active {
+		if j.alone || len(c.members) > 0 && j.hardDelete != c.hardDelete {
+			continue
+		}
+		c.hardDelete = j.hardDelete
+		if c.members[j.userID] = j; len(c.members) == crowdUsers {
+			break
+		}
+	}
+	if len(c.members) >= 2 && r.engine.Sizes.Target > 0 {
+		return c
+	}
+	c.disperse()
+	return nil
+}
+
+// users are the members in the order of their ids.
+func (c *crowd) users() []int64 { return slices.Sorted(maps.Keys(c.members)) }
+
+// leave leaves a user to turns of its own.
+func (c *crowd) leave(user int64) {
+	c.members[user].alone = true
+	delete(c.members, user)
+}
+
+// disperse leaves all to turns of their own.
+func (c *crowd) disperse() {
+	for user := range c.members {
+		c.leave(user)
+	}
+}
+
+// together gives the crowd one turn, if there is one. A crowd that takes too many turns ends, whoever is to blame.
+func (r *run) together(ctx context.Context) error {
+	if r.crowd == nil {
+		r.crowd = r.gather()
+	}
+	c := r.crowd
+	if c == nil {
+		return nil
+	}
+	r.left = turnBatches
+	finished, err := r.crowdTurn(ctx, c)
+	if err != nil {
+		if fault.Judge(err).Verdict == fault.Fatal {
+			return fmt.Errorf("delete users together: %w", err)
+		}
+		finished = true
+	}
+	if c.turns++; finished || c.turns == mostRounds {
+		for _, j := range c.members {
+			j.cleared = err == nil && finished && len(c.apart) == 0
+		}
+		c.disperse()
+		r.crowd = nil
+	}
+	return nil
+}
+
+// crowdTurn works off the steps in their order. It tells whether that was all.
+func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error) {
+	live, err := r.lookAtAll(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range live {
+		for _, leaf := range s.leaves {
+			for more := !c.apart[s]; more; {
+				if r.paused(ctx) {
+					return false, nil
+				}
+				if more, err = r.clear(ctx, c, s, leaf); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	return true, nil
+}
+
+// lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or may not be
+// deleted, leaves it.
+func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error) {
+	sql, args := r.engine.Plan.crowdLookStatement(r.engine.Session.Names, c, r.ghost)
+	var entitled []int64
+	var ghost bool
+	var live []bool
+	limits := r.engine.Session.Limits
+	limits.LockTimeout = min(limits.LockTimeout, hasty)
+	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&entitled, &ghost, &live}, func() error { return nil })
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	for _, user := range c.users() {
+		if !slices.Contains(entitled, user) {
+			c.leave(user)
+		}
+	}
+	if !ghost {
+		if err := r.findGhost(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r.liveSteps(c.hardDelete, live), nil
+}
+
+// clear works off a window of one step's rows in one leaf. It tells whether there may be more.
+func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (more bool, err error) {
+	pointers, err := r.crowdWindow(ctx, c, s, leaf)
+	if err != nil || len(c.members) == 0 {
+		return false, err
+	}
+	more = len(pointers) == windowRows
+	rows := map[int64]int{}
+	for _, p := range pointers {
+		rows[p.owner]++
+	}
+	for len(pointers) > 0 && !r.paused(ctx) {
+		n := min(r.engine.Sizes.rows(s), len(pointers))
+		kept, err := r.crowdPiece(ctx, c, s, leaf, pointers[:n])
+		f := fault.Judge(err)
+		switch {
+		case err != nil && f.Verdict == fault.Fatal:
+			return false, err
+		case err != nil && f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
+			continue
+		case err != nil || kept > 0:
+			c.apart[s] = true
+			return false, nil
+		}
+		pointers = pointers[n:]
+		r.left--
+	}
+	for owner, n := range rows {
+		if n >= crowdRows {
+			c.leave(owner)
+		}
+	}
+	return more || len(pointers) > 0, nil
+}
+
+// crowdWindow reads pointers in the order of the rows on disk.
+func (r *run) crowdWindow(ctx context.Context, c *crowd, s *step, leaf Table) (pointers []pointer, err error) {
+	sql, args := s.crowdWindowStatement(leaf, c)
+	_, err = r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+		var p pointer
+		_, err := pgx.ForEachRow(rows, []any{&p.at, &p.owner}, func() error {
+			pointers = append(pointers, p)
+			return nil
+		})
+		return err
+	}})
+	slices.SortFunc(pointers, func(a, b pointer) int {
+		return cmp.Or(cmp.Compare(a.at.BlockNumber, b.at.BlockNumber), cmp.Compare(a.at.OffsetNumber, b.at.OffsetNumber))
+	})
+	return pointers, err
+}
+
+// crowdPiece runs one statement on the rows that pointers lead to.
+func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, pointers []pointer) (kept int64, err error) {
+	sql, args := s.crowdPieceStatement(r.engine.Session.Names, leaf, r.ghost, pointers)
+	type change struct{ owner, rows, kept int64 }
+	var changes []change
+	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
+	began := time.Now()
+	_, err = r.engine.Session.RunWithin(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+		var one change
+		_, err := pgx.ForEachRow(rows, []any{&one.owner, &one.rows, &one.kept}, func() error {
+			changes = append(changes, one)
+			return nil
+		})
+		return err
+	}})
+	if err != nil {
+		return 0, err
+	}
+	took, total := time.Since(began), int64(0)
+	for _, one := range changes {
+		total, kept = total+one.rows, kept+one.kept
+		j := c.members[one.owner]
+		j.begun = true
+		r.stats.Current = &j.done
+		r.stats.count(j, s, s.action, one.rows)
+	}
+	r.noted(ctx, s, total, took)
+	return kept, nil
+}

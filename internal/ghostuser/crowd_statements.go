@@ -1,0 +1,65 @@
+package ghostuser
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/pgschema"
+)
+
+// crowdLookStatement tells in one row who of a crowd is in the queue still and may be deleted, whether the ghost user is
+// still one, and which steps have rows of any of them.
+func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (string, []any) {
+	args := &arguments{}
+	jobs := make([]int64, 0, len(c.members))
+	for _, j := range c.members {
+		jobs = append(jobs, j.id)
+	}
+	usersAt, jobsAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(ghost)
+	sql := fmt.Sprintf(`SELECT
+ARRAY(
+	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id = job.user_id
+	WHERE job.id = ANY ($%d::bigint[]) AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
+),
+EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
+%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, humanType, projectBotType, serviceAccountType, placeholderType,
+		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("= ANY ($%d::bigint[])", usersAt), args))
+	return sql, args.values
+}
+
+// crowdWindowStatement reads pointers to at most crowdRows rows of each user, and windowRows of all.
+func (s *step) crowdWindowStatement(leaf Table, c *crowd) (string, []any) {
+	args := &arguments{}
+	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM unnest($%d::bigint[]) AS wanted (id)
+CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found
+LIMIT $%d`,
+		args.add(c.users()), leaf.SQL(), s.belongs("picked", "= wanted.id", args), s.attached(leaf, args), args.add(crowdRows), args.add(windowRows)), args.values
+}
+
+// crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue. It
+// returns per user the numbers that step.change has.
+func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64, pointers []pointer) (string, []any) {
+	args := &arguments{}
+	rows, owners := make([]pgtype.TID, len(pointers)), make([]int64, len(pointers))
+	for i, p := range pointers {
+		rows[i], owners[i] = p.at, p.owner
+	}
+	wanted := fmt.Sprintf("unnest($%d::tid[], $%d::bigint[]) AS wanted (at, owner)", args.add(rows), args.add(owners))
+	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.belongs("child", "= wanted.owner", args))
+	if s.action == remove {
+		from, kept = "USING", "false"
+	}
+	counter := s.action.counter()
+	return fmt.Sprintf(`WITH changed AS (%s %s %s WHERE child.ctid = wanted.at AND (%s) IS TRUE%s RETURNING wanted.owner, %s AS kept),
+totals AS MATERIALIZED (
+	SELECT changed.owner, count(*) AS rows, count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
+),
+counted AS (
+	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = clock_timestamp()
+	FROM totals WHERE job.user_id = totals.owner
+)
+SELECT totals.owner, totals.rows, totals.kept FROM totals`,
+		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "= wanted.owner", args), s.attached(leaf, args), kept,
+		names.Render(`"public".`)+queueTable, counter, counter), args.values
+}
