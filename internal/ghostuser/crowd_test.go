@@ -1,0 +1,229 @@
+package ghostuser_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/fault"
+	"sexton/internal/ghostuser"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+// people are 60 users from 1001 on, each with 20 posts, 5 likes and 30 visits. Those of neighbours stand side by side.
+const people = `
+INSERT INTO users (id, username, email, name) SELECT 1000 + n, 'p' || n, 'p' || n, 'p' FROM generate_series(1, 60) AS n;
+INSERT INTO posts SELECT n, 1001 + n % 60, 'post' FROM generate_series(1, 60 * 20) AS n;
+INSERT INTO likes SELECT n, 1001 + n % 60, n FROM generate_series(1, 60 * 5) AS n;
+INSERT INTO visits SELECT n, 1001 + n % 60 FROM generate_series(1, 60 * 30) AS n;`
+
+// setupPeople has them in an engine whose statements are steered to a time that they all keep.
+func setupPeople(t *testing.T, tables string) *bundle {
+	t.Helper()
+	b := setup(t, people+tables, lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: time.Second}
+	return b
+}
+
+func numbers(first, last int64) []int64 {
+	var all []int64
+	for n := first; n <= last; n++ {
+		all = append(all, n)
+	}
+	return all
+}
+
+func TestManyUsersAreWorkedOffTogether(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "")
+	b.queue(false, numbers(1001, 1040)...)
+	b.queue(true, numbers(1041, 1059)...)
+	stats := b.run(t)
+	b.requireDone(t, stats, 59)
+	require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
+	require.Equal(t, map[string]int64{"visits.user_id": 59 * 30, "likes.user_id": 19 * 5}, stats.Deleted)
+	require.Equal(t, map[string]int64{"posts.author_id": 19 * 20}, stats.Nullified)
+	require.Less(t, stats.Batches, int64(59+30), "one for the end of each user, and few for their rows")
+	require.Equal(t, [][]string{{"false", "25", "30", "0", "40"}, {"true", "0", "35", "20", "19"}}, b.Rows(`
+		SELECT payload ->> 'hard_delete', payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified', count(*)
+		FROM sexton.events GROUP BY 1, 2, 3, 4 ORDER BY 1`), "each row is counted for its own user")
+	for _, item := range b.items {
+		require.Equal(t, ghostuser.Destroyed, item.Outcome)
+	}
+	require.Equal(t, [][]string{{"9", "800"}, {"1060", "20"}, {"NULL", "380"}}, b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"1060", "30"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1"))
+}
+
+// Whoever is nobody's to delete loses nothing because others are deleted.
+func TestWhoMayNotGoIsInNoCrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "UPDATE users SET user_type = 11 WHERE id = 1001")
+	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
+	b.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT * FROM generate_series(1001, 1020)")
+	b.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (404), (9)")
+	stats := b.run(t)
+	require.EqualValues(t, 19, stats.UsersProcessed)
+	require.EqualValues(t, 2, stats.UsersFailed)
+	require.EqualValues(t, 1, stats.UsersDropped)
+	require.Equal(t, [][]string{{"20"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1001"))
+	require.EqualValues(t, 19*20, stats.Moved["posts.author_id"])
+}
+
+// What one user's rows do to a statement is that user's fault alone.
+func TestOneOfACrowdFails(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 1007) EXECUTE FUNCTION refuse();`)
+	b.queue(false, numbers(1001, 1020)...)
+	stats := b.run(t)
+	require.EqualValues(t, 19, stats.UsersProcessed)
+	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
+	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
+}
+
+// Two of a crowd have done the same thing, which the ghost user can have done once only.
+func TestDuplicatesInACrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "INSERT INTO likes SELECT 2000 + n, 1000 + n, 5000 FROM generate_series(1, 10) AS n")
+	b.queue(false, numbers(1001, 1010)...)
+	stats := b.run(t)
+	b.requireDone(t, stats, 10)
+	require.EqualValues(t, 9, stats.Duplicates)
+	require.Equal(t, [][]string{{"51"}}, b.Rows("SELECT count(*) FROM likes WHERE user_id = 9"))
+	require.EqualValues(t, 200, stats.Moved["posts.author_id"])
+}
+
+// A crowd that rows come back to faster than it works does not go on for ever: the others of it get their own turns.
+func TestRowsComeBackInACrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, `
+		CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN PERFORM pg_sleep(0.002); INSERT INTO public.visits VALUES (old.id + 10000, old.user_id); RETURN NULL; END';
+		CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW WHEN (old.user_id < 1003) EXECUTE FUNCTION put_back();`)
+	b.engine.Sizes = ghostuser.Sizes{Target: 4 * time.Millisecond, Delete: 1}
+	b.queue(false, numbers(1001, 1004)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.UsersProcessed == 2 {
+			cancel()
+		}
+	}
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, stats.UsersProcessed)
+	require.Equal(t, [][]string{{"1001"}, {"1002"}}, b.Rows("SELECT user_id FROM users_ghost_user_migrations ORDER BY user_id"))
+}
+
+// A row that somebody else has locked holds up its own user only.
+func TestALockedRowInACrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "")
+	b.queue(false, numbers(1001, 1010)...)
+	tx := b.begin(t)
+	_, err := tx.Exec(t.Context(), "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
+	require.NoError(t, err)
+	wait := b.runWhile(t.Context(), t)
+	pgtest.WaitFor(t, "the others to be deleted", func(ctx context.Context) (bool, error) {
+		var left int
+		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM users_ghost_user_migrations").Scan(&left)
+		return left == 1, err
+	})
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.requireDone(t, wait(), 10)
+	require.EqualValues(t, 1004, b.items[9].UserID)
+}
+
+func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "")
+	b.queue(false, numbers(1001, 1004)...)
+	kills := 0
+	for done := false; !done; {
+		b.engine = b.newEngineOver(t)
+		b.engine.Sizes = ghostuser.Sizes{Target: time.Second, Move: 30, Delete: 50}
+		killed := false
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+			if !killed {
+				killed = true
+				b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
+			}
+		}
+		_, err := b.engine.Run(t.Context())
+		if done = len(b.Rows("SELECT FROM users_ghost_user_migrations")) == 0; !done {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, lease.ErrLost)
+			kills++
+		}
+	}
+	require.GreaterOrEqual(t, kills, 3+1+3+3, "after each batch but the last")
+	require.Equal(t, [][]string{{"25", "30", "4"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+	require.Equal(t, [][]string{{"80"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"))
+}
+
+// A run that ends in the middle of a crowd sends those whose rows it has begun with to the back.
+func TestARunEndsWithinACrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "")
+	b.queue(false, 1001, 1002)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.engine.Progress = func(context.Context, *ghostuser.Stats) { cancel() }
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.True(t, stats.Interrupted)
+	require.EqualValues(t, 2, stats.UsersUnfinished)
+	require.Equal(t, [][]string{{"1001", "20"}, {"1002", "20"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY user_id"))
+}
+
+// timed makes a statement on posts take 20 µs per row at least, and notes how many rows it has changed.
+const timed = `
+CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
+CREATE FUNCTION timed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	affected bigint := (SELECT count(*) FROM changed);
+BEGIN
+	PERFORM pg_sleep(affected * 0.00002);
+	INSERT INTO public.statements (affected) VALUES (affected);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
+
+// One user with 100,000 posts holds up nobody: not those who were queued behind it, nor those who come in later. And no
+// statement has more rows than three times the target's time allows, whatever the machine.
+func TestABigUserHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	const rows, target = 100_000, 20 * time.Millisecond
+	b := setup(t, timed+people+fmt.Sprintf("INSERT INTO posts SELECT 10000 + n, 1 FROM generate_series(1, %d) AS n;", rows), lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: target}
+	b.queue(false, 1)
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - interval '1 day'")
+	b.queue(false, numbers(1001, 1030)...)
+	late := false
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if !late && stats.UsersProcessed == 30 {
+			late = true
+			b.queue(false, numbers(1031, 1050)...)
+		}
+	}
+	stats := b.run(t)
+	b.requireDone(t, stats, 51)
+	require.EqualValues(t, rows+50*20, stats.Moved["posts.author_id"])
+	order := make([]int64, len(b.items))
+	for i, item := range b.items {
+		order[i] = item.UserID
+	}
+	require.EqualValues(t, 1, order[50], "the big one is the last")
+	require.Equal(t, numbers(1001, 1030), slices.Sorted(slices.Values(order[:30])))
+
+	const most = 3 * int64(target/(20*time.Microsecond))
+	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), most)
+	require.GreaterOrEqual(t, stats.Batches, rows/most)
+	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50), "it grows beyond what it begins with")
+}
