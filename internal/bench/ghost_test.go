@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+// filledWithUsers is a database with a data set of users.
+func filledWithUsers(t *testing.T, name string, scale float64) (userSet, *pgtest.Database, *pgx.Conn) {
+	t.Helper()
+	set, err := newUserSet(name, scale)
+	require.NoError(t, err)
+	db := pgtest.New(t)
+	conn, err := connectTo(t.Context(), db.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
+	_, err = conn.Exec(t.Context(), sample.Schema())
+	require.NoError(t, err)
+	for _, statement := range set.fill() {
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	return set, db, conn
+}
+
+func TestUserSets(t *testing.T) {
+	t.Parallel()
+	set, db, _ := filledWithUsers(t, BigUser, 0.001)
+	require.Equal(t, [][]string{{"2", "1000"}, {"3", "100"}}, db.Rows("SELECT author_id, count(*) FROM notes GROUP BY 1 ORDER BY 1"))
+	require.EqualValues(t, 1, set.size())
+
+	set, db, _ = filledWithUsers(t, ManyUsers, 0.05)
+	require.EqualValues(t, 10, set.size())
+	require.Equal(t, [][]string{{"1", "5"}}, db.Rows("SELECT id, user_type FROM users WHERE id = 1"))
+	for table, column := range map[string]string{"notes": "author_id", "issues": "author_id", "award_emoji": "user_id", "resource_label_events": "user_id"} {
+		each := "200"
+		if table == "notes" {
+			each = "400"
+		}
+		require.Equal(t, [][]string{{"11", each, each, "2", "12"}}, db.Rows(`
+			SELECT count(*), min(n), max(n), min(owner), max(owner) FROM (SELECT `+column+` AS owner, count(*) AS n FROM `+table+` GROUP BY 1) AS counts`), table)
+	}
+	_, err := newUserSet("few", 1)
+	require.EqualError(t, err, `no data set "few"`)
+}
+
+// TestUserCheck shows that each way to get the rows wrong is found.
+func TestUserCheck(t *testing.T) {
+	t.Parallel()
+	const right = "UPDATE notes SET author_id = 1 WHERE author_id = 2"
+	for _, wrong := range []string{
+		"UPDATE notes SET author_id = 1 WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
+		"UPDATE notes SET author_id = 3 WHERE id = (SELECT min(id) FROM notes WHERE author_id = 1)",
+		"UPDATE notes SET author_id = NULL WHERE id = (SELECT min(id) FROM notes WHERE author_id = 1)",
+		"DELETE FROM notes WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
+	} {
+		set, _, conn := filledWithUsers(t, BigUser, 0.0001)
+		rows, check, err := set.trial(1).look(t.Context(), conn)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, rows)
+		require.ErrorContains(t, check(t.Context(), false), "notes is not as it must be", "nothing was done")
+		_, err = conn.Exec(t.Context(), right)
+		require.NoError(t, err)
+		require.NoError(t, check(t.Context(), false))
+		_, err = conn.Exec(t.Context(), wrong)
+		require.NoError(t, err)
+		require.ErrorContains(t, check(t.Context(), false), "notes is not as it must be", wrong)
+	}
+}
+
+func TestUsersThatRemainAreNoticed(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filledWithUsers(t, BigUser, 0.0001)
+	db.Exec("CREATE TABLE " + userQueue + " (user_id bigint)")
+	_, check, err := set.trial(1).look(t.Context(), conn)
+	require.NoError(t, err)
+	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2")
+	require.NoError(t, check(t.Context(), false), "others leave the users")
+	require.ErrorContains(t, check(t.Context(), true), "1 users and 0 rows of the queue remain")
+	db.Exec("DELETE FROM users WHERE id = 2")
+	require.NoError(t, check(t.Context(), true))
+}
+
+func TestOriginalStatement(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "UPDATE notes SET author_id = 1 WHERE id IN (SELECT id FROM notes WHERE author_id = $1 LIMIT 50)",
+		originalStatement(moved{table: "notes", column: "author_id"}))
+}
