@@ -46,8 +46,10 @@ type userSet struct {
 
 // newUserSet returns one of GhostSets at a fraction of its full size.
 func newUserSet(name string, scale float64) (userSet, error) {
-	notes := moved{"notes", "author_id", 0, `INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)
-		SELECT n, 'Issue', n %% 50000, %s, repeat('x', 60)`}
+	notes := moved{
+		"notes", "author_id", 0,
+		"INSERT INTO notes (id, noteable_type, noteable_id, author_id, note) SELECT n, 'Issue', n %% 50000, %s, repeat('x', 60)", //nolint:misspell // so it is called
+	}
 	switch name {
 	case BigUser:
 		// Those who stay have a tenth of the notes together.
