@@ -19,8 +19,8 @@ const (
 	// crowdUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
 	// the same pages: one visit serves them all.
 	crowdUsers = 50
-	// crowdRows is how many rows of one step a user may have in a crowd, per window. Who has more leaves it: nobody is to
-	// wait for the rows of others that take long.
+	// crowdRows is how many rows a user may have of one step in a crowd. Who has more leaves it: nobody is to wait for
+	// the rows of others that take long.
 	crowdRows = 500
 )
 
@@ -41,8 +41,7 @@ type crowd struct {
 	turns int
 }
 
-// gather forms a crowd of users who have not been in one yet; nil where there are not two of them. Without a target there
-// is none: the original's sizes are for the rows of one user.
+// gather forms a crowd of users who have not been in one yet; nil where there are not two of them.
 func (r *run) gather() *crowd {
 	c := &crowd{members: map[int64]*job{}, apart: map[*step]bool{}}
 	for _, j := range r.active {
@@ -54,7 +53,7 @@ func (r *run) gather() *crowd {
 			break
 		}
 	}
-	if len(c.members) >= 2 && r.engine.Sizes.Target > 0 {
+	if len(c.members) >= 2 {
 		return c
 	}
 	c.disperse()
@@ -112,13 +111,12 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 	}
 	for _, s := range live {
 		for _, leaf := range s.leaves {
-			for more := !c.apart[s]; more; {
-				if r.paused(ctx) {
-					return false, nil
-				}
-				if more, err = r.clear(ctx, c, s, leaf); err != nil {
-					return false, err
-				}
+			if c.apart[s] {
+				continue
+			}
+			through, err := r.clear(ctx, c, s, leaf)
+			if err != nil || !through {
+				return false, err
 			}
 		}
 	}
@@ -154,13 +152,15 @@ func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error
 	return r.liveSteps(c.hardDelete, live), nil
 }
 
-// clear works off a window of one step's rows in one leaf. It tells whether there may be more.
-func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (more bool, err error) {
+// clear works off what the members have of one step in one leaf. It is not through where the turn was over first.
+func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (through bool, err error) {
+	if r.paused(ctx) {
+		return false, nil
+	}
 	pointers, err := r.crowdWindow(ctx, c, s, leaf)
-	if err != nil || len(c.members) == 0 {
+	if err != nil {
 		return false, err
 	}
-	more = len(pointers) == windowRows
 	rows := map[int64]int{}
 	for _, p := range pointers {
 		rows[p.owner]++
@@ -176,7 +176,7 @@ func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (more bo
 			continue
 		case err != nil || kept > 0:
 			c.apart[s] = true
-			return false, nil
+			return true, nil
 		}
 		pointers = pointers[n:]
 		r.left--
@@ -186,7 +186,7 @@ func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (more bo
 			c.leave(owner)
 		}
 	}
-	return more || len(pointers) > 0, nil
+	return len(pointers) == 0, nil
 }
 
 // crowdWindow reads pointers in the order of the rows on disk.

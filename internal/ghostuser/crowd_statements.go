@@ -28,13 +28,12 @@ EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
 	return sql, args.values
 }
 
-// crowdWindowStatement reads pointers to at most crowdRows rows of each user, and windowRows of all.
+// crowdWindowStatement reads pointers to at most crowdRows rows of each user.
 func (s *step) crowdWindowStatement(leaf Table, c *crowd) (string, []any) {
 	args := &arguments{}
 	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM unnest($%d::bigint[]) AS wanted (id)
-CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found
-LIMIT $%d`,
-		args.add(c.users()), leaf.SQL(), s.belongs("picked", "= wanted.id", args), s.attached(leaf, args), args.add(crowdRows), args.add(windowRows)), args.values
+CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found`,
+		args.add(c.users()), leaf.SQL(), s.belongs("picked", "= wanted.id", args), s.attached(leaf, args), args.add(crowdRows)), args.values
 }
 
 // crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue. It

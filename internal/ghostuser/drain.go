@@ -52,7 +52,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 // direct works off what fits into one statement, as most of what users have does. It tells whether that was all. Where it
 // fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
-	if r.paused(ctx) {
+	if j.large || r.paused(ctx) {
 		return false, nil
 	}
 	limit := r.engine.Sizes.rows(s)
@@ -76,6 +76,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 		return false, nil
 	}
 	r.left--
+	j.large = found == int64(limit)
 	r.stats.count(j, s, s.action, rows)
 	r.noted(ctx, s, rows, time.Since(began))
 	return kept == 0 && rows == found && found < int64(limit), nil

@@ -104,6 +104,8 @@ type job struct {
 	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
+	// large tells that the rows of one of its steps did not fit into one statement.
+	large bool
 	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
 	patient bool
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
@@ -180,8 +182,9 @@ func (r *run) load(ctx context.Context) error {
 	r.loaded = time.Now()
 	for _, j := range fresh {
 		r.seen = append(r.seen, j.id)
-		// Those who come while many are worked off together are not to wait for them all.
-		j.alone = r.crowd != nil && len(fresh) <= fewUsers
+		// Without a target everybody has the original's sizes for oneself, and those who come while many are worked off
+		// together are not to wait for them all.
+		j.alone = r.engine.Sizes.Target == 0 || r.crowd != nil && len(fresh) <= fewUsers
 	}
 	r.active = append(fresh, r.active...)
 	return nil
