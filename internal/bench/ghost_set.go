@@ -48,7 +48,8 @@ type userSet struct {
 func newUserSet(name string, scale float64) (userSet, error) {
 	notes := moved{
 		"notes", "author_id", 0,
-		"INSERT INTO notes (id, noteable_type, noteable_id, author_id, note) SELECT n, 'Issue', n %% 50000, %s, repeat('x', 60)", //nolint:misspell // so it is called
+		"INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)" + //nolint:misspell // the column's name
+			" SELECT n, 'Issue', n %% 50000, %s, repeat('x', 60)",
 	}
 	switch name {
 	case BigUser:
