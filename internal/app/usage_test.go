@@ -19,7 +19,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command": {
 			[]string{"stauts"},
-			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, doctor, group, job, migrate, pause, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
+			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, doctor, group, job, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
 		},
 		"unknown subcommand": {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
 		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
@@ -105,7 +105,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	r := run(nil, "version")
 	require.Zero(t, r.code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema adjourned_groups \d+\n$`, r.stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\n$`, r.stdout)
 
 	var document struct {
 		Version, Go, River string
@@ -117,7 +117,7 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(run(nil, "version", "--json").stdout), &document))
 	require.Equal(t, runtime.Version(), document.Go)
 	require.NotEmpty(t, document.Version)
-	require.Len(t, document.Schema, 6)
+	require.Len(t, document.Schema, 7)
 	for _, c := range document.Schema {
 		require.Positive(t, c.Version, c.Component)
 	}

@@ -93,7 +93,7 @@ func migrateUp(ctx context.Context, url string, with components) error {
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
 		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
-		GhostUsers: with.ghostUsers, AdjournedGroups: with.groups,
+		GhostUsers: with.ghostUsers, PlaceholderUsers: with.ghostUsers, AdjournedGroups: with.groups,
 	})
 	return err
 }

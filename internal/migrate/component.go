@@ -19,6 +19,7 @@ const (
 	River            = "river"
 	LooseForeignKeys = "loose_foreign_keys"
 	GhostUsers       = "ghost_users"
+	PlaceholderUsers = "placeholder_users"
 	AdjournedGroups  = "adjourned_groups"
 )
 
@@ -45,6 +46,9 @@ func (db Database) components() []component {
 	if db.GhostUsers {
 		components = append(components, sqlComponent(GhostUsers))
 	}
+	if db.PlaceholderUsers {
+		components = append(components, sqlComponent(PlaceholderUsers))
+	}
 	if db.AdjournedGroups {
 		components = append(components, sqlComponent(AdjournedGroups))
 	}
@@ -53,7 +57,7 @@ func (db Database) components() []component {
 
 // allComponents returns all there are, for Down: a component may have been enabled once.
 func allComponents() []component {
-	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true, AdjournedGroups: true}.components()
+	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true, PlaceholderUsers: true, AdjournedGroups: true}.components()
 }
 
 // Latest is the newest version of a component that this program brings.

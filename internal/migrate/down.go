@@ -18,11 +18,13 @@ import (
 // it and nobody else uses it, the schema. It is idempotent; a crash leaves a state from which Down and
 // Up both go on.
 //
-// While deleted parents wait for their children to be cleaned up, users for their deletion, or groups for the end of a
-// destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with *SchemaError.
+// While deleted parents wait for their children to be cleaned up, users (placeholders among them) for their deletion, or groups for the
+// end of a destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with
+// *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	// What once was installed is removed, whatever the configuration says now.
-	db.Jobs, db.LooseForeignKeys, db.GhostUsers, db.AdjournedGroups = true, true, true, true
+	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
+	db.PlaceholderUsers, db.AdjournedGroups = true, true
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
@@ -134,6 +136,7 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 	}{
 		{tombstones, "status = 1", look.hasTombstones, &pending.Count},
 		{ghostQueue, "true", look.ghostQueue.there(), &pending.Users},
+		{placeholders, "namespace_id IS NULL", look.placeholders.there(), &pending.Placeholders},
 	} {
 		if !queue.there || !look.owns("table", identity(s.db.TrackedSchema, queue.table)) {
 			continue
@@ -149,7 +152,7 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 			return fmt.Errorf("count groups that are being destroyed: %w", err)
 		}
 	}
-	if pending.Count+pending.Users+pending.Groups > 0 {
+	if pending.Count+pending.Users+pending.Placeholders+pending.Groups > 0 {
 		return &pending
 	}
 	return nil
@@ -193,8 +196,10 @@ ORDER BY 1`
 // look well and record nothing.
 func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 	deletionTables := []string{tombstones}
-	if look.owns("table", identity(s.db.TrackedSchema, ghostQueue)) {
-		deletionTables = append(deletionTables, ghostQueue)
+	for _, shared := range []string{ghostQueue, placeholders} {
+		if look.owns("table", identity(s.db.TrackedSchema, shared)) {
+			deletionTables = append(deletionTables, shared)
+		}
 	}
 	if look.owns("table", identity(s.db.TrackedSchema, groupSchedules)) {
 		deletionTables = append(deletionTables, groupSchedules)

@@ -76,6 +76,8 @@ func (e *PlacementError) Error() string {
 		what = "users to be deleted"
 	case strings.HasSuffix(e.Installed, "."+groupSchedules):
 		what = "groups to be deleted"
+	case strings.HasSuffix(e.Installed, "."+placeholders):
+		what = "details of placeholder users"
 	}
 	return fmt.Sprintf("database %s has its %s in %s, but the configuration puts them into %s; "+
 		"set the schema back, or run `sexton migrate down` with the old configuration first",
@@ -124,6 +126,8 @@ type PendingError struct {
 	Users int64
 	// Groups is the number of groups whose destruction has begun and not ended.
 	Groups int64
+	// Placeholders is the number of placeholder users without an owner, whom nobody will know for such without the table.
+	Placeholders int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
@@ -142,6 +146,10 @@ func (e *PendingError) Error() string {
 	if e.Groups > 0 {
 		texts = append(texts, fmt.Sprintf("database %s still has groups that are being destroyed (%d); "+
 			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups", e.Database, e.Groups))
+	}
+	if e.Placeholders > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has placeholder users without an owner (%d); "+
+			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are", e.Database, e.Placeholders))
 	}
 	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {

@@ -13,11 +13,12 @@ import (
 // tombstones is the name of the tombstone table in the tracked schema.
 const tombstones = "loose_foreign_keys_deleted_records"
 
-// ghostQueue is the name of the table of users to be deleted, users that of the application's users, both in the
-// tracked schema.
+// ghostQueue is the name of the table of users to be deleted, placeholders that of the details of placeholder users, users
+// that of the application's users, all in the tracked schema.
 const (
-	ghostQueue = "users_ghost_user_migrations"
-	users      = "users"
+	ghostQueue   = "users_ghost_user_migrations"
+	placeholders = "import_placeholder_user_details"
+	users        = "users"
 )
 
 // groupSchedules is the name of the table of groups to be deleted, groups that of the application's groups, both in the
@@ -62,7 +63,7 @@ type inspection struct {
 	relations     []string
 	hasTombstones bool
 	// These are tables of the tracked schema.
-	ghostQueue, users, groupSchedules, groups relation
+	ghostQueue, placeholders, users, groupSchedules, groups relation
 	// registry tells that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
@@ -121,7 +122,7 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 		FROM pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema, []string{ghostQueue, users, groupSchedules, groups})
+		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema, []string{ghostQueue, placeholders, users, groupSchedules, groups})
 	if err != nil {
 		return fmt.Errorf("look up tables of the application: %w", err)
 	}
@@ -131,6 +132,8 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 		switch name {
 		case users:
 			look.users = found
+		case placeholders:
+			look.placeholders = found
 		case groups:
 			look.groups = found
 		case groupSchedules:

@@ -1,8 +1,8 @@
 // Package migrate installs, compares and removes Sexton's own database objects.
 //
 // Objects come in components, each with a version table of its own in Sexton's schema: base and, where
-// enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users and adjourned_groups in the jobs database. Each
-// migration commits together with its version and its entries in the registry ("sexton".objects), so a
+// enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users, placeholder_users and adjourned_groups in
+// the jobs database. Each migration commits together with its version and its entries in the registry ("sexton".objects), so a
 // crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
 // keeps two of them apart.
 //
@@ -34,6 +34,8 @@ type Database struct {
 	LooseForeignKeys bool
 	// GhostUsers needs the application's users in the tracked schema. It belongs into the jobs database only.
 	GhostUsers bool
+	// PlaceholderUsers needs GhostUsers, in the same database.
+	PlaceholderUsers bool
 	// AdjournedGroups needs the application's groups and users in the tracked schema. It belongs into the jobs database only.
 	AdjournedGroups bool
 	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.

@@ -40,7 +40,7 @@ func (db Database) fits(look inspection) error {
 			installed = installed[:max(0, strings.LastIndex(installed, "."))]
 		}
 		for table, enabled := range map[string]bool{
-			tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers, groupSchedules: db.AdjournedGroups,
+			tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers, placeholders: db.PlaceholderUsers, groupSchedules: db.AdjournedGroups,
 		} {
 			want := identity(db.TrackedSchema, table)
 			if enabled && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+table) && installed != want {
@@ -61,6 +61,13 @@ func (db Database) requirements(look inspection) error {
 		}
 		err = db.fitsQueue(ghostQueue, look.ghostQueue,
 			"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
+		if err != nil {
+			return err
+		}
+	}
+	if db.PlaceholderUsers && look.versions[PlaceholderUsers] == 0 {
+		err := db.fitsQueue(placeholders, look.placeholders,
+			"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at")
 		if err != nil {
 			return err
 		}
@@ -154,6 +161,7 @@ func (db Database) privileges(look inspection) error {
 	}
 	creates := db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 ||
 		db.GhostUsers && look.versions[GhostUsers] == 0 && !look.ghostQueue.there() ||
+		db.PlaceholderUsers && look.versions[PlaceholderUsers] == 0 && !look.placeholders.there() ||
 		db.AdjournedGroups && look.versions[AdjournedGroups] == 0 && !look.groupSchedules.there()
 	if creates {
 		switch {

@@ -85,6 +85,9 @@ func (db Database) removed(look inspection) (table, component string) {
 	if id := identity(db.TrackedSchema, groupSchedules); db.AdjournedGroups && look.versions[AdjournedGroups] > 0 && !look.groupSchedules.there() {
 		return id, AdjournedGroups
 	}
+	if id := identity(db.TrackedSchema, placeholders); db.PlaceholderUsers && look.versions[PlaceholderUsers] > 0 && !look.placeholders.there() {
+		return id, PlaceholderUsers
+	}
 	return "", ""
 }
 

@@ -72,7 +72,10 @@ func TestUpByComponents(t *testing.T) {
 	report := up(t, everything(t, d))
 	require.Empty(t, component(t, report, migrate.Base).Applied)
 	require.Equal(t, []migrate.Migration{
-		{Version: 1, Name: "00001_leases_and_runs"}, {Version: 2, Name: "00002_clients_schedules_kinds"}, {Version: 3, Name: "00003_enqueue"},
+		{Version: 1, Name: "00001_leases_and_runs"},
+		{Version: 2, Name: "00002_clients_schedules_kinds"},
+		{Version: 3, Name: "00003_enqueue"},
+		{Version: 4, Name: "00004_enqueue_new"},
 	}, component(t, report, migrate.Jobs).Applied)
 }
 

@@ -2,6 +2,10 @@
 GRANT USAGE ON SCHEMA "sexton" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) TO :"application", :"worker";
 
+GRANT EXECUTE
+    ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamptz), "sexton".job_waits(text, text)
+    TO :"worker";
+
 GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".job_kinds TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
@@ -10,3 +14,4 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 GRANT SELECT
     ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds
     TO :"viewer";
+GRANT EXECUTE ON FUNCTION "sexton".job_waits(text, text) TO :"viewer";
