@@ -54,9 +54,11 @@ type GhostUsers struct {
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.
 type PlaceholderUsers struct {
-	Enabled     bool          `yaml:"enabled"`
-	Schedule    Schedule      `yaml:"schedule"`
-	MaxAttempts int           `yaml:"max_attempts"`
+	Enabled  bool     `yaml:"enabled"`
+	Schedule Schedule `yaml:"schedule"`
+	// MaxAttempts is how often a removal is tried; then the placeholder is listed as given up.
+	MaxAttempts int `yaml:"max_attempts"`
+	// RetryPeriod has to be over since the attempt before.
 	RetryPeriod time.Duration `yaml:"retry_period"`
 	// Spacing is the time between the starts of two removals.
 	Spacing time.Duration `yaml:"spacing"`

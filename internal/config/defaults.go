@@ -40,10 +40,7 @@ func defaults() Config {
 			MaxAttempts: 15,
 			RetryPeriod: 48 * time.Hour,
 			Spacing:     time.Second,
-			References: []TableColumns{
-				{Table: "notes", Columns: []string{"author_id"}},
-				{Table: "approvals", Columns: []string{"user_id"}},
-			},
+			References:  placeholderReferences(),
 		},
 		AdjournedGroups: AdjournedGroups{Schedule: "0 2 * * *", BatchSize: 100, Spacing: 20 * time.Second},
 		ExternalDiffs: ExternalDiffs{

@@ -10,6 +10,8 @@ import (
 const (
 	shortestLease = 10 * time.Second
 	longestLease  = time.Minute
+	// mostAttempts bounds the stretches of the index of placeholder users that are looked at one by one.
+	mostAttempts = 100
 )
 
 // components checks the sections of the jobs that are off by default. What this version does not have may stand in the file,
@@ -22,7 +24,7 @@ func (v *validator) components() {
 		schedule Schedule
 	}{
 		{"ghost_users", false, c.GhostUsers.Schedule},
-		{"placeholder_users", c.PlaceholderUsers.Enabled, c.PlaceholderUsers.Schedule},
+		{"placeholder_users", false, c.PlaceholderUsers.Schedule},
 		{"adjourned_groups", false, c.AdjournedGroups.Schedule},
 		{"external_diffs", c.ExternalDiffs.Enabled, c.ExternalDiffs.Schedule},
 	} {
@@ -52,7 +54,12 @@ func (v *validator) components() {
 	v.columnLists("ghost_users.delete", c.GhostUsers.Delete)
 	v.columnLists("ghost_users.nullify", c.GhostUsers.Nullify)
 
-	v.positive("placeholder_users.max_attempts", c.PlaceholderUsers.MaxAttempts)
+	if c.PlaceholderUsers.Enabled && !c.GhostUsers.Enabled {
+		v.fail("placeholder_users.enabled", "needs ghost_users, who delete the placeholders", "set ghost_users.enabled: true")
+	}
+	if n := c.PlaceholderUsers.MaxAttempts; n < 1 || n > mostAttempts {
+		v.fail("placeholder_users.max_attempts", fmt.Sprintf("must be between 1 and %d", mostAttempts), "")
+	}
 	v.longerThanZero("placeholder_users.retry_period", c.PlaceholderUsers.RetryPeriod)
 	v.longerThanZero("placeholder_users.spacing", c.PlaceholderUsers.Spacing)
 	v.columnLists("placeholder_users.references", c.PlaceholderUsers.References)

@@ -1,0 +1,102 @@
+package placeholder
+
+import (
+	"fmt"
+	"strings"
+)
+
+// All of the following is to be rendered for the configured schemas. The parameters' numbers are the caller's: attempts that
+// of Rules.MaxAttempts (integer), retry that of Rules.RetryPeriod in seconds (float8).
+
+// triedBefore is the condition that the attempt before is long enough ago. statement_timestamp() and not
+// clock_timestamp(), which is volatile and would bound no index.
+func triedBefore(retry int) string {
+	return fmt.Sprintf("detail.last_deletion_attempt_at < statement_timestamp() - make_interval(secs => $%d::float8)", retry)
+}
+
+// triedRecently is its opposite, for rows that were tried. Infinity is how somebody may put a row off for ever: there is no
+// next time.
+func triedRecently(retry int) string {
+	return fmt.Sprintf("detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $%d::float8) "+
+		"AND detail.last_deletion_attempt_at < 'infinity'", retry)
+}
+
+// arms are the two sorts of detail rows that may be offered, each a condition that the index of the ownerless rows serves:
+// never tried, and tried long enough ago.
+func arms(attempts, retry int) [2]string {
+	ownerless := fmt.Sprintf("detail.namespace_id IS NULL AND detail.deletion_attempts < $%d", attempts)
+	return [2]string{ownerless + " AND detail.last_deletion_attempt_at IS NULL", ownerless + " AND " + triedBefore(retry)}
+}
+
+// unqueued leaves out placeholders that are in the queue of the users to be deleted: another attempt would do nothing there
+// but count, however long the queue is.
+const unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id)`
+
+// jobWaits tells whether the placeholder's job waits or runs.
+const jobWaits = `"sexton".job_waits('` + DeleteKind + `', '{"user_id":' || detail.placeholder_user_id || '}')`
+
+const (
+	detailsTable = "import_placeholder_user_details"
+	details      = `"public".` + detailsTable + ` AS detail`
+)
+
+// DueSQL is a condition: some placeholder can be offered now. One whose job waits cannot, though it may be eligible: it has a
+// second row, or its job is being retried.
+func DueSQL(attempts, retry int) string {
+	terms := make([]string, 0, 2)
+	for _, arm := range arms(attempts, retry) {
+		terms = append(terms, fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s AND %s AND NOT %s)", details, arm, unqueued, jobWaits))
+	}
+	return "(" + strings.Join(terms, " OR ") + ")"
+}
+
+// NextDueSQL is an expression: in how many seconds (float8) the next row can be offered again, 0 where none is put off. Each
+// number of attempts is a stretch of the index of its own.
+func NextDueSQL(attempts, retry int) string {
+	return fmt.Sprintf(`coalesce((
+    SELECT extract(epoch FROM min(next.last_deletion_attempt_at) - statement_timestamp()) + $%[2]d::float8
+    FROM generate_series(0, $%[1]d - 1) AS tried (times)
+    CROSS JOIN LATERAL (
+        SELECT detail.last_deletion_attempt_at
+        FROM %[3]s
+        WHERE detail.namespace_id IS NULL AND detail.deletion_attempts = tried.times AND %[4]s
+        ORDER BY detail.last_deletion_attempt_at
+        LIMIT 1
+    ) AS next
+), 0)::float8`, attempts, retry, details, triedRecently(retry))
+}
+
+// loadSQL reads rows that can be offered, in the order of their ids, above the id $3, at most $4. UNION, where UNION ALL
+// would do: it keeps the planner from walking through the whole table by its primary key.
+func loadSQL() string {
+	selects := make([]string, 0, 2)
+	for _, arm := range arms(1, 2) {
+		selects = append(selects, fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id > $3 AND %s", details, arm, unqueued))
+	}
+	return "SELECT eligible.id, eligible.placeholder_user_id FROM (\n" + strings.Join(selects, "\nUNION\n") + "\n) AS eligible ORDER BY eligible.id LIMIT $4"
+}
+
+// offerSQL offers the row $3: it inserts the job for the time $4 and counts the attempt if that has made one, or does
+// nothing of both. It returns whether the row is still eligible, and the number of attempts where it was counted.
+func offerSQL() string {
+	both := arms(1, 2)
+	return fmt.Sprintf(`
+WITH chosen AS MATERIALIZED (
+    SELECT detail.id, detail.placeholder_user_id
+    FROM %s
+    WHERE detail.id = $3 AND (%s OR %s) AND %s
+    FOR NO KEY UPDATE
+), child AS MATERIALIZED (
+    SELECT chosen.id, "sexton".enqueue_new('%s', jsonb_build_object('user_id', chosen.placeholder_user_id), $4) AS job_id
+    FROM chosen
+), counted AS (
+    UPDATE %s
+    SET deletion_attempts = detail.deletion_attempts + 1,
+        last_deletion_attempt_at = statement_timestamp(),
+        updated_at = statement_timestamp()
+    FROM child
+    WHERE detail.id = child.id AND child.job_id IS NOT NULL
+    RETURNING detail.deletion_attempts
+)
+SELECT EXISTS (SELECT FROM chosen), (SELECT counted.deletion_attempts FROM counted)`, details, both[0], both[1], unqueued, DeleteKind, details)
+}

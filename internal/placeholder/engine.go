@@ -1,0 +1,163 @@
+package placeholder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+)
+
+const (
+	// batchRows is how many rows are read at once; each is offered in a transaction of its own.
+	batchRows = 1000
+	// reserve is what a run leaves of its lease, for the statement that is running.
+	reserve = time.Second
+	// mostFailures is how many rows may be refused by the database.
+	mostFailures = 100
+)
+
+// Engine offers the ownerless placeholders of one database.
+type Engine struct {
+	Session *batch.Session
+	Rules   Rules
+	// Start is the time of the first job, by the server's clock. Each further one comes Spacing later.
+	Start   time.Time
+	Spacing time.Duration
+	// Runtime is asked between rows.
+	Runtime time.Duration
+	// Offered, if set, is told of every attempt, after its commit.
+	Offered func(ctx context.Context, item Item)
+}
+
+// row is one detail row.
+type row struct{ id, userID int64 }
+
+// run is the state of one Run.
+type run struct {
+	*Engine
+
+	stats *Stats
+	stop  context.Context //nolint:containedctx // asked between rows; the statements themselves outlive it
+	until time.Time
+}
+
+// Run offers all rows that can be, in the order of their ids, until the time is over or ctx ends. A row that the database
+// refuses to touch stops no other. The statistics are valid beside an error, too, which is lease.ErrLost where the lease has
+// passed on.
+func (e *Engine) Run(ctx context.Context) (*Stats, error) {
+	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
+	defer cancel()
+	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, stop: ctx, until: time.Now().Add(e.Runtime)}
+	if deadline, ok := hard.Deadline(); ok && deadline.Add(-reserve).Before(r.until) {
+		r.until = deadline.Add(-reserve)
+	}
+	err := r.work(hard)
+	if cause := context.Cause(hard); err != nil && cause != nil {
+		err = errors.Join(cause, err)
+	}
+	return r.stats, err
+}
+
+func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
+
+// work goes through the rows by their ids, as those that are left behind, because their job waits, stay eligible.
+func (r *run) work(ctx context.Context) error {
+	for after := int64(math.MinInt64); ; {
+		rows, err := r.load(ctx, after)
+		if err != nil {
+			return err
+		}
+		for _, next := range rows {
+			if r.ended() {
+				r.stats.Interrupted = r.stop.Err() != nil
+				r.stats.OverLimit = !r.stats.Interrupted
+				return nil
+			}
+			if err := r.offer(ctx, next); err != nil {
+				return err
+			}
+			after = next.id
+		}
+		if len(rows) < batchRows {
+			return nil
+		}
+	}
+}
+
+func (r *run) load(ctx context.Context, after int64) ([]row, error) {
+	var found []row
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(loadSQL()), Args: append(r.Rules.args(), after, batchRows),
+		Scan: func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, func(collected pgx.CollectableRow) (row, error) {
+				var one row
+				err := collected.Scan(&one.id, &one.userID)
+				return one, err
+			})
+			return err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load placeholder users: %w", err)
+	}
+	return found, nil
+}
+
+// offer inserts the job of one row and counts the attempt, together.
+func (r *run) offer(ctx context.Context, next row) error {
+	// The index counts jobs, not rows: one that was left behind leaves no gap.
+	at := r.Start.Add(time.Duration(r.stats.Scheduled) * r.Spacing)
+	var eligible bool
+	var attempt *int64
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(offerSQL()), Args: append(r.Rules.args(), next.id, at),
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&eligible, &attempt}, func() error { return nil })
+			return err
+		},
+	})
+	switch {
+	case err != nil:
+		return r.refused(next, err)
+	case !eligible:
+		r.stats.Changed++
+	case attempt == nil:
+		r.stats.Waiting++
+	default:
+		r.count(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
+	}
+	return nil
+}
+
+// refused goes on behind a row that the database does not want to touch. What concerns connection, server or statement, or so
+// many rows that no single one is to blame, ends the run.
+func (r *run) refused(next row, err error) error {
+	f := fault.Judge(err)
+	if f.Verdict == fault.Fatal || f.Verdict == fault.Hopeless || r.stats.Failed == mostFailures {
+		return fmt.Errorf("offer placeholder user %d: %w", next.userID, err)
+	}
+	f.Table = detailsTable
+	r.stats.Failed++
+	r.stats.Errors = fault.Count(r.stats.Errors, f)
+	return nil
+}
+
+func (r *run) count(ctx context.Context, item Item) {
+	r.stats.Scheduled++
+	r.stats.LastScheduledAt = &item.ScheduledAt
+	if item.Final {
+		r.stats.FinalAttempts++
+	}
+	if r.Offered != nil {
+		r.Offered(ctx, item)
+	}
+}
+
+// args are the first two parameters of every statement about rows that can be offered.
+func (r Rules) args() []any { return []any{r.MaxAttempts, r.RetryPeriod.Seconds()} }

@@ -1,0 +1,363 @@
+package placeholder_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/fault"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+	"sexton/internal/placeholder"
+)
+
+func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3, 4)
+	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 2")
+	stats := b.run(t)
+	require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}, {"4", "2"}}, b.jobs(), "one second apart, the owned one left out")
+	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"4", "1", "t"}}, b.attempts())
+	last := start().Add(2 * time.Second)
+	require.Equal(t, &placeholder.Stats{Scheduled: 3, LastScheduledAt: &last, Errors: []fault.Counts{}}, stats)
+	require.Equal(t, placeholder.Item{UserID: 3, Attempt: 1, ScheduledAt: start().Add(time.Second)}, b.items[1])
+	require.Equal(t, [][]string{{"scheduled", "25", "import_delete_placeholder_user"}}, b.Rows("SELECT DISTINCT state, max_attempts, queue FROM sexton.river_job"))
+
+	before := b.Rows("SELECT * FROM import_placeholder_user_details ORDER BY id")
+	require.Equal(t, &placeholder.Stats{Errors: []fault.Counts{}}, b.run(t), "the second run finds nothing")
+	require.Equal(t, before, b.Rows("SELECT * FROM import_placeholder_user_details ORDER BY id"))
+	require.Len(t, b.jobs(), 3)
+}
+
+// eligibility of a row whose last attempt and number of attempts are these; NULL is no attempt.
+func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
+	t.Helper()
+	// Within one statement of the client's, statement_timestamp() stands still, so a boundary can be met exactly.
+	b.Exec(`CREATE OR REPLACE FUNCTION boundary(attempts int) RETURNS boolean LANGUAGE plpgsql AS $$
+		DECLARE
+			due boolean;
+		BEGIN
+			UPDATE import_placeholder_user_details SET deletion_attempts = attempts, last_deletion_attempt_at = ` + last + `;
+			EXECUTE $due$SELECT ` + b.Connected.Names.Render(placeholder.DueSQL(1, 2)) + `$due$ INTO due USING 15, 172800.0::float8;
+			RETURN due;
+		END $$`)
+	return pgtest.Scalar[bool](t, b.Database, "SELECT boundary($1)", attempts)
+}
+
+func TestEligibilityAtItsBoundaries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1)
+	for _, test := range []struct {
+		last     string
+		attempts int
+		want     bool
+	}{
+		{"NULL", 0, true},
+		{"NULL", 14, true},
+		{"NULL", 15, false},
+		{"NULL", 16, false},
+		{"statement_timestamp()", 1, false},
+		{"statement_timestamp() - interval '48 hours' + interval '1 microsecond'", 1, false},
+		{"statement_timestamp() - interval '48 hours'", 1, false},
+		{"statement_timestamp() - interval '48 hours' - interval '1 microsecond'", 1, true},
+		{"statement_timestamp() - interval '49 hours'", 14, true},
+		{"statement_timestamp() - interval '49 hours'", 15, false},
+		{"statement_timestamp() - interval '49 hours'", 0, true},
+		{"'infinity'", 1, false},
+	} {
+		b.Exec("TRUNCATE sexton.river_job")
+		require.Equal(t, test.want, b.eligible(t, test.last, test.attempts), "%s, %d attempts", test.last, test.attempts)
+		if test.last != "statement_timestamp() - interval '48 hours' + interval '1 microsecond'" && test.last != "statement_timestamp() - interval '48 hours'" {
+			require.Equal(t, test.want, b.run(t).Scheduled == 1, "the run, of %s, %d attempts", test.last, test.attempts)
+		}
+	}
+	b.Exec("TRUNCATE sexton.river_job; UPDATE import_placeholder_user_details SET namespace_id = 1")
+	require.False(t, b.eligible(t, "NULL", 0), "with an owner")
+	require.Zero(t, b.run(t).Scheduled)
+}
+
+func TestLastAttemptIsAnnouncedAndStillMade(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3)
+	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 12 + id, last_deletion_attempt_at = now() - interval '3 days'")
+	stats := b.run(t)
+	require.EqualValues(t, 2, stats.Scheduled)
+	require.EqualValues(t, 1, stats.FinalAttempts)
+	require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}}, b.jobs(), "the 15th attempt is made, there is no 16th")
+	require.Equal(t, []placeholder.Item{
+		{UserID: 1, Attempt: 14, ScheduledAt: start()}, {UserID: 2, Attempt: 15, Final: true, ScheduledAt: start().Add(time.Second)},
+	}, b.items)
+	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = now() - interval '3 days'; UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+	require.EqualValues(t, 1, b.run(t).Scheduled, "only the one that has an attempt left")
+}
+
+// The index counts over all batches, and a row that is left behind leaves no gap.
+func TestSpacingOverSeveralBatches(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 2500) AS n")
+	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT n, n, 1 FROM generate_series(1, 2500) AS n")
+	b.Exec("SELECT sexton.enqueue('import_delete_placeholder_user', '{\"user_id\": 700}', '2098-01-01Z')")
+	stats := b.run(t)
+	require.EqualValues(t, 2499, stats.Scheduled)
+	require.EqualValues(t, 1, stats.Waiting)
+	require.Equal(t, [][]string{{"2499", "2499", "0", "2498", "t"}}, b.Rows(`
+		SELECT count(*), count(DISTINCT scheduled_at), min(second), max(second), bool_and(user_id = second + 1 + (user_id > 700)::int)
+		FROM (
+			SELECT scheduled_at, (args ->> 'user_id')::int AS user_id, extract(epoch FROM scheduled_at - $1)::int AS second
+			FROM sexton.river_job WHERE scheduled_at >= $1
+		) AS job`, start()))
+	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 700"))
+}
+
+// An attempt is a job: whatever is in the way of a new one, nothing is counted.
+func TestAttemptNeedsANewJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3)
+	// Two rows of one user, a user in the queue, and one whose job is retried.
+	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) VALUES (9, 1, 1)")
+	b.Exec("SELECT sexton.delete_user(2, 2)")
+	b.Exec("SELECT sexton.enqueue('import_delete_placeholder_user', '{\"user_id\": 3}')")
+	b.Exec("UPDATE sexton.river_job SET state = 'retryable', scheduled_at = '2098-01-01Z'")
+	due := func() bool {
+		return pgtest.Scalar[bool](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.DueSQL(1, 2)), 15, 172800.0)
+	}
+	require.True(t, due())
+	stats := b.run(t)
+	require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
+	require.EqualValues(t, 2, stats.Waiting, "the second row of user 1, and user 3")
+	require.Equal(t, [][]string{{"3", "-31536000"}, {"1", "0"}}, b.jobs(), "the job that is there keeps its time")
+	require.False(t, due(), "nothing can be done now, or a worker would run on and on")
+
+	b.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+	require.True(t, due())
+	b.run(t)
+	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"9", "1", "t"}}, b.attempts(), "two rows never have two jobs at a time")
+	b.Exec("DELETE FROM users_ghost_user_migrations")
+	b.run(t)
+	require.Contains(t, b.attempts(), []string{"2", "1", "t"}, "out of the queue without being deleted")
+}
+
+func TestNextAttemptIsKnown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	next := func() float64 {
+		return pgtest.Scalar[float64](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.NextDueSQL(1, 2)), 15, 172800.0)
+	}
+	require.Zero(t, next())
+	b.placeholders(1, 2, 3, 4, 5)
+	require.Zero(t, next(), "due rows need no timer")
+	b.Exec(`UPDATE import_placeholder_user_details SET deletion_attempts = v.attempts, last_deletion_attempt_at = now() - v.ago
+		FROM (VALUES (1, 3, interval '47 hours'), (2, 14, interval '46 hours'), (3, 15, interval '47.5 hours'), (4, 2, interval '3 days')) AS v (id, attempts, ago)
+		WHERE v.id = import_placeholder_user_details.id`)
+	require.InDelta(t, 3600, next(), 60, "not of the one that was tried 15 times, nor of the one that is due")
+	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 1")
+	require.InDelta(t, 7200, next(), 60)
+	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity'")
+	require.Zero(t, next(), "put off for ever")
+}
+
+// A row that the database refuses costs no attempt and stops no other.
+func TestErrorOfOneRowBurnsNothing(t *testing.T) {
+	t.Parallel()
+	for name, when := range map[string]string{
+		"while it is counted":  "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 2)",
+		"while it is inserted": `BEFORE INSERT ON sexton.river_job FOR EACH ROW WHEN (NEW.args @> '{"user_id": 2}')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.placeholders(1, 2, 3)
+			b.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '57P01'; END $$")
+			b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
+			stats := b.run(t)
+			require.EqualValues(t, 1, stats.Failed)
+			require.Equal(t, []fault.Counts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
+			require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}}, b.jobs())
+			require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}}, b.attempts())
+			b.Exec("DROP FUNCTION refuse CASCADE")
+			require.EqualValues(t, 1, b.run(t).Scheduled)
+			require.Equal(t, [][]string{{"1", "1", "t"}, {"2", "1", "t"}, {"3", "1", "t"}}, b.attempts())
+		})
+	}
+}
+
+func TestErrorOfTheDatabaseEndsTheRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2)
+	b.Exec("ALTER FUNCTION sexton.enqueue_new(text, jsonb, timestamptz) RENAME TO away")
+	stats, err := b.engine.Run(t.Context())
+	require.ErrorContains(t, err, "offer placeholder user 1: ")
+	require.Zero(t, stats.Failed)
+
+	b.Exec("ALTER FUNCTION sexton.away(text, jsonb, timestamptz) RENAME TO enqueue_new; ALTER TABLE sexton.river_job RENAME TO gone")
+	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(3, 300) AS n")
+	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT n, n, 1 FROM generate_series(3, 300) AS n")
+	stats, err = b.engine.Run(t.Context())
+	require.ErrorContains(t, err, "offer placeholder user 101: ", "so many rows are not to blame each")
+	require.EqualValues(t, 100, stats.Failed)
+	require.Empty(t, b.attempts())
+}
+
+// Whoever has lost the lease commits neither a job nor an attempt.
+func TestLostLeaseCommitsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3)
+	b.engine.Offered = func(context.Context, placeholder.Item) {
+		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", leaseKey)
+	}
+	stats, err := b.engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.EqualValues(t, 1, stats.Scheduled)
+	require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
+	require.Equal(t, [][]string{{"1", "0"}}, b.jobs())
+}
+
+func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3)
+	b.engine.Runtime = time.Nanosecond
+	stats := b.run(t)
+	require.True(t, stats.OverLimit)
+	require.Zero(t, stats.Scheduled)
+
+	b.engine.Runtime = time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	b.engine.Offered = func(context.Context, placeholder.Item) { cancel() }
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.True(t, stats.Interrupted)
+	require.False(t, stats.OverLimit)
+	require.EqualValues(t, 1, stats.Scheduled, "the row in hand is finished")
+	require.Len(t, b.jobs(), 1)
+}
+
+// Killed between any two statements, and after any of them: the transaction is there or it is not.
+func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	for name, when := range map[string]string{
+		"at the insert of the job": "BEFORE INSERT ON sexton.river_job FOR EACH ROW",
+		"after that":               "AFTER INSERT ON sexton.river_job FOR EACH ROW",
+		"at the count":             "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW",
+		"after that, too":          "AFTER UPDATE ON import_placeholder_user_details FOR EACH ROW",
+		"at the commit":            "AFTER UPDATE ON import_placeholder_user_details DEFERRABLE INITIALLY DEFERRED FOR EACH ROW",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.placeholders(1, 2, 3)
+			// The session ends itself at the second row, as a worker that is killed ends it.
+			b.Exec("CREATE SEQUENCE visits")
+			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN
+					IF nextval('public.visits') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+					RETURN NEW;
+				END $$`)
+			kind := "TRIGGER"
+			if name == "at the commit" {
+				kind = "CONSTRAINT TRIGGER"
+			}
+			b.Exec("CREATE " + kind + " die " + when + " EXECUTE FUNCTION die()")
+			_, err := b.engine.Run(t.Context())
+			require.Error(t, err)
+			b.consistent(t)
+			require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
+
+			b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+			b.engine = b.newEngine(t)
+			b.engine.Start = start().Add(time.Second)
+			b.run(t)
+			require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}, {"3", "2"}}, b.jobs())
+			b.consistent(t)
+		})
+	}
+}
+
+// consistent: attempts and jobs are the same in number, for each user.
+func (b *bundle) consistent(t *testing.T) {
+	t.Helper()
+	require.Empty(t, b.Rows(`SELECT detail.id FROM import_placeholder_user_details AS detail
+		WHERE detail.deletion_attempts <> (SELECT count(*) FROM sexton.river_job WHERE args @> jsonb_build_object('user_id', detail.placeholder_user_id))`))
+}
+
+// Two runs that go on at once, one of whom has lost its lease without knowing, and somebody who changes rows meanwhile.
+func TestTwoRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var ids []int64
+	for id := int64(1); id <= 60; id++ {
+		ids = append(ids, id)
+	}
+	b.placeholders(ids...)
+	first := b.engine
+	entered, release := make(chan struct{}), make(chan struct{})
+	first.Offered = func(_ context.Context, item placeholder.Item) {
+		if item.UserID == 10 {
+			close(entered)
+			<-release
+		}
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := first.Run(t.Context())
+		ended <- err
+	}()
+	<-entered
+	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+	second := b.newEngine(t)
+	second.Offered = func(_ context.Context, item placeholder.Item) {
+		if item.UserID == 20 {
+			b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 30")
+			close(release)
+		}
+	}
+	stats, err := second.Run(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, <-ended, lease.ErrLost)
+	require.EqualValues(t, 49, stats.Scheduled)
+	require.EqualValues(t, 1, stats.Changed, "the one that has an owner again")
+	b.consistent(t)
+	users := []string{}
+	for _, job := range b.jobs() {
+		users = append(users, job[0])
+	}
+	slices.Sort(users)
+	want := []string{}
+	for _, id := range ids {
+		if id != 30 {
+			want = append(want, strconv.FormatInt(id, 10))
+		}
+	}
+	slices.Sort(want)
+	require.Equal(t, want, users)
+}
+
+// Each arm is served by the index of the ownerless rows, however many rows have an owner.
+func TestLooksAreServedByTheIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 3000) AS n")
+	b.Exec(`INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, namespace_id, deletion_attempts, last_deletion_attempt_at)
+		SELECT n, n, 1, CASE WHEN n % 10 > 0 THEN 1 END, n % 3, CASE WHEN n % 3 > 0 THEN now() END FROM generate_series(1, 3000) AS n`)
+	b.Exec("ANALYZE import_placeholder_user_details")
+	for what, sql := range map[string]string{"due": placeholder.DueSQL(1, 2), "next": placeholder.NextDueSQL(1, 2)} {
+		rows, err := b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15, 172800.0)
+		require.NoError(t, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on import_placeholder_user_details", what)
+	}
+}

@@ -1,0 +1,133 @@
+package placeholder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pgschema"
+)
+
+// State is where an ownerless placeholder stands.
+type State string
+
+// The states: it can be offered now; its job waits or runs; it was tried and is put off; it is in the queue of the users to be
+// deleted; it was tried as often as it may be and will not be offered any more; the user is gone or no placeholder.
+const (
+	Due       State = "due"
+	Scheduled State = "scheduled"
+	PutOff    State = "put_off"
+	InQueue   State = "queued"
+	GivenUp   State = "given_up"
+	Obsolete  State = "obsolete"
+)
+
+// Placeholder is one detail row of an ownerless placeholder.
+type Placeholder struct {
+	DetailID      int64      `json:"detail_id"`
+	UserID        int64      `json:"user_id"`
+	State         State      `json:"state"`
+	Attempts      int64      `json:"attempts"`
+	LastAttemptAt *time.Time `json:"last_attempt_at"`
+	// NextAttemptAt is the earliest time of the next attempt, where one is put off.
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	// LastError is what kept the placeholder at its last attempt.
+	LastError string `json:"last_error,omitempty"`
+}
+
+// stateSQL is the state of a row.
+func stateSQL(attempts, retry int) string {
+	return fmt.Sprintf(`CASE
+    WHEN NOT %s THEN '%s'
+    WHEN %s THEN '%s'
+    WHEN NOT EXISTS (
+        SELECT FROM "public".users AS placeholder WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = %d
+    ) THEN '%s'
+    WHEN detail.deletion_attempts >= $%d THEN '%s'
+    WHEN detail.last_deletion_attempt_at IS NULL OR %s THEN '%s'
+    ELSE '%s'
+END`, unqueued, InQueue, jobWaits, Scheduled, userType, Obsolete, attempts, GivenUp, triedBefore(retry), Due, PutOff)
+}
+
+// selectSQL reads rows of details that are called detail.
+func selectSQL(from string) string {
+	return fmt.Sprintf(`
+SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
+    CASE WHEN isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
+    CASE WHEN listed.state = '%s' AND isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at + make_interval(secs => $2::float8) END, coalesce(listed.last_error, '')
+FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
+}
+
+// listSQL reads the ownerless rows by their ids, of the state $3 or of all, at most $4.
+func listSQL() string {
+	from := `SELECT detail.* FROM ` + details + ` WHERE detail.namespace_id IS NULL`
+	return selectSQL(from) + " WHERE $3::text = '' OR listed.state = $3::text ORDER BY listed.id LIMIT $4"
+}
+
+// keptSQL reads the first $3 of the rows with an error: those that were tried most often, among as many as are counted.
+func keptSQL() string {
+	from := fmt.Sprintf(`SELECT worst.* FROM (
+    SELECT detail.* FROM %s
+    WHERE detail.namespace_id IS NULL
+    ORDER BY detail.deletion_attempts DESC, detail.last_deletion_attempt_at DESC, detail.id DESC
+    LIMIT %d
+) AS worst WHERE worst.last_error IS NOT NULL LIMIT $3`, details, backlogCap)
+	return selectSQL(from) + " ORDER BY listed.deletion_attempts DESC, listed.id"
+}
+
+// List returns ownerless placeholders by the ids of their rows: those of one state, or of all where state is empty.
+func List(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, state State, limit int) ([]Placeholder, error) {
+	return read(ctx, db, names.Render(listSQL()), append(rules.args(), string(state), limit)...)
+}
+
+// ReadKept returns the first of the placeholders that something keeps, those that were tried most often before the others.
+func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, limit int) ([]Placeholder, error) {
+	return read(ctx, db, names.Render(keptSQL()), append(rules.args(), limit)...)
+}
+
+func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Placeholder, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read placeholder users: %w", err)
+	}
+	listed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Placeholder])
+	if err != nil {
+		return nil, fmt.Errorf("read placeholder users: %w", err)
+	}
+	return listed, nil
+}
+
+// Why a placeholder cannot be tried again.
+var (
+	ErrUnknown = errors.New("there are no details of a placeholder user with this id; see sexton placeholders list")
+	ErrOwned   = errors.New("the group of its import is still there")
+	ErrQueued  = errors.New("it is queued for deletion already")
+)
+
+// Retry gives a placeholder its attempts back, so that it can be offered at once. What kept it stays to be seen until then.
+func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) error {
+	const look = `SELECT count(*), count(*) FILTER (WHERE detail.namespace_id IS NULL), count(*) FILTER (WHERE ` + unqueued + `)
+		FROM ` + details + ` WHERE detail.placeholder_user_id = $1`
+	var rows, ownerless, free int64
+	if err := tx.QueryRow(ctx, names.Render(look), userID).Scan(&rows, &ownerless, &free); err != nil {
+		return fmt.Errorf("look for placeholder user %d: %w", userID, err)
+	}
+	switch {
+	case rows == 0:
+		return ErrUnknown
+	case ownerless == 0:
+		return ErrOwned
+	case free == 0:
+		return ErrQueued
+	}
+	const reset = `UPDATE ` + details + ` SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = statement_timestamp()
+		WHERE detail.placeholder_user_id = $1 AND detail.namespace_id IS NULL`
+	if _, err := tx.Exec(ctx, names.Render(reset), userID); err != nil {
+		return fmt.Errorf("give placeholder user %d its attempts back: %w", userID, err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package placeholder
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
+)
+
+// References are the configured columns, bound to one state of the database.
+type References struct {
+	columns []boundColumn
+}
+
+// boundColumn is one column that is looked at.
+type boundColumn struct {
+	// label is table.column for people.
+	label string
+	// sample selects a text that names one row whose column is $1, or NULL.
+	sample string
+}
+
+// Labels are the columns as table.column, in the order of the configuration.
+func (r *References) Labels() []string {
+	labels := make([]string, len(r.columns))
+	for i, c := range r.columns {
+		labels[i] = c.label
+	}
+	return labels
+}
+
+// bindColumn builds the look for one row. It stops at the first: LIMIT 1 on an index that begins with the column.
+func bindColumn(label string, table *pgcatalog.Relation, column string) boundColumn {
+	var parts []string
+	for _, key := range table.PrimaryKey() {
+		parts = append(parts, fmt.Sprintf("%s || child.%s", literal(key+" "), identifier(key)))
+	}
+	name := "concat_ws(', ', " + strings.Join(parts, ", ") + ")"
+	if len(parts) == 0 {
+		name = "'ctid ' || child.ctid"
+	}
+	from := table.SQL()
+	if table.Kind == "r" {
+		// As with real foreign keys, tables that inherit from it are not its rows.
+		from = "ONLY " + from
+	}
+	return boundColumn{
+		label:  label,
+		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s = $1::bigint LIMIT 1)", name, from, identifier(column)),
+	}
+}
+
+// lookSQL is the one statement that looks at all columns: it returns an array of texts, NULL where no row refers to $1.
+func (r *References) lookSQL() string {
+	if len(r.columns) == 0 {
+		return "SELECT '{}'::text[] WHERE $1::bigint IS NOT NULL"
+	}
+	samples := make([]string, len(r.columns))
+	for i, c := range r.columns {
+		samples[i] = c.sample
+	}
+	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::text[]"
+}
+
+func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// literal quotes for sessions with standard_conforming_strings on, which is the server's default.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -1,0 +1,183 @@
+package placeholder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/pgcatalog"
+	"sexton/internal/pgschema"
+)
+
+// userType is the user type of placeholders.
+const userType = 15
+
+// Outcome is what became of one placeholder.
+type Outcome string
+
+// The outcomes: there is no such user; it is no placeholder (any more); it was in the queue before; it is now; something
+// refers to it, or it owns what nobody else does, so it stays.
+const (
+	Gone          Outcome = "gone"
+	NoPlaceholder Outcome = "no_placeholder"
+	QueuedBefore  Outcome = "queued_before"
+	Queued        Outcome = "queued"
+	Blocked       Outcome = "blocked"
+)
+
+// Blocker is a column that refers to a placeholder.
+type Blocker struct {
+	// Column is table.column, Sample names one of the rows by its primary key, such as "id 17".
+	Column string `json:"column"`
+	Sample string `json:"sample"`
+}
+
+// Verdict is what became of a placeholder, and why.
+type Verdict struct {
+	UserID  int64   `json:"user_id"`
+	Outcome Outcome `json:"outcome"`
+	// Blockers are all columns that refer to it, in the order of the configuration.
+	Blockers []Blocker `json:"blockers"`
+	// Reason is why it stays, in one line; empty unless it is blocked.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Limits bound each statement.
+type Limits struct{ StatementTimeout, LockTimeout time.Duration }
+
+// Remover hands placeholders over to those who delete users.
+type Remover struct {
+	DB         pgcatalog.Beginner
+	Names      pgschema.Names
+	References *References
+	Limits     Limits
+}
+
+// settleSQL bounds the transaction. Policies would hide rows, and what cannot be seen would count as gone: off means an error
+// instead. The planner keeps to indexes where there are any.
+const settleSQL = `
+SELECT
+    set_config('statement_timeout', $1, true),
+    set_config('lock_timeout', $2, true),
+    set_config('idle_in_transaction_session_timeout', '10s', true),
+    set_config('row_security', 'off', true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('jit', 'off', true)`
+
+// Rows that refer to the user by a foreign key wait for this lock, and this lock for those that are being written: they are
+// seen by the look that follows.
+const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder WHERE placeholder.id = $1 FOR UPDATE`
+
+const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = $1)`
+
+const recordSQL = `
+UPDATE "public".import_placeholder_user_details AS detail
+SET last_error = nullif($2, ''), updated_at = statement_timestamp()
+WHERE detail.placeholder_user_id = $1 AND detail.last_error IS DISTINCT FROM nullif($2, '')`
+
+// Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
+// either in one transaction, changes nothing where it is called again, and may be called by several workers at once.
+//
+// A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
+func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
+	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
+	err := pgx.BeginFunc(ctx, r.DB, func(tx pgx.Tx) error { return r.decide(ctx, tx, &verdict) })
+	if err != nil {
+		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
+	}
+	return verdict, nil
+}
+
+func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
+	found, err := r.look(ctx, tx, verdict.UserID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case found.userType == nil:
+		verdict.Outcome = Gone
+		return nil
+	case *found.userType != userType:
+		verdict.Outcome = NoPlaceholder
+		return nil
+	case found.queued:
+		verdict.Outcome = QueuedBefore
+	default:
+		verdict.Outcome, verdict.Reason = Queued, ""
+		if verdict.Blockers = found.blockers; len(found.blockers) > 0 {
+			verdict.Outcome, verdict.Reason = Blocked, reason(found.blockers)
+		} else if err := r.queue(ctx, tx, verdict); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, r.Names.Render(recordSQL), verdict.UserID, verdict.Reason); err != nil {
+		return fmt.Errorf("record what keeps it: %w", err)
+	}
+	return nil
+}
+
+// look is how a placeholder stands.
+type look struct {
+	userType *int32
+	queued   bool
+	blockers []Blocker
+}
+
+// look asks everything in one round trip. What bounds it comes before: the first of its statements on a connection are
+// prepared, and that waits for the locks of other sessions as well.
+func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, error) {
+	found := look{blockers: []Blocker{}}
+	var samples []*string
+	if _, err := tx.Exec(ctx, settleSQL, milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout)); err != nil {
+		return found, fmt.Errorf("settle session: %w", err)
+	}
+	trip := &pgx.Batch{}
+	trip.Queue(r.Names.Render(lockSQL), userID).Query(func(rows pgx.Rows) (err error) {
+		_, err = pgx.ForEachRow(rows, []any{&found.userType}, func() error { return nil })
+		return err
+	})
+	trip.Queue(r.Names.Render(queuedSQL), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
+	// Names of the application's tables are not to be rendered: one of their schemas may be called public.
+	trip.Queue(r.References.lookSQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
+	if err := tx.SendBatch(ctx, trip).Close(); err != nil {
+		return found, fmt.Errorf("look for what refers to it: %w", err)
+	}
+	for i, sample := range samples {
+		if sample != nil {
+			found.blockers = append(found.blockers, Blocker{Column: r.References.columns[i].label, Sample: *sample})
+		}
+	}
+	return found, nil
+}
+
+// queue has the user deleted by the door that everybody uses. What that refuses concerns the user, and keeps it.
+func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
+	err := pgx.BeginFunc(ctx, tx, func(door pgx.Tx) error {
+		_, err := door.Exec(ctx, r.Names.Render(`SELECT "sexton".delete_user($1, $1, false)`), verdict.UserID)
+		return err
+	})
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pgErr.Code, "SX01") {
+		verdict.Outcome, verdict.Reason = Blocked, pgErr.Message
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("queue it: %w", err)
+	}
+	return nil
+}
+
+// reason names everything that refers to a placeholder.
+func reason(blockers []Blocker) string {
+	texts := make([]string, len(blockers))
+	for i, b := range blockers {
+		texts[i] = fmt.Sprintf("%s (%s)", b.Column, b.Sample)
+	}
+	return "still referenced by " + strings.Join(texts, ", ")
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }

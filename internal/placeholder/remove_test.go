@@ -1,0 +1,316 @@
+package placeholder_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+	"sexton/internal/placeholder"
+)
+
+// scene has the placeholder 1 and, beside it, what others have written: user 2, whose rows show nothing of user 1.
+func scene(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t)
+	b.placeholders(1)
+	b.Exec(`
+		INSERT INTO users (id, username, email, name) VALUES (2, 'ben', 'ben@example.com', 'Ben');
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (11, 1, 'by Ben', 2);
+		INSERT INTO merge_requests (id, target_project_id, title, author_id, source_branch, target_branch) VALUES (12, 1, 'by Ben', 2, 'a', 'b');
+		INSERT INTO merge_request_metrics (id, merge_request_id) VALUES (13, 12);
+		INSERT INTO labels (id, project_id, title, color) VALUES (14, 1, 'label', '#000000');`)
+	return b
+}
+
+// writes are statements by which user 1 comes to stand in one column: each names its column and its row.
+func writes() map[string]string {
+	return map[string]string{
+		"notes.author_id (id 17)":                           "INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (17, 1, 'Issue', 11, 1, 'n')",
+		"issues.author_id (id 11)":                          "UPDATE issues SET author_id = 1",
+		"issues.updated_by_id (id 11)":                      "UPDATE issues SET updated_by_id = 1",
+		"issues.closed_by_id (id 11)":                       "UPDATE issues SET closed_by_id = 1",
+		"issues.last_edited_by_id (id 11)":                  "UPDATE issues SET last_edited_by_id = 1",
+		"merge_requests.author_id (id 12)":                  "UPDATE merge_requests SET author_id = 1",
+		"merge_requests.updated_by_id (id 12)":              "UPDATE merge_requests SET updated_by_id = 1",
+		"merge_requests.merge_user_id (id 12)":              "UPDATE merge_requests SET merge_user_id = 1",
+		"issue_assignees.user_id (issue_id 11, user_id 1)":  "INSERT INTO issue_assignees VALUES (11, 1)",
+		"merge_request_metrics.merged_by_id (id 13)":        "UPDATE merge_request_metrics SET merged_by_id = 1",
+		"merge_request_metrics.latest_closed_by_id (id 13)": "UPDATE merge_request_metrics SET latest_closed_by_id = 1",
+		"merge_request_assignees.user_id (id 17)":           "INSERT INTO merge_request_assignees (id, merge_request_id, user_id) VALUES (17, 12, 1)",
+		"merge_request_reviewers.user_id (id 17)":           "INSERT INTO merge_request_reviewers (id, merge_request_id, user_id) VALUES (17, 12, 1)",
+		"approvals.user_id (id 17)":                         "INSERT INTO approvals (id, merge_request_id, user_id) VALUES (17, 12, 1)",
+		"award_emoji.user_id (id 17)":                       "INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name) VALUES (17, 1, 'Issue', 11, 'x')",
+		"snippets.author_id (id 17)":                        "INSERT INTO snippets (id, project_id, author_id, type, title) VALUES (17, 1, 1, 'ProjectSnippet', 's')",
+		"releases.author_id (id 17)":                        "INSERT INTO releases (id, project_id, author_id, tag, released_at) VALUES (17, 1, 1, 'v1', now())",
+		"resource_label_events.user_id (id 17)":             "INSERT INTO resource_label_events (id, issue_id, label_id, user_id, action) VALUES (17, 11, 14, 1, 1)",
+		"resource_state_events.user_id (id 17)":             "INSERT INTO resource_state_events (id, issue_id, user_id, state) VALUES (17, 11, 1, 1)",
+		"timelogs.user_id (id 17)":                          "INSERT INTO timelogs (id, project_id, issue_id, user_id, time_spent) VALUES (17, 1, 11, 1, 60)",
+	}
+}
+
+func (b *bundle) ghostQueue() [][]string {
+	return b.Rows("SELECT user_id, initiator_user_id, hard_delete FROM users_ghost_user_migrations ORDER BY user_id")
+}
+
+func (b *bundle) lastErrors() [][]string {
+	return b.Rows("SELECT id, coalesce(last_error, '') FROM import_placeholder_user_details ORDER BY id")
+}
+
+// Every default column keeps a placeholder, and is named with a row of its own.
+func TestEachReferenceKeepsThePlaceholder(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	r := b.remover(t)
+	told := map[string]bool{}
+	for named, write := range writes() {
+		tx, err := b.Pool().Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), write)
+		require.NoError(t, err, write)
+		one := *r
+		one.DB = tx
+		verdict, err := one.Remove(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, placeholder.Blocked, verdict.Outcome, named)
+		require.Equal(t, "still referenced by "+named, verdict.Reason)
+		require.Len(t, verdict.Blockers, 1)
+		told[verdict.Blockers[0].Column] = true
+		var recorded string
+		require.NoError(t, tx.QueryRow(t.Context(), "SELECT last_error FROM import_placeholder_user_details").Scan(&recorded))
+		require.Equal(t, verdict.Reason, recorded)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	for _, label := range r.References.Labels() {
+		require.True(t, told[label], "no test writes into %s", label)
+	}
+	require.Empty(t, b.ghostQueue())
+}
+
+func TestAllReferencesAreNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	for _, write := range writes() {
+		b.Exec(write)
+	}
+	verdict := b.remove(t, 1)
+	require.Len(t, verdict.Blockers, len(writes()))
+	for named := range writes() {
+		require.Contains(t, verdict.Reason, named)
+	}
+	require.True(t, strings.HasPrefix(verdict.Reason, "still referenced by notes.author_id (id 17), issues.author_id (id 11), "), verdict.Reason)
+	require.Equal(t, [][]string{{"1", verdict.Reason}}, b.lastErrors())
+	require.Empty(t, b.ghostQueue())
+	before := b.Rows("SELECT xmin, * FROM import_placeholder_user_details")
+	require.Equal(t, verdict, b.remove(t, 1), "again")
+	require.Equal(t, before, b.Rows("SELECT xmin, * FROM import_placeholder_user_details"), "which changes nothing")
+}
+
+// What the ghost user takes over, or what goes with the user, keeps nobody.
+func TestOtherColumnsDoNotKeepThePlaceholder(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	for _, write := range []string{
+		"UPDATE merge_requests SET last_edited_by_id = 1, assignee_id = 1",
+		"INSERT INTO events (project_id, author_id, action) VALUES (1, 1, 1)",
+		"INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 1, 'main', 'x', 'success')",
+		"INSERT INTO p_ci_builds (partition_id, commit_id, project_id, user_id, name, stage, status) VALUES (100, 1, 1, 1, 'b', 's', 'success')",
+		"INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (1, 'Namespace', 1, 30)",
+		"INSERT INTO todos (user_id, author_id, target_type, target_id, action) VALUES (1, 1, 'Issue', 11, 1)",
+		"INSERT INTO subscriptions (user_id, subscribable_type, subscribable_id) VALUES (1, 'Issue', 11)",
+		`INSERT INTO import_source_users (id, placeholder_user_id, namespace_id, source_user_identifier, source_hostname, import_type) VALUES (1, 1, 2, 'x', 'h', 'gitlab')`,
+		`INSERT INTO import_source_user_placeholder_references (source_user_id, namespace_id, numeric_key, model, user_reference_column, alias_version) VALUES (1, 2, 1, 'Note', 'author_id', 1)`,
+	} {
+		b.Exec(write)
+	}
+	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'")
+	verdict := b.remove(t, 1)
+	require.Equal(t, placeholder.Verdict{UserID: 1, Outcome: placeholder.Queued, Blockers: []placeholder.Blocker{}}, verdict)
+	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue(), "with itself as initiator, and softly")
+	require.Equal(t, [][]string{{"blocked"}}, b.Rows("SELECT state FROM users WHERE id = 1"))
+	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors(), "nothing keeps it any more")
+
+	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "again")
+	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
+	b.Exec(writes()["notes.author_id (id 17)"])
+	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "what comes to refer to it now passes to the ghost user")
+	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
+}
+
+func TestOnlyPlaceholdersAreRemoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1)
+	for userType, want := range map[int]placeholder.Outcome{
+		0: placeholder.NoPlaceholder, 5: placeholder.NoPlaceholder, 6: placeholder.NoPlaceholder, 11: placeholder.NoPlaceholder,
+		13: placeholder.NoPlaceholder, 14: placeholder.NoPlaceholder, 16: placeholder.NoPlaceholder, 17: placeholder.NoPlaceholder,
+	} {
+		b.Exec("UPDATE users SET user_type = $1", userType)
+		require.Equal(t, want, b.remove(t, 1).Outcome, userType)
+	}
+	require.Empty(t, b.ghostQueue())
+	require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"))
+	require.Equal(t, placeholder.Verdict{UserID: 99, Outcome: placeholder.Gone, Blockers: []placeholder.Blocker{}}, b.remove(t, 99))
+	b.Exec("UPDATE users SET user_type = 15")
+	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+}
+
+// The door that everybody's deletion goes through has the last word.
+func TestSoleOwnerOfAGroupStays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1)
+	b.Exec("INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (1, 'Namespace', 1, 50)")
+	verdict := b.remove(t, 1)
+	require.Equal(t, placeholder.Blocked, verdict.Outcome)
+	require.Equal(t, "delete user 1: sole owner of the groups one (id 1)", verdict.Reason)
+	require.Equal(t, [][]string{{"1", verdict.Reason}}, b.lastErrors())
+	require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"), "nothing else is left of the try")
+}
+
+// A row that is being written by somebody else is waited for, and seen.
+func TestReferenceThatIsNotCommittedYet(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	writer, err := pgx.Connect(t.Context(), b.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = writer.Close(context.Background()) })
+	_, err = writer.Exec(t.Context(), "BEGIN; UPDATE issues SET author_id = 1")
+	require.NoError(t, err)
+	r := b.remover(t)
+	verdicts := make(chan placeholder.Verdict, 1)
+	go func() {
+		verdict, err := r.Remove(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		verdicts <- verdict
+	}()
+	pgtest.WaitFor(t, "the remover to wait for the writer", func(ctx context.Context) (waits bool, err error) {
+		err = b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
+		return waits, err
+	})
+	_, err = writer.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
+
+	_, err = writer.Exec(t.Context(), "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
+	require.NoError(t, err)
+	r.Limits.LockTimeout = time.Millisecond
+	_, err = r.Remove(t.Context(), 1)
+	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
+}
+
+func TestManyWorkersOnOnePlaceholder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2)
+	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) VALUES (9, 1, 1)")
+	r := b.remover(t)
+	var workers sync.WaitGroup
+	outcomes := make(chan placeholder.Outcome, 20)
+	for worker := range 20 {
+		workers.Go(func() {
+			verdict, err := r.Remove(t.Context(), int64(1+worker%2))
+			if err != nil {
+				t.Error(err)
+			}
+			outcomes <- verdict.Outcome
+		})
+	}
+	workers.Wait()
+	close(outcomes)
+	counts := map[placeholder.Outcome]int{}
+	for outcome := range outcomes {
+		counts[outcome]++
+	}
+	require.Equal(t, map[placeholder.Outcome]int{placeholder.Queued: 2, placeholder.QueuedBefore: 18}, counts)
+	require.Equal(t, [][]string{{"1", "1", "f"}, {"2", "2", "f"}}, b.ghostQueue())
+}
+
+// Killed between any two statements, a placeholder is queued or it is not, and the next try brings it there.
+func TestRemoverKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, when := range map[string]string{
+		"while it is blocked": "BEFORE UPDATE ON users FOR EACH ROW",
+		"while it is queued":  "AFTER INSERT ON users_ghost_user_migrations FOR EACH ROW",
+		"at the record":       "AFTER UPDATE ON import_placeholder_user_details FOR EACH ROW",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.placeholders(1)
+			b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'; CREATE SEQUENCE visits")
+			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN
+					IF nextval('public.visits') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+					RETURN NEW;
+				END $$`)
+			b.Exec("CREATE TRIGGER die " + when + " EXECUTE FUNCTION die()")
+			_, err := b.remover(t).Remove(t.Context(), 1)
+			require.Error(t, err)
+			require.Empty(t, b.ghostQueue())
+			require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"))
+			require.Equal(t, [][]string{{"1", "of old"}}, b.lastErrors())
+			require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+			require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
+		})
+	}
+}
+
+// What cannot be seen must not count as gone.
+func TestHiddenRowsAreAnError(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	b.Exec(writes()["notes.author_id (id 17)"])
+	b.Exec("ALTER TABLE notes ENABLE ROW LEVEL SECURITY; CREATE POLICY none ON notes USING (false)")
+	role := b.CreateRole()
+	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
+		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s`, role))
+	conn, err := pgx.Connect(t.Context(), b.AsRole(role))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	r := b.remover(t)
+	r.DB = conn
+	_, err = r.Remove(t.Context(), 1)
+	require.ErrorContains(t, err, "row-level security")
+	require.Empty(t, b.ghostQueue())
+}
+
+// A table that somebody has locked holds nobody up for longer than the limits, not even while statements are prepared.
+func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	locker, err := pgx.Connect(t.Context(), b.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	r := b.remover(t)
+	r.Limits.LockTimeout = 10 * time.Millisecond
+	_, err = locker.Exec(t.Context(), "BEGIN; LOCK TABLE timelogs")
+	require.NoError(t, err)
+	_, err = r.Remove(t.Context(), 1)
+	require.ErrorContains(t, err, "lock timeout")
+	_, err = locker.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+}
+
+func TestNoReferencesAtAll(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	b.Exec(writes()["notes.author_id (id 17)"])
+	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: placeholder.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
+	verdict, err := r.Remove(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, placeholder.Queued, verdict.Outcome)
+}

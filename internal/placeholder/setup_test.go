@@ -1,0 +1,124 @@
+package placeholder_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/config"
+	"sexton/internal/dbtest"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+	"sexton/internal/placeholder"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// leaseKey is that of the real job.
+const leaseKey = "import/placeholder_user_cleanup_worker"
+
+// bundle is the empty reference application with two groups, 1 and 2, and an engine on it.
+type bundle struct {
+	*dbtest.DB
+
+	engine *placeholder.Engine
+	items  []placeholder.Item
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{DB: dbtest.Reference(t)}
+	b.Exec(`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO groups (id, name, path) VALUES (1, 'one', 'one'), (2, 'two', 'two');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 2, 'project', 'project');
+		INSERT INTO sexton.job_kinds (kind, queue, args, defaults, cron, max_attempts)
+		VALUES ('import_delete_placeholder_user', 'import_delete_placeholder_user', '{"user_id": "bigint"}', '{}', false, 25);`)
+	b.engine = b.newEngine(t)
+	return b
+}
+
+func rules() placeholder.Rules {
+	return placeholder.Rules{MaxAttempts: 15, RetryPeriod: 48 * time.Hour}
+}
+
+// start is a time in the future, by which the times of jobs are known.
+func start() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// newEngine has a lease of its own.
+func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
+	t.Helper()
+	manager := lease.Manager{Jobs: b.Connected, Holder: t.Name()}
+	granted, err := manager.Acquire(t.Context(), leaseKey, 5*time.Minute, b.Connected)
+	require.NoError(t, err)
+	conn, err := b.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	t.Cleanup(func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) })
+	return &placeholder.Engine{
+		Session: &batch.Session{
+			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		},
+		Rules: rules(), Start: start(), Spacing: time.Second, Runtime: time.Minute,
+		Offered: func(_ context.Context, item placeholder.Item) { b.items = append(b.items, item) },
+	}
+}
+
+func (b *bundle) run(t *testing.T) *placeholder.Stats {
+	t.Helper()
+	stats, err := b.engine.Run(t.Context())
+	require.NoError(t, err)
+	return stats
+}
+
+// placeholders makes users of type 15 with these ids, each with a detail row of the same id without an owner.
+func (b *bundle) placeholders(ids ...int64) {
+	b.Exec(`INSERT INTO users (id, username, email, name, user_type)
+		SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM unnest($1::bigint[]) AS id`, ids)
+	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT id, id, 1 FROM unnest($1::bigint[]) AS id", ids)
+}
+
+// jobs returns the jobs that wait: user and seconds after the start.
+func (b *bundle) jobs() [][]string {
+	return b.Rows(`SELECT args ->> 'user_id', extract(epoch FROM scheduled_at - $1)::int FROM sexton.river_job
+		WHERE kind = 'import_delete_placeholder_user' AND finalized_at IS NULL ORDER BY scheduled_at, id`, start())
+}
+
+// attempts returns the detail rows that were tried: id, attempts, and whether the time of the last one is just now.
+func (b *bundle) attempts() [][]string {
+	return b.Rows(`SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
+		FROM import_placeholder_user_details WHERE deletion_attempts > 0 ORDER BY id`)
+}
+
+// defaults are the configuration's own references.
+func defaults(t *testing.T) []placeholder.Reference {
+	t.Helper()
+	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
+	require.NoError(t, err)
+	var references []placeholder.Reference
+	for _, entry := range c.PlaceholderUsers.References {
+		references = append(references, placeholder.Reference(entry))
+	}
+	return references
+}
+
+func (b *bundle) remover(t *testing.T) *placeholder.Remover {
+	t.Helper()
+	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t))
+	require.NoError(t, err)
+	require.Empty(t, problems, "no default lacks its index")
+	return &placeholder.Remover{
+		DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: placeholder.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+	}
+}
+
+func (b *bundle) remove(t *testing.T, id int64) placeholder.Verdict {
+	t.Helper()
+	verdict, err := b.remover(t).Remove(t.Context(), id)
+	require.NoError(t, err)
+	return verdict
+}

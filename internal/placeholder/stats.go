@@ -1,0 +1,36 @@
+package placeholder
+
+import (
+	"time"
+
+	"sexton/internal/fault"
+)
+
+// Stats are the statistics of one run.
+type Stats struct {
+	// Scheduled counts the placeholders that were offered: each an attempt and a job.
+	Scheduled int64 `json:"scheduled"`
+	// FinalAttempts are those among them that will not be offered again.
+	FinalAttempts int64 `json:"final_attempts"`
+	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed those that
+	// somebody else took or changed meanwhile.
+	Waiting int64 `json:"waiting"`
+	Changed int64 `json:"changed"`
+	// Failed counts rows that the database refused to touch. No attempt was counted for them.
+	Failed int64 `json:"failed"`
+	// LastScheduledAt is the time of the run's last job; absent where there is none.
+	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
+	// OverLimit tells that rows are left as the time was over, Interrupted that they are left as the run was asked to stop.
+	OverLimit   bool           `json:"over_limit"`
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
+}
+
+// Item is one placeholder that was offered.
+type Item struct {
+	UserID int64
+	// Attempt counts from 1. Final tells that it is the last one.
+	Attempt     int64
+	Final       bool
+	ScheduledAt time.Time
+}
