@@ -61,6 +61,7 @@ func TestProgram(t *testing.T) {
 	t.Run("ghost users put off", func(t *testing.T) { t.Parallel(); testGhostBackOff(t, p) })
 	t.Run("ghost users in status", func(t *testing.T) { t.Parallel(); testGhostStatus(t, p) })
 	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
+	t.Run("placeholder users", func(t *testing.T) { t.Parallel(); testPlaceholderUsers(t, p) })
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })

@@ -126,6 +126,9 @@ func Jobs(c *config.Config) []Job {
 	if c.GhostUsers.Enabled {
 		jobs = append(jobs, ghostUsersJob(c))
 	}
+	if c.PlaceholderUsers.Enabled {
+		jobs = append(jobs, placeholderCleanupJob(c), deletePlaceholderJob(c))
+	}
 	if c.AdjournedGroups.Enabled {
 		jobs = append(jobs, adjournedGroupsJob(c))
 	}
@@ -139,6 +142,10 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 	if deps.Config.GhostUsers.Enabled {
 		river.AddWorker(workers, &MigrateRecordsToGhostUserWorker{deps: deps})
+	}
+	if deps.Config.PlaceholderUsers.Enabled {
+		river.AddWorker(workers, &PlaceholderUserCleanupWorker{deps: deps})
+		river.AddWorker(workers, &DeletePlaceholderUserWorker{deps: deps})
 	}
 	if deps.Config.AdjournedGroups.Enabled {
 		river.AddWorker(workers, &AdjournedGroupDeletionWorker{deps: deps})

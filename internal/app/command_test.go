@@ -38,6 +38,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
 		" audit", " tombstones", " tombstones list", " tombstones retry", " user", " user delete",
+		" placeholders", " placeholders list", " placeholders retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",

@@ -142,9 +142,10 @@ func (c *connections) schemas() []migrate.Database {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
 			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
-			GhostUsers:      c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
-			AdjournedGroups: c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
-			Kinds:           riverjobs.Kinds(c.config),
+			GhostUsers:       c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
+			PlaceholderUsers: c.config.PlaceholderUsers.Enabled && db.Name == c.config.Jobs.Database,
+			AdjournedGroups:  c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
+			Kinds:            riverjobs.Kinds(c.config),
 		}
 	}
 	return out
@@ -298,6 +299,13 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 	}
 	if c.GhostUsers.Enabled {
 		_, found, err := riverjobs.CheckGhostUsers(ctx, c, all.jobs(), all.jobs().Pool)
+		if err != nil {
+			return nil, err
+		}
+		problems.Add(found...)
+	}
+	if c.PlaceholderUsers.Enabled {
+		_, found, err := riverjobs.CheckPlaceholderUsers(ctx, c, all.jobs(), all.jobs().Pool)
 		if err != nil {
 			return nil, err
 		}

@@ -94,6 +94,9 @@ func (x *examination) examine(ctx context.Context) error {
 	if x.config.GhostUsers.Enabled {
 		x.bindGhostUsers(ctx)
 	}
+	if x.config.PlaceholderUsers.Enabled {
+		x.bindPlaceholderUsers(ctx)
+	}
 	if x.config.AdjournedGroups.Enabled {
 		x.examineGroups(ctx)
 	}
@@ -225,6 +228,9 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}
 	doctor.ExamineWorkers(ctx, x.report, workers)
+	if x.config.PlaceholderUsers.Enabled {
+		x.report.Run(ctx, "given_up", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.givenUpPlaceholders(ctx, db) })
+	}
 	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 		found, paused := x.pauses(ctx)
 		return found, cmp.Or(err, paused)
@@ -263,18 +269,6 @@ func (x *examination) bind(ctx context.Context) {
 		}
 		return asFindings(told), err
 	})
-}
-
-// bindGhostUsers holds the lists of users' columns against the jobs database.
-func (x *examination) bindGhostUsers(ctx context.Context) {
-	for _, db := range x.databases {
-		if db.Name == x.config.Jobs.Database {
-			x.report.Run(ctx, "ghost_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-				_, found, err := riverjobs.CheckGhostUsers(ctx, x.config, db, db.Pool)
-				return asFindings(found), err
-			})
-		}
-	}
 }
 
 // target collects what the checks of a database have to know of the rest of the program.

@@ -103,6 +103,14 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
+	if g.all.config.PlaceholderUsers.Enabled && db.Name == g.all.jobs().Name {
+		table, err := readPlaceholders(ctx, g.all, db)
+		if err != nil {
+			return err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+		r.backlog(table)
+	}
 	if g.all.config.AdjournedGroups.Enabled && db.Name == g.all.jobs().Name {
 		table, err := readGroupSchedules(ctx, db)
 		if err != nil {
@@ -166,6 +174,9 @@ func (r *reading) backlog(t deletionTable) {
 	r.add(metrics.BacklogDeferred, float64(t.Deferred), t.Database, t.Table)
 	r.add(metrics.BacklogConfirming, float64(t.Confirming), t.Database, t.Table)
 	r.add(metrics.BacklogUndefined, float64(len(t.Undefined)), t.Database, t.Table)
+	if t.GivenUp != nil {
+		r.add(metrics.BacklogGivenUp, float64(*t.GivenUp), t.Database, t.Table)
+	}
 }
 
 func (r *reading) groups(t deletionTable) {

@@ -56,7 +56,7 @@ func (a *app) jobListCommand() *cobra.Command {
 			return a.table(func(w io.Writer) {
 				_, _ = fmt.Fprintln(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME")
 				for _, job := range jobs {
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, job.Database, job.Schedule, age(job.LastRun), text(job.LastOutcome))
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, job.Database, text(&job.Schedule), age(job.LastRun), text(job.LastOutcome))
 				}
 			})
 		}),

@@ -171,8 +171,9 @@ func (a *app) printGrants() error {
 		a.printf("-- database %s\n%s", settings.Name, migrate.Grants(migrate.Database{
 			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
 			Jobs: settings.Name == c.Jobs.Database, LooseForeignKeys: c.LooseForeignKeys.Enabled,
-			GhostUsers:      c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
-			AdjournedGroups: c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
+			GhostUsers:       c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
+			PlaceholderUsers: c.PlaceholderUsers.Enabled && settings.Name == c.Jobs.Database,
+			AdjournedGroups:  c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
 		}))
 	}
 	return nil

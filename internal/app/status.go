@@ -17,6 +17,7 @@ import (
 	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
+	"sexton/internal/placeholder"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -47,6 +48,10 @@ type deletionTable struct {
 	Confirming int64 `json:"confirming"`
 	// Users are the first that are to be deleted, with what has been done for them.
 	Users []ghostuser.Waiting `json:"users,omitempty"`
+	// GivenUp counts rows that will not be tried any more; absent for tables whose rows are never given up. It stops at the cap.
+	GivenUp *int64 `json:"given_up,omitempty"`
+	// Placeholders are the first that something keeps, with what that is.
+	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
 	// Groups is what there is of groups that are to be deleted.
 	Groups *groupBacklog `json:"groups,omitempty"`
 	// Unreachable is why nothing is known of the database.
@@ -165,6 +170,13 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	}
 	if all.config.GhostUsers.Enabled {
 		table, err := readGhostQueue(ctx, all.jobs())
+		if err != nil {
+			return document, err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+	}
+	if all.config.PlaceholderUsers.Enabled {
+		table, err := readPlaceholders(ctx, all, all.jobs())
 		if err != nil {
 			return document, err
 		}
@@ -362,8 +374,10 @@ func (a *app) printStatus(document statusDocument) error {
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
 		}
+		printGivenUp(w, document.DeletionTables)
 		for _, t := range document.DeletionTables {
 			printUsers(w, t.Users)
+			printKept(w, t.Placeholders)
 			t.Groups.print(w)
 		}
 		if len(document.Leases) > 0 {
@@ -375,7 +389,7 @@ func (a *app) printStatus(document statusDocument) error {
 		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
 		for _, j := range document.Jobs {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				j.Kind, j.Database, j.Schedule, age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
+				j.Kind, j.Database, text(&j.Schedule), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
 		}
 	})
 }

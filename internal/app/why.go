@@ -106,8 +106,11 @@ func (s *jobState) explain(document statusDocument) {
 }
 
 func (s *jobState) reason(document statusDocument) (string, waitClass) {
+	if s.job.Inserted() {
+		return "", "" // The rows wait for the job that inserts it.
+	}
 	for _, l := range document.Leases {
-		if !s.job.Inserted() && l.Key == s.job.LeaseKey(s.Database) {
+		if l.Key == s.job.LeaseKey(s.Database) {
 			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)), waitLease
 		}
 	}
@@ -173,6 +176,8 @@ func (t deletionTable) unit() string {
 	switch t.Table {
 	case ghostQueue:
 		return "user"
+	case placeholderTable:
+		return "placeholder user"
 	case groupSchedules:
 		return "group"
 	default:

@@ -65,11 +65,12 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "children", N: 1})
 	}
-	for _, name := range []string{metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified} {
+	for _, name := range []string{metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified, metrics.PlaceholderReferences} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "issues.author_id", N: 1})
 	}
 	for _, name := range []string{
 		metrics.GhostUsersDestroyed, metrics.GhostUsersFailed, metrics.GhostBacklogAlerts, metrics.GhostErrorAlerts,
+		metrics.PlaceholdersScheduled, metrics.PlaceholdersFinal, metrics.PlaceholdersQueued, metrics.PlaceholdersKept,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})

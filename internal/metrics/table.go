@@ -40,6 +40,12 @@ const (
 	GhostBacklogAlerts  = "sexton_ghost_users_backlog_alerts_total"
 	GhostErrorAlerts    = "sexton_ghost_users_error_alerts_total"
 
+	PlaceholdersScheduled = "sexton_placeholder_users_scheduled_total"
+	PlaceholdersFinal     = "sexton_placeholder_users_final_attempts_total"
+	PlaceholdersQueued    = "sexton_placeholder_users_queued_total"
+	PlaceholdersKept      = "sexton_placeholder_users_kept_total"
+	PlaceholderReferences = "sexton_placeholder_user_references_total"
+
 	GroupsEnqueued = "sexton_adjourned_groups_enqueued_total"
 	GroupsRestored = "sexton_adjourned_groups_restored_total"
 	GroupsFailed   = "sexton_adjourned_groups_failed_total"
@@ -69,6 +75,7 @@ const (
 	BacklogDeferred   = "sexton_backlog_deferred_rows"
 	BacklogConfirming = "sexton_backlog_confirming_rows"
 	BacklogUndefined  = "sexton_backlog_undefined_tables"
+	BacklogGivenUp    = "sexton_backlog_given_up_rows"
 
 	Waiting     = "sexton_waiting"
 	Running     = "sexton_running"
@@ -119,6 +126,12 @@ func Table() []Metric {
 		{GhostBacklogAlerts, Counter, []string{"database"}, "Runs at whose end more than 1,000 users waited, put off ones included."},
 		{GhostErrorAlerts, Counter, []string{"database"}, "Runs in which more than a tenth of the users failed, of 10 or more."},
 
+		{PlaceholdersScheduled, Counter, []string{"database"}, "Placeholder users offered for deletion: attempts that were counted."},
+		{PlaceholdersFinal, Counter, []string{"database"}, "Those of them that were the last attempt."},
+		{PlaceholdersQueued, Counter, []string{"database"}, "Placeholder users that nothing referred to, queued for deletion."},
+		{PlaceholdersKept, Counter, []string{"database"}, "Placeholder users kept because something refers to them."},
+		{PlaceholderReferences, Counter, []string{"database", "table"}, "References that kept them, by table.column; one user may have several."},
+
 		{GroupsEnqueued, Counter, []string{"database"}, "Due groups that were passed on for their destruction."},
 		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as whoever asked for their deletion may not remove them any more."},
 		{GroupsFailed, Counter, []string{"database"}, "Due groups put off with an error."},
@@ -131,6 +144,7 @@ func Table() []Metric {
 		{BacklogDeferred, Gauge, []string{"database", "deletion_table"}, "Rows that failed before and are put off. Counting stops at 10,000."},
 		{BacklogConfirming, Gauge, []string{"database", "deletion_table"}, "Finished rows that wait for a second look; no backlog. Counting stops at 10,000."},
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
+		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows that were tried as often as they may be and will not be tried again. Counting stops at 10,000."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
 		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},
 		{GroupsStuck, Gauge, []string{"database"}, "Those of them that have failed 5 times or more."},

@@ -1,0 +1,191 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/database"
+	"sexton/internal/listen"
+	"sexton/internal/placeholder"
+	riverjobs "sexton/river_jobs"
+)
+
+// placeholderTable is the deletion table of the placeholder users, of which status shows the first few that are kept.
+const placeholderTable = "import_placeholder_user_details"
+
+func (a *app) placeholdersCommand() *cobra.Command {
+	return group("placeholders", "Look at the placeholder users that imports left behind, or have one tried again",
+		"  sexton placeholders list --given-up\n  sexton placeholders retry 4711", a.placeholdersListCommand(), a.placeholdersRetryCommand())
+}
+
+// placeholdersDocument is what `sexton placeholders list --json` prints.
+type placeholdersDocument struct {
+	Placeholders []placeholder.Placeholder `json:"placeholders"`
+	// More tells that the limit left some out.
+	More bool `json:"more"`
+}
+
+func (a *app) placeholdersListCommand() *cobra.Command {
+	var givenUp bool
+	limit := 100
+	cmd := a.reports(&cobra.Command{
+		Use:   "list",
+		Short: "List placeholder users without an owner, and what keeps them",
+		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
+waits or runs), put off until its next attempt, queued among the users to be deleted, given up after its last attempt,
+or obsolete (the user is gone or no placeholder any more). The reason names every table and column that referred
+to the user at the last attempt, each with one row.`,
+		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return usageError{fmt.Errorf("--limit %d must be at least 1", limit)}
+			}
+			state := placeholder.State("")
+			if givenUp {
+				state = placeholder.GivenUp
+			}
+			return a.listPlaceholders(cmd.Context(), state, limit)
+		}),
+	})
+	cmd.Flags().BoolVar(&givenUp, "given-up", false, "only those that will not be tried any more")
+	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
+	return cmd
+}
+
+func (a *app) listPlaceholders(ctx context.Context, state placeholder.State, limit int) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.PlaceholderCleanup)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	found, err := placeholder.List(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(all.config), state, limit+1)
+	if err != nil {
+		return err
+	}
+	document := placeholdersDocument{Placeholders: found[:min(len(found), limit)], More: len(found) > limit}
+	switch {
+	case a.json:
+		return a.printJSON(document)
+	case len(found) == 0 && state == placeholder.GivenUp:
+		a.printf("no placeholder user is given up\n")
+	case len(found) == 0:
+		a.printf("no placeholder user is without an owner\n")
+	}
+	err = a.table(func(w io.Writer) { printPlaceholders(w, document.Placeholders) })
+	if document.More {
+		a.printf("and more; --limit shows them\n")
+	}
+	return err
+}
+
+// printPlaceholders lists placeholders; without any it prints nothing.
+func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
+	if len(placeholders) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON")
+	for _, p := range placeholders {
+		next := "-"
+		if p.NextAttemptAt != nil {
+			next = p.NextAttemptAt.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, age(p.LastAttemptAt), next, text(&p.LastError))
+	}
+}
+
+// retriedPlaceholder is what `sexton placeholders retry --json` prints.
+type retriedPlaceholder struct {
+	UserID int64 `json:"user_id"`
+}
+
+func (a *app) placeholdersRetryCommand() *cobra.Command {
+	var id int64
+	return a.reports(&cobra.Command{
+		Use:   "retry ID",
+		Short: "Give a placeholder user its attempts back, and try it at once",
+		Long: `Sets the attempts of a placeholder user to 0 and wakes the workers, who look at it again. ID is the user's, as list
+shows it. What kept it at the last attempt is shown until the next one has ended.`,
+		Example: "  sexton placeholders retry 4711",
+		Args:    oneUser(&id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.retryPlaceholder(cmd.Context(), id)
+		}),
+	})
+}
+
+func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.PlaceholderCleanup)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
+		if err := placeholder.Retry(ctx, tx, db.Names, id); err != nil {
+			return err
+		}
+		// No trigger fires for attempts.
+		if _, err := tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, riverjobs.PlaceholderCleanup); err != nil {
+			return fmt.Errorf("wake workers: %w", err)
+		}
+		return nil
+	})
+	for _, refusal := range []error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued} {
+		if errors.Is(err, refusal) {
+			return fmt.Errorf("placeholder user %d: %w", id, refusal)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	a.logger(all.config).InfoContext(ctx, "placeholder user to be tried again", "actor", actor(), "placeholder_user_id", id)
+	if a.json {
+		return a.printJSON(retriedPlaceholder{UserID: id})
+	}
+	a.printf("placeholder user %d: due now\n", id)
+	return nil
+}
+
+// readPlaceholders reads the backlog of placeholder users.
+func readPlaceholders(ctx context.Context, all *connections, db database.Database) (deletionTable, error) {
+	rules := riverjobs.PlaceholderRules(all.config)
+	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	kept, err := placeholder.ReadKept(ctx, db.Pool, db.Names, rules, shownUsers)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return deletionTable{
+		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred,
+		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
+		GivenUp: &backlog.GivenUp, Placeholders: kept,
+	}, nil
+}
+
+// printKept lists those that something keeps, below others.
+func printKept(w io.Writer, kept []placeholder.Placeholder) {
+	if len(kept) > 0 {
+		_, _ = fmt.Fprintln(w)
+	}
+	printPlaceholders(w, kept)
+}
+
+// printGivenUp says how many rows are given up, of tables that have any.
+func printGivenUp(w io.Writer, tables []deletionTable) {
+	for _, t := range tables {
+		if t.GivenUp != nil && *t.GivenUp > 0 {
+			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton placeholders list --given-up\n", counted(*t.GivenUp, "row"), t.Table)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package app_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+const (
+	placeholderKind = "import_placeholder_user_cleanup"
+	deletionKind    = "import_delete_placeholder_user"
+)
+
+// placeholderSite is the reference application with the jobs for placeholders: 11 has written nothing, 12 has an issue and a
+// note, 13 belongs to a group that is there. 14 was tried fifteen times, as it wrote the issue, too.
+func placeholderSite(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\n")
+	s.Exec(sample.Schema())
+	s.Exec(`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'imported', 12, 14);
+		INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (5, 1, 'Issue', 1, 12, 'n');
+		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id, deletion_attempts, last_deletion_attempt_at)
+			SELECT id, id, CASE id WHEN 13 THEN 1 END, 1, CASE id WHEN 14 THEN 15 ELSE 0 END, CASE id WHEN 14 THEN now() - interval '3 days' END
+			FROM generate_series(11, 14) AS id;`)
+	s.ok("migrate", "up")
+	s.ok("triggers", "install")
+	s.Exec("UPDATE import_placeholder_user_details SET last_error = 'still referenced by issues.updated_by_id (id 1)' WHERE id = 14")
+	return s
+}
+
+const keptReason = "still referenced by notes.author_id (id 5), issues.author_id (id 1)"
+
+func TestPlaceholdersByHand(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	report := s.json(0, "job", "run", placeholderKind).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.EqualValues(t, 2, report["stats"].(map[string]any)["scheduled"])
+	require.EqualValues(t, 0, s.json(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"], "the second run finds nothing")
+
+	report = s.json(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Equal(t, keptReason, report["reason"])
+	require.Equal(t, []any{
+		map[string]any{"column": "notes.author_id", "sample": "id 5"}, map[string]any{"column": "issues.author_id", "sample": "id 1"},
+	}, report["stats"].(map[string]any)["blockers"])
+	require.Contains(t, s.ok("job", "run", deletionKind, "--args", `{"user_id": 12}`), keptReason, "for people, too")
+	report = s.json(0, "job", "run", deletionKind, "--args", `{"user_id": 11}`).(map[string]any)
+	require.Equal(t, "queued", report["stats"].(map[string]any)["outcome"])
+	s.ok("job", "run", ghostKind)
+	require.Equal(t, [][]string{{"12"}, {"13"}, {"14"}}, s.Rows("SELECT placeholder_user_id FROM import_placeholder_user_details ORDER BY id"))
+
+	for _, args := range [][]string{{}, {"--args", `{}`}, {"--args", `{"user_id": "x"}`}, {"--args", `{"user": 1}`}} {
+		require.Equal(t, 2, s.run(append([]string{"job", "run", deletionKind}, args...)...).code, args)
+	}
+}
+
+func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.ok("job", "run", placeholderKind)
+	s.ok("job", "run", deletionKind, "--args", `{"user_id": 12}`)
+	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+	document := s.json(0, "status").(map[string]any)
+	tables := document["deletion_tables"].([]any)
+	require.Len(t, tables, 2)
+	table := tables[1].(map[string]any)
+	require.Equal(t, "import_placeholder_user_details", table["table"])
+	require.EqualValues(t, 2, table["pending"])
+	require.EqualValues(t, 2, table["deferred"])
+	require.EqualValues(t, 1, table["given_up"])
+	kept := table["placeholders"].([]any)
+	require.Len(t, kept, 2)
+	require.Equal(t, "given_up", kept[0].(map[string]any)["state"])
+	require.Equal(t, keptReason, kept[1].(map[string]any)["last_error"])
+	require.Equal(t, "put_off", kept[1].(map[string]any)["state"])
+	jobs := document["jobs"].([]any)
+	require.Len(t, jobs, 3)
+	require.Regexp(t, "^2 placeholder users put off until ", jobs[1].(map[string]any)["waiting_for"])
+	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "it is not the one that waits")
+
+	shown := s.ok("status")
+	require.Regexp(t, `import_placeholder_user_details +main +2 +\S+ +2 +0\n`, shown)
+	require.Contains(t, shown, "1 row of import_placeholder_user_details given up; see sexton placeholders list --given-up")
+	require.Regexp(t, `PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +72h0m\ds ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +put_off +1 `, shown)
+	require.Regexp(t, deletionKind+` +main +- `, s.ok("job", "list"))
+}
+
+func TestPlaceholdersList(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n$`, s.ok("placeholders", "list"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n$`, s.ok("placeholders", "list", "--given-up"))
+	require.Contains(t, s.ok("placeholders", "list", "--limit", "1"), "and more; --limit shows them\n")
+	document := s.json(0, "placeholders", "list", "--limit", "2").(map[string]any)
+	require.Equal(t, true, document["more"])
+	require.Equal(t, map[string]any{"detail_id": 11.0, "user_id": 11.0, "state": "due", "attempts": 0.0, "last_attempt_at": nil}, document["placeholders"].([]any)[0])
+	s.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1")
+	require.Equal(t, "no placeholder user is without an owner\n", s.ok("placeholders", "list"))
+	require.Equal(t, "no placeholder user is given up\n", s.ok("placeholders", "list", "--given-up"))
+	require.Equal(t, map[string]any{"placeholders": []any{}, "more": false}, s.json(0, "placeholders", "list"))
+	require.Equal(t, 2, s.run("placeholders", "list", "--limit", "0").code)
+}
+
+func TestPlaceholdersRetry(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	require.Equal(t, "placeholder user 14: due now\n", s.ok("placeholders", "retry", "14"))
+	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
+	require.Equal(t, map[string]any{"user_id": 14.0}, s.json(0, "placeholders", "retry", "14"))
+	s.ok("user", "delete", "11")
+	for id, message := range map[string]string{
+		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",
+		"11": "placeholder user 11: it is queued for deletion already",
+	} {
+		r := s.run("placeholders", "retry", id)
+		require.Equal(t, 1, r.code, id)
+		require.Contains(t, r.stderr, message)
+	}
+	for _, args := range [][]string{{}, {"x"}, {"1", "2"}, {"0"}} {
+		require.Equal(t, 2, s.run(append([]string{"placeholders", "retry"}, args...)...).code, args)
+	}
+}
+
+func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
+	for _, args := range [][]string{{"job", "run", placeholderKind}, {"run"}} {
+		r := s.run(args...)
+		require.Equal(t, 2, r.code)
+		require.Contains(t, r.stderr, s.path("sexton.yaml")+":8:15: placeholder_users.references[0].table: table notse does not exist (did you mean notes?)")
+	}
+	r := s.run("doctor", "--json")
+	require.Equal(t, 5, r.code)
+	var report struct {
+		Findings []struct{ Check, Object, Message string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+	type finding = struct{ Check, Object, Message string }
+	require.Contains(t, report.Findings, finding{
+		"placeholder_users", "placeholder_users.references[0].table",
+		s.path("sexton.yaml") + ":8:15: table notse does not exist",
+	})
+	require.Contains(t, report.Findings, finding{"given_up", "table import_placeholder_user_details", "1 placeholder user given up after 15 attempts"})
+}
+
+func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
+	r := s.run("placeholders", "list")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.stderr, `no job of kind "import_placeholder_user_cleanup" is enabled`)
+}

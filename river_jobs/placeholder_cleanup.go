@@ -1,0 +1,261 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"sexton/internal/batch"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/internal/placeholder"
+	"sexton/internal/problem"
+	"sexton/triggers"
+)
+
+// PlaceholderCleanup is the kind of the job that offers ownerless placeholder users for deletion.
+const PlaceholderCleanup = "import_placeholder_user_cleanup"
+
+// placeholderDetails is the table in which they wait.
+const placeholderDetails = "import_placeholder_user_details"
+
+const placeholderLease = "import/placeholder_user_cleanup_worker"
+
+const (
+	placeholderAttempts = 25
+	placeholderTTL      = time.Minute
+	// placeholderRuntime leaves a run a few seconds of its lease to end in.
+	placeholderRuntime = 50 * time.Second
+)
+
+// PlaceholderUserCleanupArgs are none: the job offers whoever is due.
+type PlaceholderUserCleanupArgs struct{}
+
+// Kind is frozen: it stands in the rows of running installations.
+func (PlaceholderUserCleanupArgs) Kind() string { return PlaceholderCleanup }
+
+// InsertOpts make the job unique while one is waiting or running.
+func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: PlaceholderCleanup, MaxAttempts: placeholderAttempts, UniqueOpts: uniqueWhileUnfinished()}
+}
+
+// PlaceholderUserCleanupWorker runs one pass per job.
+type PlaceholderUserCleanupWorker struct {
+	river.WorkerDefaults[PlaceholderUserCleanupArgs]
+
+	deps Deps
+}
+
+// Timeout is the length of the lease, which no pass may outlive.
+func (*PlaceholderUserCleanupWorker) Timeout(*river.Job[PlaceholderUserCleanupArgs]) time.Duration {
+	return placeholderTTL
+}
+
+// Work runs one pass. A lease that is taken is no error.
+func (w *PlaceholderUserCleanupWorker) Work(ctx context.Context, job *river.Job[PlaceholderUserCleanupArgs]) error {
+	return workPass(ctx, w.deps, job, runPlaceholderCleanup, w.deps.jobsDB().Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		due, err := placeholdersDue(ctx, tx, w.deps, w.deps.jobsDB())
+		return due.Now, err
+	})
+}
+
+func placeholderCleanupJob(c *config.Config) Job {
+	return Job{
+		Kind: PlaceholderCleanup, Queue: PlaceholderCleanup, Schedule: string(c.PlaceholderUsers.Schedule), Cron: c.PlaceholderUsers.Schedule,
+		MaxAttempts: placeholderAttempts, Args: map[string]string{}, Defaults: map[string]any{},
+		Summary:       "offers placeholder users that an import has left behind for deletion",
+		DeletionTable: placeholderDetails,
+		Wakes:         []triggers.Wake{{Table: placeholderDetails, Due: "NEW.namespace_id IS NULL"}},
+		Databases:     []string{c.Jobs.Database},
+		ArgsOf:        func(string) river.JobArgs { return PlaceholderUserCleanupArgs{} },
+		Lane:          placeholderLane,
+		LeaseKey:      func(string) string { return placeholderLease },
+		Run:           runPlaceholderCleanup,
+	}
+}
+
+func placeholderLane(deps Deps, db database.Database) *listen.Lane {
+	key1, key2 := triggers.AwakeKey(db.Names.Jobs, PlaceholderCleanup)
+	return &listen.Lane{
+		Kind: PlaceholderCleanup, Database: db.Name,
+		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Tables: []string{db.Names.Render(`"public".` + placeholderDetails)},
+		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
+			return placeholdersDue(ctx, conn, deps, db)
+		},
+		Work: func(ctx context.Context) (time.Duration, error) {
+			if left, err := untilRetried(ctx, db, PlaceholderCleanup); left > 0 || err != nil {
+				return left, err
+			}
+			return workThroughRiver(ctx, deps, PlaceholderCleanup, PlaceholderUserCleanupArgs{})
+		},
+		Logger: deps.Logger,
+	}
+}
+
+// PlaceholderRules are the configured ones.
+func PlaceholderRules(c *config.Config) placeholder.Rules {
+	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
+}
+
+// placeholdersDue is the kind's one predicate: whether there is a placeholder that it may offer now, and in how long the
+// next one can be offered again. Paused: not now.
+func placeholdersDue(ctx context.Context, on dbsqlc.DBTX, deps Deps, db database.Database) (listen.Due, error) {
+	sql := "SELECT " + placeholder.DueSQL(2, 3) + " AND NOT " + pausedSQL + ", " + placeholder.NextDueSQL(2, 3)
+	rules := PlaceholderRules(deps.Config)
+	var due listen.Due
+	var seconds float64
+	err := on.QueryRow(ctx, db.Names.Render(sql), PlaceholderCleanup, rules.MaxAttempts, rules.RetryPeriod.Seconds()).Scan(&due.Now, &seconds)
+	if err != nil {
+		return listen.Due{}, fmt.Errorf("look for due placeholder users: %w", err)
+	}
+	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	return due, nil
+}
+
+// retryPause is how long the wake-ups leave a kind alone that has failed. River's own retries take ever longer.
+const retryPause = time.Minute
+
+// untilRetried returns how long a failed job of the kind is to be left alone: what is due was so before, and asking for it at
+// once would only fail again.
+func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
+	const sql = `
+SELECT coalesce(max(extract(epoch FROM least(job.scheduled_at, job.attempted_at + make_interval(secs => $2::float8)) - clock_timestamp())), 0)::float8
+FROM "sexton".river_job AS job
+WHERE job.state = 'retryable' AND job.queue = $1 AND job.kind = $1`
+	var seconds float64
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(sql), kind, retryPause.Seconds()).Scan(&seconds); err != nil {
+		return 0, fmt.Errorf("look for failed jobs of %s: %w", kind, err)
+	}
+	return max(0, time.Duration(seconds*float64(time.Second))), nil
+}
+
+// CheckPlaceholderUsers binds the references to the database, which names what does not fit at the place of the file where
+// it stands.
+func CheckPlaceholderUsers(
+	ctx context.Context, c *config.Config, db database.Database, on dbsqlc.DBTX,
+) (*placeholder.References, problem.List, error) {
+	entries := make([]placeholder.Reference, len(c.PlaceholderUsers.References))
+	for i, entry := range c.PlaceholderUsers.References {
+		entries[i] = placeholder.Reference(entry)
+	}
+	bound, found, err := placeholder.Bind(ctx, on, db.Names, entries)
+	if err != nil {
+		return nil, nil, err
+	}
+	placed := make(problem.List, len(found))
+	for i, p := range found {
+		placed[i] = c.Problem(p.Key, p.Message, p.Fix)
+		placed[i].Severity = p.Severity
+	}
+	return bound, placed, nil
+}
+
+// runPlaceholderCleanup runs one pass under the kind's lease.
+func runPlaceholderCleanup(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
+	db := deps.jobsDB()
+	if pass.Database != db.Name {
+		return jobrun.Report{}, fmt.Errorf("run %s: placeholder users are deleted in the jobs database, which is %s", PlaceholderCleanup, db.Name)
+	}
+	spec := jobrun.Spec{
+		Kind: PlaceholderCleanup, Database: db.Name, LeaseKey: placeholderLease, LeaseTTL: placeholderTTL, Fences: []database.Database{db},
+	}
+	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		stats, err := passPlaceholderCleanup(ctx, deps, db, granted)
+		if stats == nil {
+			return jobrun.Result{}, err
+		}
+		if err == nil && stats.Failed > 0 {
+			err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
+		}
+		return placeholderResult(stats), err
+	})
+}
+
+// passPlaceholderCleanup runs the engine on one connection.
+func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease) (*placeholder.Stats, error) {
+	conn, err := db.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	settings := deps.Config.PlaceholderUsers
+	start, err := firstStart(ctx, conn, db, placeholder.DeleteKind, settings.Spacing)
+	if err != nil {
+		return nil, err
+	}
+	engine := placeholder.Engine{
+		Session: &batch.Session{
+			Conn: conn.Conn(), Names: db.Names, Fence: granted,
+			Limits: batch.Limits{
+				StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout, Durable: true,
+			},
+		},
+		Rules: PlaceholderRules(deps.Config), Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
+		Offered: func(ctx context.Context, item placeholder.Item) {
+			logOffer(ctx, deps.Logger.With("kind", PlaceholderCleanup, "database", db.Name), settings.MaxAttempts, item)
+		},
+	}
+	return engine.Run(ctx)
+}
+
+// firstStart is the time for the first of several jobs of a kind that are to start at these intervals: now or, where jobs of
+// an earlier run wait, after the last of them. A job that somebody has put far into the future holds nobody up: as many as
+// there are cannot take longer than their intervals do.
+func firstStart(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string, spacing time.Duration) (time.Time, error) {
+	const sql = `
+SELECT greatest(
+    statement_timestamp(),
+    CASE WHEN count(*) > 0 THEN least(
+        max(job.scheduled_at) + make_interval(secs => $2::float8),
+        statement_timestamp() + (count(*) + 1) * make_interval(secs => $2::float8)
+    ) END
+)
+FROM "sexton".river_job AS job
+WHERE job.state = 'scheduled' AND job.queue = $1 AND job.kind = $1`
+	var start time.Time
+	if err := on.QueryRow(ctx, db.Names.Render(sql), kind, spacing.Seconds()).Scan(&start); err != nil {
+		return start, fmt.Errorf("look for waiting jobs of %s: %w", kind, err)
+	}
+	return start, nil
+}
+
+func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.Item) {
+	log = log.With("placeholder_user_id", item.UserID, "attempt", item.Attempt)
+	if item.Final {
+		message := fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", most)
+		log.WarnContext(ctx, message) //nolint:sloglint // the requirement's text, in which the number is configured
+	}
+	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
+}
+
+// placeholderResult is what the history and the metrics have of a pass.
+func placeholderResult(stats *placeholder.Stats) jobrun.Result {
+	result := jobrun.Result{
+		Outcome: jobrun.Done, Stats: stats, Changed: stats.Scheduled+stats.Failed > 0, Processed: stats.Scheduled, Failed: stats.Failed,
+	}
+	switch {
+	case stats.OverLimit:
+		result.Outcome, result.Reason = jobrun.OverLimit, "due placeholder users are left; the next run goes on at once"
+	case stats.Interrupted:
+		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
+	}
+	for metric, users := range map[string]int64{metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts} {
+		if users > 0 {
+			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, N: users})
+		}
+	}
+	for _, e := range stats.Errors {
+		result.Faults = append(result.Faults, jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count})
+	}
+	return result
+}

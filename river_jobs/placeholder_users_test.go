@@ -1,0 +1,271 @@
+package riverjobs
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/listen"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// placeholderBundle is the reference application with the placeholders 11 (who has written nothing), 12 (who has), and 13,
+// whose group 2 is still there, and what jobs need to work on it.
+func placeholderBundle(t *testing.T, environ ...string) bundle {
+	t.Helper()
+	db := dbtest.Reference(t)
+	db.Exec(`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept'), (2, 'imported', 'imported');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM generate_series(11, 13) AS id;
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'imported', 12);
+		INSERT INTO events (project_id, author_id, action) VALUES (1, 11, 1);
+		INSERT INTO merge_requests (id, target_project_id, title, last_edited_by_id, source_branch, target_branch) VALUES (1, 1, 'm', 11, 'a', 'b');
+		INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 11, 'main', 'x', 'success');
+		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id)
+			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`)
+	log := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	settings := configuration(t, append([]string{
+		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
+		"SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
+	}, environ...)...)
+	db.Exec("DELETE FROM sexton.job_kinds")
+	for _, k := range Kinds(settings) {
+		db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
+			k.Kind, k.Cron, k.MaxAttempts, k.Args, k.Defaults)
+	}
+	return bundle{db: db, log: log, deps: Deps{
+		Bindings: &Bindings{}, Config: settings, Databases: []database.Database{db.Connected}, Logger: logger,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
+	}}
+}
+
+func (b bundle) placeholdersDue(t *testing.T) listen.Due {
+	t.Helper()
+	due, err := placeholdersDue(t.Context(), b.db.Pool(), b.deps, b.db.Connected)
+	require.NoError(t, err)
+	return due
+}
+
+// client works jobs until the end of the test.
+func (b bundle) client(t *testing.T) {
+	t.Helper()
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
+}
+
+func (b bundle) waitFor(t *testing.T, what, condition string) {
+	t.Helper()
+	pgtest.WaitFor(t, what, func(ctx context.Context) (holds bool, err error) {
+		err = b.db.Pool().QueryRow(ctx, "SELECT "+condition).Scan(&holds)
+		return holds, err
+	})
+}
+
+// From the row without an owner to the user that is gone, through all three kinds in one process.
+func TestPlaceholdersFromEndToEnd(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	require.True(t, b.placeholdersDue(t).Now)
+	b.client(t)
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, PlaceholderCleanup, PlaceholderUserCleanupArgs{}, nil)
+	require.NoError(t, err)
+	b.waitFor(t, "placeholder 11 to be queued", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11 AND initiator_user_id = 11 AND NOT hard_delete)")
+	b.waitFor(t, "placeholder 12 to be looked at", "EXISTS (SELECT FROM import_placeholder_user_details WHERE last_error IS NOT NULL)")
+	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GhostUsers, MigrateRecordsToGhostUserArgs{}, nil)
+	require.NoError(t, err)
+	b.waitFor(t, "placeholder 11 to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 11)")
+	b.waitFor(t, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
+
+	require.Equal(t, [][]string{
+		{"12", "1", "still referenced by issues.author_id (id 1)"}, {"13", "0", "NULL"},
+	}, b.db.Rows("SELECT placeholder_user_id, deletion_attempts, last_error FROM import_placeholder_user_details ORDER BY id"), "the row of 11 went with it")
+	require.Equal(t, [][]string{{"ghost"}}, b.db.Rows("SELECT users.username FROM ci_pipelines JOIN users ON users.id = user_id"), "its contributions have passed")
+	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT author_id FROM issues"))
+	require.Empty(t, b.db.Rows("SELECT FROM events"))
+	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT payload ->> 'initiator_user_id' FROM sexton.events WHERE kind = 'user_destroyed'"))
+	require.False(t, b.placeholdersDue(t).Now)
+	require.InDelta(t, 48*time.Hour, b.placeholdersDue(t).In, float64(time.Minute), "for 12")
+
+	require.Equal(t, [][]string{
+		{"import_delete_placeholder_user", "done", "queued"}, {"import_placeholder_user_cleanup", "done", "2"},
+	}, b.db.Rows(`SELECT kind, outcome, coalesce(stats ->> 'scheduled', stats ->> 'outcome') FROM sexton.runs
+		WHERE changed AND kind ~ '^import' ORDER BY kind`))
+	for _, line := range []string{
+		"msg=placeholder_user_scheduled kind=import_placeholder_user_cleanup database=main placeholder_user_id=11 attempt=1 scheduled_at=",
+		"msg=placeholder_user_queued kind=import_delete_placeholder_user database=main placeholder_user_id=11 outcome=queued",
+		"level=WARN msg=placeholder_user_kept kind=import_delete_placeholder_user database=main placeholder_user_id=12 outcome=blocked " +
+			`reason="still referenced by issues.author_id (id 1)" references="[{Column:issues.author_id Sample:id 1}]"`,
+	} {
+		require.Contains(t, b.log.String(), line)
+	}
+}
+
+func TestLastAttemptIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
+	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	require.NoError(t, err)
+	require.Contains(t, string(report.Stats), `"scheduled":2,"final_attempts":1,`)
+	require.Contains(t, b.log.String(), `level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
+		"kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=15")
+	require.NotContains(t, b.log.String(), `reached for deletion of placeholder user. Making final deletion attempt." kind=import_placeholder_user_cleanup database=main placeholder_user_id=11`)
+	require.Equal(t, [][]string{{"11"}, {"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job ORDER BY id"), "it is made all the same")
+}
+
+func TestFirstStart(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	in := func(spacing time.Duration) float64 {
+		start, err := firstStart(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, spacing)
+		require.NoError(t, err)
+		return start.Sub(pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")).Seconds()
+	}
+	require.InDelta(t, 0, in(time.Minute), 1, "nothing waits")
+	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', jsonb_build_object('user_id', n), now() + n * interval '1 minute') FROM generate_series(1, 100) AS n`)
+	require.InDelta(t, 101*60, in(time.Minute), 2, "after the last that waits")
+	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', '{"user_id": 999}', '2099-01-01Z')`)
+	require.InDelta(t, 102*60, in(time.Minute), 2, "whoever was put off for long holds nobody up")
+	b.db.Exec("UPDATE sexton.river_job SET state = 'retryable'")
+	require.InDelta(t, 0, in(time.Minute), 1, "failed jobs come when they come")
+}
+
+// A run starts its jobs after those of the one before.
+func TestSecondRunContinuesTheSpacing(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t, "SEXTON_PLACEHOLDER_USERS__SPACING=1h")
+	pass := func() {
+		_, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+		require.NoError(t, err)
+	}
+	pass()
+	b.db.Exec("UPDATE import_placeholder_user_details SET namespace_id = NULL")
+	pass()
+	require.Equal(t, [][]string{{"11", "0"}, {"12", "1"}, {"13", "2"}}, b.db.Rows(`
+		SELECT args ->> 'user_id', round(extract(epoch FROM scheduled_at - min(scheduled_at) OVER ()) / 3600)::int FROM sexton.river_job ORDER BY id`))
+}
+
+// A pass that failed for a row is left alone for a while, and the others go on.
+func TestFailedRowsAreRetriedInTime(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
+	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE OF deletion_attempts ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
+	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	require.EqualError(t, err, "offer 1 placeholder users: SQLSTATE P0001: kept")
+	require.Equal(t, jobrun.Failed, report.Outcome)
+	require.Contains(t, string(report.Stats), `"scheduled":1,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
+	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job"))
+	require.True(t, b.placeholdersDue(t).Now, "row 11 is")
+
+	until := func() time.Duration {
+		left, err := untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup)
+		require.NoError(t, err)
+		return left
+	}
+	require.Zero(t, until())
+	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, PlaceholderCleanup, PlaceholderUserCleanupArgs{}, nil)
+	require.NoError(t, err)
+	require.Zero(t, until())
+	const failed = "UPDATE sexton.river_job SET state = 'retryable', attempted_at = now(), scheduled_at = now() + $1::interval WHERE kind = 'import_placeholder_user_cleanup'"
+	b.db.Exec(failed, "20 seconds")
+	require.InDelta(t, 20*time.Second, until(), float64(10*time.Second), "as River does")
+	b.db.Exec(failed, "1 hour")
+	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though River would wait for longer")
+}
+
+// One that the database does not let through is tried again by River, and burns no attempt.
+func TestDeletionThatFailsIsRetried(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	b.db.Exec("ALTER TABLE notes RENAME TO away")
+	_, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
+	require.ErrorContains(t, err, "table notes does not exist")
+	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"), "what cannot be looked at may refer to anybody")
+	b.db.Exec("ALTER TABLE away RENAME TO notes")
+	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$")
+	b.db.Exec("CREATE TRIGGER refuse BEFORE INSERT ON users_ghost_user_migrations FOR EACH ROW EXECUTE FUNCTION refuse()")
+	b.client(t)
+	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 11}, nil)
+	require.NoError(t, err)
+	b.waitFor(t, "the job to fail", "EXISTS (SELECT FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' AND state IN ('retryable', 'available') AND cardinality(errors) > 0)")
+	b.db.Exec("DROP FUNCTION refuse CASCADE")
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
+	b.waitFor(t, "the second try", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11)")
+	require.Equal(t, [][]string{{"0"}}, b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 11"), "attempts are the other job's")
+}
+
+func TestDeletionsThatHaveNothingToDo(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	b.db.Exec("UPDATE users SET user_type = 0 WHERE id = 13")
+	for user, outcome := range map[int64]string{99: "gone", 13: "no_placeholder"} {
+		report, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: user})
+		require.NoError(t, err)
+		require.Equal(t, jobrun.Done, report.Outcome)
+		require.Contains(t, string(report.Stats), `"outcome":"`+outcome+`"`)
+	}
+	require.NotContains(t, b.log.String(), "level=WARN")
+	require.NotContains(t, b.log.String(), "level=ERROR")
+	require.Equal(t, [][]string{{"f"}}, b.db.Rows("SELECT DISTINCT changed FROM sexton.runs"))
+}
+
+func TestPausedPlaceholdersAreNotDue(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", PlaceholderCleanup)
+	require.False(t, b.placeholdersDue(t).Now)
+}
+
+func TestPlaceholderLeaseIsRespected(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
+	_, err := other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute)
+	require.NoError(t, err)
+	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	require.NoError(t, err)
+	require.Equal(t, jobrun.Skipped, report.Outcome)
+	require.Equal(t, "somebody", report.Holder)
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
+	_, err = runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "ci"})
+	require.ErrorContains(t, err, "placeholder users are deleted in the jobs database, which is main")
+}
+
+func TestPlaceholderKinds(t *testing.T) {
+	t.Parallel()
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
+	jobs := Jobs(c)
+	require.Len(t, jobs, 3)
+	cleanup, child := jobs[1], jobs[2]
+	require.Equal(t, "0 0 * * *", cleanup.Schedule)
+	require.Equal(t, []string{c.Jobs.Database}, cleanup.Databases)
+	require.True(t, child.Inserted())
+	require.Equal(t, 20, child.MaxWorkers)
+	require.Equal(t, []migrate.Kind{
+		{Kind: "import_placeholder_user_cleanup", Queue: "import_placeholder_user_cleanup", Cron: true, MaxAttempts: 25, Args: map[string]string{}, Defaults: map[string]any{}},
+		{Kind: "import_delete_placeholder_user", Queue: "import_delete_placeholder_user", MaxAttempts: 25, Args: map[string]string{"user_id": "bigint"}, Defaults: map[string]any{}},
+	}, Kinds(c)[1:])
+	require.Empty(t, Jobs(&config.Config{}))
+	for _, args := range []river.JobArgsWithInsertOpts{PlaceholderUserCleanupArgs{}, DeletePlaceholderUserArgs{}} {
+		require.True(t, args.InsertOpts().UniqueOpts.ByArgs, "%T", args)
+		require.Equal(t, 25, args.InsertOpts().MaxAttempts, "%T", args)
+	}
+}
