@@ -144,7 +144,7 @@ func Table() []Metric {
 		{BacklogDeferred, Gauge, []string{"database", "deletion_table"}, "Rows that failed before and are put off. Counting stops at 10,000."},
 		{BacklogConfirming, Gauge, []string{"database", "deletion_table"}, "Finished rows that wait for a second look; no backlog. Counting stops at 10,000."},
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
-		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows that were tried as often as they may be and will not be tried again. Counting stops at 10,000."},
+		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows tried as often as may be, that are left. Counting stops at 10,000."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
 		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},
 		{GroupsStuck, Gauge, []string{"database"}, "Those of them that have failed 5 times or more."},

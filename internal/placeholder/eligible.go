@@ -71,7 +71,8 @@ func NextDueSQL(attempts, retry int) string {
 func loadSQL() string {
 	selects := make([]string, 0, 2)
 	for _, arm := range arms(1, 2) {
-		selects = append(selects, fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id > $3 AND %s", details, arm, unqueued))
+		selects = append(selects,
+			fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id > $3 AND %s", details, arm, unqueued))
 	}
 	return "SELECT eligible.id, eligible.placeholder_user_id FROM (\n" + strings.Join(selects, "\nUNION\n") + "\n) AS eligible ORDER BY eligible.id LIMIT $4"
 }

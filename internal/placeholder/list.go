@@ -58,7 +58,10 @@ func selectSQL(from string) string {
 	return fmt.Sprintf(`
 SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
     CASE WHEN isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
-    CASE WHEN listed.state = '%s' AND isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at + make_interval(secs => $2::float8) END, coalesce(listed.last_error, '')
+    CASE WHEN listed.state = '%s' AND isfinite(listed.last_deletion_attempt_at)
+        THEN listed.last_deletion_attempt_at + make_interval(secs => $2::float8)
+    END,
+    coalesce(listed.last_error, '')
 FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
 }
 
