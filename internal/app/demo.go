@@ -134,7 +134,8 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 	if err != nil {
 		return err
 	}
-	log := newLogger(logs, config.Log{Level: "warn", Format: format})
+	// Jobs warn of what they keep, which the scenes show in their place.
+	log := newLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := install(ctx, c, log)
 	if err != nil {
 		return err

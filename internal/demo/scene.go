@@ -98,7 +98,7 @@ type stage struct {
 func scenes(site Site, endless bool) []Scene {
 	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, endless: endless, ledger: &ledger{}}
 	var playing []Scene
-	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on)} {
+	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on)} {
 		if slices.Contains(site.Kinds, scene.Script().Kind) {
 			playing = append(playing, scene)
 		}
