@@ -1,0 +1,244 @@
+package groupdelete
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgschema"
+)
+
+// standing is how a group stands.
+type standing struct {
+	// Begun tells that its destruction has begun, by this statement or before.
+	Begun                  bool
+	Marked, Scheduled, Due bool
+	// Undated tells that the application's settings have no period.
+	Undated   bool
+	Permitted bool
+}
+
+// standingSQL tells how a group stands; {groups} is their table. Whoever scheduled it last has to have the permission.
+const standingSQL = `
+SELECT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = doomed.id) AS begun,
+    doomed.marked_for_deletion_on IS NOT NULL AS marked,
+    schedule.user_id IS NOT NULL AS scheduled,
+    coalesce(doomed.marked_for_deletion_on < cutoff.date, false) AS due,
+    cutoff.date IS NULL AS undated,
+    schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, doomed.id), false) AS permitted,
+    doomed.id, schedule.user_id
+FROM {groups} AS doomed
+CROSS JOIN "sexton".group_deletion_cutoff() AS cutoff (date)
+LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = doomed.id
+WHERE doomed.id = $1`
+
+// beginSQL begins the destruction, where the group is due and may be destroyed.
+const beginSQL = `
+WITH standing AS MATERIALIZED (` + standingSQL + `
+),
+begun AS (
+    INSERT INTO "sexton".group_destructions (group_id, user_id, begun_at, total)
+    SELECT standing.id, standing.user_id, clock_timestamp(), $2
+    FROM standing
+    WHERE NOT standing.begun AND standing.due AND standing.permitted
+    RETURNING group_id
+),
+relieved AS (
+    DELETE FROM "sexton".group_deletion_failures AS failure USING begun WHERE failure.group_id = begun.group_id
+)
+SELECT standing.begun OR EXISTS (SELECT FROM begun), standing.marked, standing.scheduled, standing.due, standing.undated, standing.permitted
+FROM standing`
+
+// blameSQL counts an attempt of a group whose destruction has begun.
+const blameSQL = `
+UPDATE "sexton".group_destructions AS progress
+SET attempts = progress.attempts + 1, last_error = $2, updated_at = clock_timestamp()
+WHERE progress.group_id = $1`
+
+// refuseSQL records why a destruction cannot begin. The group is put off for $3 seconds.
+const refuseSQL = `
+INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+ON CONFLICT (group_id) DO UPDATE
+SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = clock_timestamp()`
+
+// refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be destroyed as foreign keys are.
+const refusedFor = 3600.0
+
+// begin sees to it that the destruction has begun, and tells whether there is anything to do. The checks are made again in the
+// transaction that begins it, under the lock of the group that whoever restores it has to have as well.
+func (r *run) begin(ctx context.Context) (bool, error) {
+	names, groups := r.session.Names, item(r.engine.Plan.groups.Relation)
+	before, err := r.standing(ctx, func(sql string) batch.Statement {
+		return batch.Statement{SQL: "SELECT begun, marked, scheduled, due, undated, permitted FROM (" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
+	}, fill(names, standingSQL, "{groups}", groups))
+	if err != nil || before == nil {
+		r.stats.Outcome = Gone
+		return false, err
+	}
+	if before.Begun {
+		return true, nil
+	}
+	if reason := before.kept(); reason != "" {
+		r.stats.Outcome, r.stats.Reason = Kept, reason
+		return false, nil
+	}
+	ids, err := r.subtree(ctx)
+	if err != nil {
+		return false, err
+	}
+	refused, err := r.forbidden(ctx, ids)
+	if err != nil {
+		return false, err
+	}
+	if refused != nil {
+		r.stats.fail(*refused)
+		r.stats.Outcome, r.stats.Reason = Stuck, refused.Text()
+		err := r.send(ctx, r.session.Limits, batch.Statement{SQL: names.Render(refuseSQL), Args: []any{r.engine.GroupID, refused.Text(), refusedFor}})
+		return false, err
+	}
+	total, err := r.estimate(ctx, ids)
+	if err != nil {
+		return false, err
+	}
+	lock := batch.Statement{SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
+	after, err := r.standing(ctx, func(sql string) batch.Statement {
+		return batch.Statement{SQL: sql, Args: []any{r.engine.GroupID, total}}
+	}, fill(names, beginSQL, "{groups}", groups), lock)
+	switch {
+	case err != nil:
+		return false, err
+	case after == nil:
+		r.stats.Outcome = Gone
+		return false, nil
+	case !after.Begun:
+		r.stats.Outcome, r.stats.Reason = Kept, after.kept()
+		return false, nil
+	}
+	r.changes++
+	return true, nil
+}
+
+// standing runs a statement that tells how the group stands; nil where there is no such group.
+func (r *run) standing(ctx context.Context, statement func(sql string) batch.Statement, sql string, first ...batch.Statement) (*standing, error) {
+	var found []*standing
+	asking := statement(sql)
+	asking.Scan = func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[standing])
+		return err
+	}
+	if err := r.send(ctx, r.session.Limits, append(first, asking)...); err != nil {
+		return nil, fmt.Errorf("look whether the group may be destroyed: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil //nolint:nilnil // documented: there is no such group
+	}
+	return found[0], nil
+}
+
+// kept says why a destruction does not begin.
+func (s *standing) kept() string {
+	switch {
+	case !s.Marked:
+		return "the group is not marked for deletion: it was restored"
+	case !s.Scheduled:
+		return "the group is marked for deletion, but nobody has scheduled it"
+	case s.Undated:
+		return "the application's settings have no period (deletion_adjourned_period)"
+	case !s.Due:
+		return "the group is not due"
+	case !s.Permitted:
+		return "whoever scheduled the group may not remove it any more"
+	default:
+		return ""
+	}
+}
+
+// botsSQL passes project bots (user type 6) that are members of group $1 to the queue of users who are deleted, and takes
+// their membership: of those that are there at the group's end. More than these would make the transaction a long one; then
+// the group has another turn. It returns how many it took.
+const botsSQL = `
+WITH bot AS MATERIALIZED (
+    SELECT member.user_id, member.ctid AS at, member.tableoid AS leaf
+    FROM {members} AS member
+    JOIN {users} AS users ON users.id = member.user_id AND users.user_type = 6
+    WHERE member.source_type = 'Namespace' AND member.source_id = $1
+    LIMIT 100
+    FOR UPDATE OF member
+),
+gone AS (
+    DELETE FROM {members} AS member USING bot WHERE member.ctid = bot.at AND member.tableoid = bot.leaf
+),
+stopped AS (
+    UPDATE {users} AS users SET state = 'blocked' FROM bot WHERE users.id = bot.user_id AND users.state IS DISTINCT FROM 'blocked'
+),
+queued AS (
+    INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
+    SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $2), false, now(), now(), now()
+    FROM bot
+    ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM bot`
+
+// finishSQL deletes the group $1, which belongs to $2 where that is not NULL, if nothing refers to it or $4 is set. What
+// goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
+// no more; the destruction $3 counts it. It returns whether it did, and which of the keys have rows.
+const finishSQL = `
+WITH RECURSIVE looked AS MATERIALIZED (
+    SELECT ARRAY[{live}]::boolean[] AS live,
+        (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3) AS user_id
+    FROM {groups} AS doomed
+    WHERE doomed.id = $1 AND ($2::bigint IS NULL OR doomed.parent_id = $2)
+),
+above AS (
+    SELECT doomed.id, doomed.parent_id, doomed.path::text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id = $1
+    UNION ALL
+    SELECT parent.id, parent.parent_id, parent.path::text, above.height + 1
+    FROM above
+    JOIN {groups} AS parent ON parent.id = above.parent_id
+    WHERE above.height < 100
+),
+gone AS (
+    DELETE FROM {groups} AS doomed USING looked
+    WHERE doomed.id = $1 AND ($4 OR NOT true = ANY (looked.live))
+    RETURNING doomed.id, doomed.parent_id, doomed.path, looked.user_id
+),
+unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id = gone.id),
+ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id = gone.id),
+relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id = gone.id),
+counted AS (
+    UPDATE "sexton".group_destructions AS progress SET done = progress.done + 1, updated_at = clock_timestamp()
+    FROM gone WHERE progress.group_id = $3 AND progress.group_id <> gone.id
+),
+unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = $5),
+unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = $5),
+event AS (
+    INSERT INTO "sexton".events (kind, payload)
+    SELECT 'group_destroyed', jsonb_build_object(
+        'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path,
+        'full_path', (SELECT string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
+        'user_id', gone.user_id, 'destroyed_with', $3::bigint)
+    FROM gone
+)
+SELECT EXISTS (SELECT FROM gone), looked.live FROM looked`
+
+func (p *Plan) botsStatement(names pgschema.Names) string {
+	return fill(names, botsSQL, "{members}", p.members.SQL(), "{users}", p.users.SQL())
+}
+
+func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
+	terms := make([]string, len(refs))
+	for i, f := range refs {
+		terms[i] = f.exists("doomed")
+	}
+	return fill(names, finishSQL, "{live}", strings.Join(terms, ", "), "{groups}", item(p.groups.Relation))
+}
+
+// fill renders a text for the configured schemas and then puts in what must not be rendered: names of the application's, which
+// may have a schema called public.
+func fill(names pgschema.Names, sql string, pairs ...string) string {
+	return strings.NewReplacer(pairs...).Replace(names.Render(sql))
+}

@@ -1,0 +1,270 @@
+// Package groupdelete ends groups whose time has come.
+//
+// Engine.Run takes one group down in small transactions: the trees of its projects, its sub-groups, each under a lease of its
+// own, memberships and shares, and at last the group. What hangs below what is read from the catalogue (Resolve). Rows
+// go children first, and a row is deleted only once nothing below it is left, so no statement sets off a cascade; what the
+// keys' own actions still find are rows that came in between a statement's snapshot and its lock.
+//
+// Everything that a run knows it has read from the database: killed anywhere, the next one finds what is left and goes on.
+package groupdelete
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/fault"
+	"sexton/internal/lease"
+	"sexton/internal/pace"
+)
+
+// LeaseTTL is the length of the lease of one group, which a run renews every renewEvery.
+const (
+	LeaseTTL   = time.Minute
+	renewEvery = 15 * time.Second
+)
+
+// LeaseKey names the lease of one group.
+func LeaseKey(groupID int64) string { return fmt.Sprintf("groups/%d", groupID) }
+
+// Sizes bound the statements. Zero values stand for 1000 rows, 20 ms and all of the time.
+type Sizes struct {
+	// Rows are those that statements begin with.
+	Rows int
+	// Target is the time that one statement should take, found by trying.
+	Target time.Duration
+	// Duty is the share of its time that a run works; the rest it leaves to others. 0 and 1 are all of it.
+	Duty float64
+}
+
+const (
+	defaultRows   = 1000
+	defaultTarget = 20 * time.Millisecond
+	// largestBatch bounds what the target may come to.
+	largestBatch = 50_000
+	// DefaultRuntime is how long a run works, shorter than the lease and than a step.
+	DefaultRuntime = 50 * time.Second
+	// hasty bounds waits for locks as long as there is something else to do.
+	hasty = 200 * time.Millisecond
+)
+
+// Engine destroys one group of one database.
+type Engine struct {
+	// Session works under the lease of the group.
+	Session *batch.Session
+	Plan    *Plan
+	GroupID int64
+	// Leases and Database are for the leases of sub-groups.
+	Leases   *lease.Manager
+	Database database.Database
+	// Runtime ends the run; 0 stands for DefaultRuntime.
+	Runtime time.Duration
+	Sizes   Sizes
+	// Hold, if set, says why no batch may begin now, and "" where one may.
+	Hold func(ctx context.Context) string
+	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where nobody is known. It is
+	// asked from another goroutine while the session is busy.
+	Blocker func(ctx context.Context) string
+	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
+	// keep them.
+	Progress func(ctx context.Context, stats *Stats)
+}
+
+// Run works until the group is gone, its time is over or ctx ends; a batch that is running when ctx ends is finished
+// first. How it ended stands in the statistics, which are valid beside an error, too. The error wraps lease.ErrLost where
+// the lease has passed on; then nothing of the last batch remains.
+//
+// A group that cannot be destroyed for now is no error: the reason is recorded and in the statistics.
+func (e *Engine) Run(ctx context.Context) (*Stats, error) {
+	r := &run{
+		engine: e, session: *e.Session, stop: ctx, stats: newStats(e.GroupID),
+		steer:  pace.Steer{Target: e.Sizes.Target, Smallest: 1, Largest: largestBatch},
+		leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), failed: map[uint32][]place{},
+	}
+	if r.steer.Target <= 0 {
+		r.steer.Target = defaultTarget
+	}
+	runtime := e.Runtime
+	if runtime <= 0 {
+		runtime = DefaultRuntime
+	}
+	r.until = time.Now().Add(runtime)
+	r.pace = pace.Run{
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
+		Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
+	}
+	work := context.WithoutCancel(ctx)
+	err := r.work(work)
+	r.stats.Step = ""
+	if err != nil {
+		return r.stats, fmt.Errorf("destroy group %d: %w", e.GroupID, err)
+	}
+	return r.stats, nil
+}
+
+// run is the state of one Run. None of it is needed by the next one.
+type run struct {
+	engine  *Engine
+	session batch.Session
+	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
+	until   time.Time
+	stats   *Stats
+	pace    pace.Run
+	steer   pace.Steer
+	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
+	leases  []*lease.Lease
+	renewed time.Time
+	// stack are the windows whose trees are being taken down.
+	stack []*window
+	// changes counts rows that have gone or changed, groups included: whether anything moves at all.
+	changes int64
+	// patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
+	// together: nothing else is left to do.
+	patient bool
+	// failed are rows that cannot be deleted or changed, by leaf.
+	failed map[uint32][]place
+	// fault is the first error that rows are to blame for, obstacle something weaker that stood in the way, busy a sub-group
+	// that somebody else is destroying.
+	fault    *fault.Fault
+	obstacle fault.Fault
+	busy     *lease.HeldError
+}
+
+// result is how a part of the work ended.
+type result int
+
+const (
+	// finished: nothing is left of it.
+	finished result = iota
+	// yielded: the run's time is over, or it was asked to stop.
+	yielded
+	// blocked: what is left cannot go for now.
+	blocked
+)
+
+func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
+
+// paused tells whether the run ends. It waits while the engine is asked to hold.
+func (r *run) paused(ctx context.Context) bool {
+	r.pace.Await(ctx)
+	return r.ended()
+}
+
+// busyPause is how long a run waits that can do nothing until somebody else's run on a sub-group is over.
+const busyPause = time.Second
+
+func (r *run) work(ctx context.Context) error {
+	ready, err := r.begin(ctx)
+	if err != nil || !ready {
+		return err
+	}
+	for {
+		before := r.changes
+		result, err := r.destroyGroup(ctx, subgroup{id: r.engine.GroupID})
+		switch {
+		case err != nil:
+			return err
+		case result == finished:
+			r.stats.Outcome = Destroyed
+			return nil
+		case result == yielded:
+			r.stats.Outcome, r.stats.Interrupted = Unfinished, r.stop.Err() != nil
+			return nil
+		case r.changes > before:
+			r.patient = false
+		case !r.patient:
+			r.patient = true
+		case r.busy != nil && r.fault == nil:
+			r.waitsFor(ctx, "sub-group: "+r.busy.Error())
+			r.pace.Pause(ctx, busyPause)
+			r.waitsFor(ctx, "")
+			if r.ended() {
+				r.stats.Outcome = Unfinished
+				return nil
+			}
+		default:
+			return r.blame(ctx)
+		}
+		r.busy, r.obstacle = nil, fault.Fault{}
+	}
+}
+
+// send runs one transaction, bounded by the lease that the session works under.
+func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+	if err := r.renew(ctx); err != nil {
+		return err
+	}
+	bounded, cancel := r.session.Fence.Context(ctx)
+	defer cancel()
+	deadline, _ := bounded.Deadline()
+	_, err := r.session.RunWithin(bounded, pace.Within(limits, deadline), statements...)
+	if err != nil && bounded.Err() != nil {
+		return errors.Join(context.Cause(bounded), err)
+	}
+	return err
+}
+
+// renew extends all leases, now and then.
+func (r *run) renew(ctx context.Context) error {
+	if time.Since(r.renewed) < renewEvery {
+		return nil
+	}
+	for _, held := range r.leases {
+		if err := held.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	r.renewed = time.Now()
+	return nil
+}
+
+// read runs a statement that changes nothing and collects its rows.
+func read[T any](ctx context.Context, r *run, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
+	limits := r.session.Limits
+	if !r.patient {
+		limits.LockTimeout = min(limits.LockTimeout, hasty) // Of a table that somebody has locked.
+	}
+	err = r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, to)
+		return err
+	}})
+	return found, err
+}
+
+// waitsFor tells at once what the run waits for from now on; "" is nothing.
+func (r *run) waitsFor(ctx context.Context, reason string) {
+	if r.stats.WaitingFor == reason {
+		return
+	}
+	r.stats.WaitingFor = reason
+	r.progress(ctx)
+}
+
+func (r *run) progress(ctx context.Context) {
+	if r.engine.Progress != nil {
+		r.engine.Progress(ctx, r.stats)
+	}
+}
+
+// stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
+func (r *run) stumble(err error, label string) (result, error) {
+	f := fault.Judge(err)
+	f.Table = label
+	switch {
+	case f.Verdict == fault.Fatal:
+		return blocked, err
+	case r.ended():
+		return yielded, nil
+	case f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict:
+		r.obstacle = f
+	case r.fault == nil:
+		r.fault = &f
+	}
+	r.stats.fail(f)
+	return blocked, nil
+}

@@ -1,0 +1,192 @@
+package groupdelete
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/fault"
+)
+
+const (
+	// mostGroups bounds the groups that are looked at before a destruction begins, rootsAtOnce how many groups or projects
+	// one statement looks below.
+	mostGroups  = 100_000
+	rootsAtOnce = 100
+	// checkTime bounds the look for rows that forbid a destruction. What it does not find is found when its turn comes.
+	checkTime = 15 * time.Second
+	// mostPaths bounds the ways on which one table is looked at.
+	mostPaths = 100
+)
+
+// subtree returns the group and those below it, at most mostGroups.
+func (r *run) subtree(ctx context.Context) ([]int64, error) {
+	groups := item(r.engine.Plan.groups.Relation)
+	return read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(`
+WITH RECURSIVE below AS (
+	SELECT doomed.id FROM %[1]s AS doomed WHERE doomed.id = $1
+	UNION
+	SELECT doomed.id FROM below JOIN %[1]s AS doomed ON doomed.parent_id = below.id
+)
+SELECT below.id FROM below LIMIT $2`, groups), r.engine.GroupID, mostGroups)
+}
+
+// path is a way from groups or projects down to a table, from key to key. None is that table itself.
+type path []*ref
+
+// paths returns the ways on which deletions get to a table, none of them through a table twice.
+func (p *Plan) paths(root, to *table) (found []path) {
+	var walk func(at *table, so path, seen []*table)
+	walk = func(at *table, so path, seen []*table) {
+		if len(found) >= mostPaths {
+			return
+		}
+		if at == to {
+			found = append(found, slices.Clone(so))
+			return
+		}
+		for _, f := range at.refs {
+			if f.action == remove && f.part != projectsPart && f.part != subgroupsPart && !slices.Contains(seen, f.table) {
+				walk(f.table, append(so, f), append(seen, f.table))
+			}
+		}
+	}
+	walk(root, nil, []*table{root})
+	return found
+}
+
+// down is the FROM clause of a path, with the aliases prefix0, prefix1 … from its root on.
+func (p path) down(root *table, prefix string) string {
+	var sql strings.Builder
+	fmt.Fprintf(&sql, "%s AS %s0", item(root.Relation), prefix)
+	for i, f := range p {
+		fmt.Fprintf(&sql, " JOIN %s AS %s%d ON %s", f.from, prefix, i+1, f.on(fmt.Sprint(prefix, i+1), fmt.Sprint(prefix, i)))
+	}
+	return sql.String()
+}
+
+// doomed is true for a row (alias child) that goes with one of the groups $2.
+func (p *Plan) doomed(t *table) string {
+	var terms []string
+	for root, column := range map[*table]string{p.groups: "id", p.projects: "group_id"} {
+		for _, way := range p.paths(root, t) {
+			if len(way) == 0 {
+				terms = append(terms, "child."+column+" = ANY ($2::bigint[])")
+				continue
+			}
+			last := way[len(way)-1]
+			upper := way[:len(way)-1]
+			terms = append(terms, fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s AND up0.%s = ANY ($2::bigint[]))",
+				upper.down(root, "up"), last.on("child", fmt.Sprint("up", len(upper))), column))
+		}
+	}
+	slices.Sort(terms)
+	return strings.Join(append(terms, "$2::bigint[] IS NULL"), "\n\tOR ")
+}
+
+// forbiddenStatement shows a row of the key, whose rows refer to t's, that forbids the destruction: it refers to one that
+// hangs below the roots $1, and does not go itself with the groups $2.
+func (p *Plan) forbiddenStatement(root, t *table, way path, f *ref) string {
+	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
+WHERE down0.id = ANY ($1::bigint[]) AND (%s) IS NOT TRUE
+LIMIT 1`, f.shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
+}
+
+// forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.
+func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, error) {
+	p := r.engine.Plan
+	if len(p.forbidden) == 0 {
+		return nil, nil //nolint:nilnil // documented: nothing forbids it
+	}
+	until := time.Now().Add(checkTime)
+	for at := 0; at < len(groups) && time.Now().Before(until); at += rootsAtOnce {
+		some := groups[at:min(at+rootsAtOnce, len(groups))]
+		if found, err := r.forbiddenBelow(ctx, p.groups, some, groups); found != nil || err != nil {
+			return found, err
+		}
+		for last := int64(0); time.Now().Before(until); {
+			projects, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
+				"SELECT project.id FROM %s AS project WHERE project.group_id = ANY ($1::bigint[]) AND project.id > $2 ORDER BY project.id LIMIT $3",
+				item(p.projects.Relation)), some, last, rootsAtOnce)
+			if err != nil {
+				return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
+			}
+			if len(projects) == 0 {
+				break
+			}
+			if found, err := r.forbiddenBelow(ctx, p.projects, projects, groups); found != nil || err != nil {
+				return found, err
+			}
+			last = projects[len(projects)-1]
+		}
+	}
+	return nil, nil //nolint:nilnil // documented: nothing forbids it
+}
+
+// forbiddenBelow looks below some groups or projects. Where that takes too long it is left to the rows' own turn.
+func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []int64) (*fault.Fault, error) {
+	p := r.engine.Plan
+	for _, t := range p.reachable {
+		for _, f := range t.refs {
+			if f.action != forbid || f.only != nil {
+				continue
+			}
+			for _, way := range p.paths(root, t) {
+				shown, err := read(ctx, r, pgx.RowTo[string], p.forbiddenStatement(root, t, way, f), roots, groups)
+				if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
+					return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
+				}
+				if len(shown) > 0 {
+					return &fault.Fault{Table: f.table.Label(), Message: forbids(f, t, shown[0]), Verdict: fault.Row}, nil
+				}
+			}
+		}
+	}
+	return nil, nil //nolint:nilnil // documented: nothing forbids it
+}
+
+const (
+	// sampled are the projects that stand for all in the estimate, mostSampled bounds the rows below them that are counted,
+	// mostProjects the projects.
+	sampled      = 5
+	mostSampled  = 20_000
+	mostProjects = 10_000
+)
+
+// estimate guesses how many rows will go: the groups, and so many times what hangs below a few projects as there are projects.
+func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
+	projects := r.engine.Plan.projects
+	total := int64(len(groups))
+	counted, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
+		"SELECT count(*) FROM (SELECT FROM %s AS project WHERE project.group_id = ANY ($1::bigint[]) LIMIT $2) AS counted",
+		item(projects.Relation)), groups, mostProjects)
+	if err != nil {
+		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+	}
+	for _, leaf := range projects.Leaves {
+		w := &window{table: projects, leaf: leaf}
+		_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
+			var at place
+			var version uint32
+			err := row.Scan(&at, &version)
+			w.rows.at, w.rows.version = append(w.rows.at, at), append(w.rows.version, version)
+			return struct{}{}, err
+		}, fmt.Sprintf("SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id = ANY ($1::bigint[]) LIMIT $2",
+			leaf.SQL()), groups, sampled)
+		if err != nil {
+			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+		}
+		if n := w.rows.len(); n > 0 {
+			below, err := r.spread(ctx, w, mostSampled)
+			if err != nil {
+				return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+			}
+			return total + counted[0]*int64(below.rows)/int64(n), nil
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,246 @@
+package groupdelete
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/pgcatalog"
+	"sexton/internal/pgschema"
+)
+
+// Only texts without a table of the application's in them go through pgschema.Render: such a table may itself live in a
+// schema called public.
+
+func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// rows are versions of rows in one leaf: where they are, and the transactions that wrote them. Once vacuum has been there another row may
+// stand in the same place, but it is not of the same transaction.
+type rows struct {
+	at      []pgtype.TID
+	version []uint32
+}
+
+func (r rows) len() int { return len(r.at) }
+
+// slice returns a part of the rows.
+func (r rows) slice(from, to int) rows { return rows{r.at[from:to], r.version[from:to]} }
+
+// without returns the rows that are at none of the places.
+func (r rows) without(gone []pgtype.TID) rows {
+	lost := make(map[pgtype.TID]bool, len(gone))
+	for _, at := range gone {
+		lost[at] = true
+	}
+	var left rows
+	for i, at := range r.at {
+		if !lost[at] {
+			left.at, left.version = append(left.at, at), append(left.version, r.version[i])
+		}
+	}
+	return left
+}
+
+// window is a number of rows in one leaf whose trees are taken down together.
+type window struct {
+	table *table
+	leaf  pgcatalog.Table
+	rows  rows
+}
+
+// wantSQL is a CTE of the rows that the first two parameters name.
+const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version FROM unnest($1::tid[], $2::xid[]) AS wanted (at, version))"
+
+// matches is the condition for the rows of a key (alias child) that refer to a row (alias parent, or another one).
+func (f *ref) matches(parent string) string { return f.on("child", parent) }
+
+// on is matches for any alias.
+func (f *ref) on(child, parent string) string {
+	terms := make([]string, len(f.columns), len(f.columns)+1)
+	for i, column := range f.columns {
+		terms[i] = fmt.Sprintf("%s.%s = %s.%s", child, identifier(column), parent, identifier(f.targets[i]))
+	}
+	if f.where != "" {
+		terms = append(terms, strings.ReplaceAll(f.where, "child.", child+"."))
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// now is matches without the rows that stay until the last transaction.
+func (f *ref) now(parent string) string {
+	if f.later == "" {
+		return f.matches(parent)
+	}
+	return f.matches(parent) + " AND NOT " + f.later
+}
+
+// exists is true where rows of the key refer to the row. OFFSET 0 keeps it a look at an index per row, whatever the planner
+// thinks of the tables.
+func (f *ref) exists(parent string) string {
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.from, f.matches(parent))
+}
+
+// targets are the columns of a leaf's rows that its keys refer to.
+func targets(refs []*ref) string {
+	seen := map[string]bool{}
+	var columns []string
+	for _, f := range refs {
+		for _, column := range f.targets {
+			if !seen[column] {
+				seen[column] = true
+				columns = append(columns, "parent."+identifier(column))
+			}
+		}
+	}
+	return strings.Join(columns, ", ")
+}
+
+// parents is a CTE of the window's rows, with what the keys refer to.
+func parents(leaf pgcatalog.Table, refs []*ref) string {
+	return fmt.Sprintf(`%s,
+parents AS MATERIALIZED (
+	SELECT %s FROM want JOIN ONLY %s AS parent ON parent.ctid = want.at AND parent.xmin = want.version
+)`, wantSQL, targets(refs), leaf.SQL())
+}
+
+// lookStatement tells which of the keys have rows that refer to any of the window's: an array of booleans.
+func lookStatement(leaf pgcatalog.Table, refs []*ref) string {
+	terms := make([]string, len(refs))
+	for i, f := range refs {
+		terms[i] = fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
+			f.from, f.now("parent"))
+	}
+	return fmt.Sprintf("WITH %s\nSELECT ARRAY[%s]", parents(leaf, refs), strings.Join(terms, ",\n"))
+}
+
+// childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, but for those at the
+// places $3. The subquery keeps the planner to the one plan that does not depend on what it knows of the tables.
+func childrenStatement(leaf pgcatalog.Table, f *ref, in pgcatalog.Table) string {
+	return fmt.Sprintf(`WITH %s
+SELECT found.at, found.version
+FROM parents AS parent
+CROSS JOIN LATERAL (
+	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid <> ALL ($3::tid[]) OFFSET 0
+) AS found
+LIMIT $4`, parents(leaf, []*ref{f}), in.SQL(), f.now("parent"))
+}
+
+// sampleStatement shows one of these rows to people.
+func sampleStatement(leaf pgcatalog.Table, f *ref) string {
+	return fmt.Sprintf(`WITH %s
+SELECT found.shown FROM parents AS parent
+CROSS JOIN LATERAL (SELECT %s AS shown FROM %s AS child WHERE %s LIMIT 1) AS found
+LIMIT 1`, parents(leaf, []*ref{f}), f.shown("child"), f.from, f.matches("parent"))
+}
+
+// shown is what tells a row to people: its primary key, or where it is.
+func (f *ref) shown(alias string) string {
+	key := f.table.PrimaryKey()
+	if len(key) == 0 {
+		return alias + ".ctid::text"
+	}
+	terms := make([]string, len(key))
+	for i, column := range key {
+		terms[i] = fmt.Sprintf("%s.%s::text", alias, identifier(column))
+	}
+	return fmt.Sprintf("'%s ' || concat_ws(', ', %s)", strings.ReplaceAll(strings.Join(key, ", "), "'", "''"), strings.Join(terms, ", "))
+}
+
+// locked is a CTE in the place of want for those of the rows that nobody else has locked.
+func locked(leaf pgcatalog.Table) string {
+	return fmt.Sprintf(`free AS MATERIALIZED (
+	SELECT want.at, want.version
+	FROM want JOIN ONLY %s AS picked ON picked.ctid = want.at AND picked.xmin = want.version
+	FOR UPDATE OF picked SKIP LOCKED
+)`, leaf.SQL())
+}
+
+// removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them as $4 says of the
+// group $3. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to the key's own action. It
+// returns how many it deleted and, where that is not all of them, their places.
+func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Table, skip, bare bool) string {
+	from, ctes := "want", wantSQL
+	if skip {
+		from, ctes = "free", wantSQL+",\n"+locked(leaf)
+	}
+	var below strings.Builder
+	for _, f := range t.refsOf(leaf) {
+		if !bare {
+			below.WriteString("\n\tAND NOT " + f.exists("doomed"))
+		}
+	}
+	event, returning := p.event(names, t)
+	return fmt.Sprintf(`WITH %s,
+gone AS (
+	DELETE FROM ONLY %s AS doomed USING %s AS want
+	WHERE doomed.ctid = want.at AND doomed.xmin = want.version%s
+	RETURNING want.at%s
+),
+total AS MATERIALIZED (SELECT count(*) AS rows FROM gone)%s%s
+SELECT total.rows, CASE WHEN total.rows < cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END FROM total`,
+		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names))
+}
+
+// counted is a CTE that counts the rows for the group $3.
+func counted(names pgschema.Names) string {
+	return fmt.Sprintf(`,
+counted AS (
+	UPDATE %s AS progress SET done = progress.done + total.rows, updated_at = clock_timestamp()
+	FROM total WHERE progress.group_id = $3 AND total.rows > 0
+)`, names.Render(`"sexton".group_destructions`))
+}
+
+// event is a CTE that leaves word of the rows in gone, and what they have to return for it.
+func (p *Plan) event(names pgschema.Names, t *table) (cte, returning string) {
+	const insert = `,
+event AS (INSERT INTO %s (kind, payload) SELECT '%s', jsonb_build_object(%s) FROM gone)`
+	events := names.Render(`"sexton".events`)
+	switch {
+	case t.what == project && p.projectPath:
+		return fmt.Sprintf(insert, events, "project_destroyed", "'project_id', gone.id, 'group_id', gone.group_id, 'path', gone.path, 'destroyed_with', $3::bigint"),
+			", doomed.id, doomed.group_id, doomed.path"
+	case t.what == project:
+		return fmt.Sprintf(insert, events, "project_destroyed", "'project_id', gone.id, 'group_id', gone.group_id, 'destroyed_with', $3::bigint"),
+			", doomed.id, doomed.group_id"
+	case t.what == group:
+		return fmt.Sprintf(insert, events, "group_destroyed", "'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path, 'destroyed_with', $3::bigint"),
+			", doomed.id, doomed.parent_id, doomed.path"
+	default:
+		return "", ""
+	}
+}
+
+// tellStatement leaves word of rows that are about to go with others.
+func (p *Plan) tellStatement(names pgschema.Names, t *table, leaf pgcatalog.Table) string {
+	event, returning := p.event(names, t)
+	return fmt.Sprintf(`WITH %s,
+gone AS (
+	SELECT want.at%s FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
+)%s
+SELECT $3::bigint`, wantSQL, returning, leaf.SQL(), event)
+}
+
+// changeStatement does to rows what the key's action says. It returns their old and new places and versions, and how many
+// refer to the same row as before, as a trigger or a default has kept them.
+func (f *ref) changeStatement(leaf pgcatalog.Table, skip bool) string {
+	from, ctes, to := "want", wantSQL, "NULL"
+	if skip {
+		from, ctes = "free", wantSQL+",\n"+locked(leaf)
+	}
+	if f.action == setDefault {
+		to = "DEFAULT"
+	}
+	set := make([]string, len(f.set))
+	for i, column := range f.set {
+		set[i] = identifier(column) + " = " + to
+	}
+	return fmt.Sprintf(`WITH %s,
+changed AS (
+	UPDATE ONLY %s AS child SET %s FROM %s AS want
+	WHERE child.ctid = want.at AND child.xmin = want.version
+	RETURNING want.at, child.ctid AS moved, child.xmin AS version
+)
+SELECT array_agg(changed.at), array_agg(changed.moved), array_agg(changed.version) FROM changed`, ctes, leaf.SQL(), strings.Join(set, ", "), from)
+}

@@ -1,0 +1,68 @@
+package groupdelete
+
+import (
+	"sexton/internal/fault"
+)
+
+// Outcome is how a run on a group ended.
+type Outcome string
+
+// The outcomes: the group is gone; there is more to do; something stands in its way, which is recorded; there was no such
+// group; and it may not be destroyed, as it has been restored, is not due or nobody who may remove it asks for it.
+const (
+	Destroyed  Outcome = "destroyed"
+	Unfinished Outcome = "unfinished"
+	Stuck      Outcome = "stuck"
+	Gone       Outcome = "gone"
+	Kept       Outcome = "kept"
+)
+
+// Stats are the statistics of one run.
+type Stats struct {
+	GroupID int64   `json:"group_id"`
+	Outcome Outcome `json:"outcome"`
+	// Reason says why the group is stuck or kept.
+	Reason string `json:"reason,omitempty"`
+	// Groups, sub-groups included, and Projects are those that are gone.
+	Groups   int64 `json:"groups"`
+	Projects int64 `json:"projects"`
+	// Deleted are rows by table, Nullified those by table.column that refer to nothing any more.
+	Deleted   map[string]int64 `json:"deleted"`
+	Nullified map[string]int64 `json:"nullified"`
+	// Bots are users that passed to the queue of those who are deleted.
+	Bots int64 `json:"bots"`
+	// Batches counts transactions that were there to change rows.
+	Batches int64 `json:"batches"`
+	// Interrupted tells that the run was asked to stop.
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
+	// Step is what a run that has not ended is at, WaitingFor why it does nothing at the moment.
+	Step       string `json:"step,omitempty"`
+	WaitingFor string `json:"waiting_for,omitempty"`
+}
+
+func newStats(groupID int64) *Stats {
+	return &Stats{GroupID: groupID, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []fault.Counts{}}
+}
+
+// Changed tells whether the run did anything worth a line of its own in the history.
+func (s *Stats) Changed() bool {
+	return s.Outcome != Gone || s.Groups > 0 || len(s.Deleted)+len(s.Nullified)+len(s.Errors) > 0
+}
+
+func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
+
+// count notes rows that are gone.
+func (s *Stats) count(t *table, n int64) {
+	if n == 0 {
+		return
+	}
+	s.Deleted[t.Label()] += n
+	switch t.what {
+	case project:
+		s.Projects += n
+	case group:
+		s.Groups += n
+	case ordinary:
+	}
+}

@@ -1,0 +1,201 @@
+package groupdelete
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
+)
+
+type place = pgtype.TID
+
+const (
+	// windowRows is the most rows that are read at once where nothing hangs below them, firstWindow and largestWindow the
+	// first and the most whose trees are taken down together.
+	windowRows    = 10_000
+	firstWindow   = 50
+	largestWindow = 500
+	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
+	mostExcluded = 10_000
+	// mostRounds is how often rows may be found again that were done. Nobody writes that fast for long; a trigger that puts
+	// rows back does.
+	mostRounds = 1000
+)
+
+// clear takes down what hangs below a window's rows by some of the keys that refer to them. finished means that a look at
+// all of them has found nothing.
+func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error) {
+	if len(refs) == 0 {
+		return finished, nil
+	}
+	r.stack = append(r.stack, w)
+	defer func() { r.stack = r.stack[:len(r.stack)-1] }()
+	for range mostRounds {
+		if r.paused(ctx) {
+			return yielded, nil
+		}
+		live, err := r.look(ctx, w, refs)
+		if err != nil {
+			return r.stumble(err, w.table.Label())
+		}
+		if len(live) == 0 {
+			return finished, nil
+		}
+		before := r.changes
+		for _, f := range live {
+			for _, leaf := range f.leaves {
+				if result, err := r.drain(ctx, w, f, leaf); err != nil || result == yielded {
+					return result, err
+				}
+			}
+		}
+		if r.changes == before {
+			return blocked, nil
+		}
+	}
+	if r.fault == nil {
+		r.fault = &fault.Fault{Table: w.table.Label(), Message: "rows below come back as fast as they are taken away: a trigger puts them there"}
+	}
+	return blocked, nil
+}
+
+// look returns the keys by which rows refer to any of the window's.
+func (r *run) look(ctx context.Context, w *window, refs []*ref) ([]*ref, error) {
+	began := time.Now()
+	found, err := read(ctx, r, pgx.RowTo[[]bool], lookStatement(w.leaf, refs), w.rows.at, w.rows.version)
+	if err != nil {
+		return nil, err
+	}
+	if t := w.table; time.Since(began) > r.steer.Target {
+		t.window = max(1, t.window/2)
+	} else if time.Since(began) < r.steer.Target/4 {
+		t.window = min(largestWindow, t.window*2)
+	}
+	var live []*ref
+	for i, f := range refs {
+		if found[0][i] {
+			live = append(live, f)
+		}
+	}
+	return live, nil
+}
+
+// drain works off the rows of one key, in one of its leaves, that refer to a window's. What cannot go for now it leaves.
+func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table) (result, error) {
+	if f.action == forbid {
+		return blocked, r.note(ctx, w, f)
+	}
+	stuck := r.failed[leaf.OID]
+	if f.action == remove {
+		stuck = append(stuck[:len(stuck):len(stuck)], r.onStack(leaf)...)
+	}
+	for len(stuck) < mostExcluded {
+		if r.paused(ctx) {
+			return yielded, nil
+		}
+		limit := r.windowOf(f, leaf)
+		found, err := r.children(ctx, w, f, leaf, stuck, limit)
+		if err != nil {
+			return r.stumble(err, f.table.Label())
+		}
+		if found.len() == 0 {
+			return finished, nil
+		}
+		before := r.changes
+		left, result, err := r.workOff(ctx, f, &window{table: f.table, leaf: leaf, rows: found})
+		if err != nil || result == yielded {
+			return result, err
+		}
+		switch {
+		case r.changes == before:
+			stuck = append(stuck, left.at...)
+		case left.len() == 0 && found.len() < limit:
+			return finished, nil // The next look tells what has come in since.
+		}
+	}
+	return blocked, nil
+}
+
+// workOff deletes or changes a window's rows, after what hangs below them. It returns those that are left.
+func (r *run) workOff(ctx context.Context, f *ref, w *window) (rows, result, error) {
+	if f.action != remove {
+		return r.change(ctx, f, w)
+	}
+	if result, err := r.clear(ctx, w, w.table.refsOf(w.leaf)); err != nil || result == yielded {
+		return w.rows, result, err
+	}
+	before := r.changes
+	left, result, err := r.remove(ctx, w)
+	if err != nil || result == yielded || r.changes > before || !r.patient {
+		return left, result, err
+	}
+	return r.uproot(ctx, w, left)
+}
+
+// windowOf is how many rows of a key are read at once.
+func (r *run) windowOf(f *ref, leaf pgcatalog.Table) int {
+	if f.action == remove && len(f.table.refsOf(leaf)) > 0 {
+		if f.table.window == 0 {
+			f.table.window = firstWindow
+		}
+		return int(f.table.window)
+	}
+	return windowRows
+}
+
+// onStack are the rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
+// something that hangs below themselves.
+func (r *run) onStack(leaf pgcatalog.Table) []place {
+	var places []place
+	for _, w := range r.stack {
+		if w.leaf.OID == leaf.OID {
+			places = append(places, w.rows.at...)
+		}
+	}
+	return places
+}
+
+func (r *run) children(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table, except []place, limit int) (rows, error) {
+	if except == nil {
+		except = []place{}
+	}
+	var found rows
+	var at place
+	var version uint32
+	_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
+		err := row.Scan(&at, &version)
+		found.at, found.version = append(found.at, at), append(found.version, version)
+		return struct{}{}, err
+	}, childrenStatement(w.leaf, f, leaf), w.rows.at, w.rows.version, except, limit)
+	return found, err
+}
+
+// note remembers that rows of a key forbid a deletion, as the reason should nothing move any more.
+func (r *run) note(ctx context.Context, w *window, f *ref) error {
+	if r.obstacle.Message != "" {
+		return nil
+	}
+	shown, err := read(ctx, r, pgx.RowTo[string], sampleStatement(w.leaf, f), w.rows.at, w.rows.version)
+	if err != nil {
+		_, err := r.stumble(err, f.table.Label())
+		return err
+	}
+	if len(shown) > 0 {
+		r.obstacle = fault.Fault{Table: f.table.Label(), Message: forbids(f, w.table, shown[0])}
+	}
+	return nil
+}
+
+// forbids says what stands in the way, to people.
+func forbids(f *ref, t *table, shown string) string {
+	why := "has no action for it"
+	if len(f.set) > 0 && f.setNull {
+		why = "sets NULL what is NOT NULL"
+	}
+	return fmt.Sprintf("the row with %s refers to %s, and foreign key %s %s", shown, t.Label(), f.constraint, why)
+}

@@ -1,0 +1,237 @@
+package groupdelete
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/lease"
+	"sexton/internal/pgcatalog"
+)
+
+// subgroup is a group in hand. But for the one that the run is about it must still belong to its parent: one that was moved
+// away meanwhile has escaped.
+type subgroup struct {
+	id     int64
+	parent *int64
+}
+
+// destroyGroup takes down one group: its projects, its sub-groups, memberships and shares, what else refers to it, itself.
+func (r *run) destroyGroup(ctx context.Context, g subgroup) (result, error) {
+	for part := projectsPart; part <= restPart; part++ {
+		if err := r.at(ctx, part, g.id); err != nil {
+			return r.stumbleOver(err)
+		}
+		var ended result
+		var err error
+		if part == subgroupsPart {
+			ended, err = r.subgroups(ctx, g.id)
+		} else {
+			ended, err = r.clearPart(ctx, g, part)
+		}
+		switch {
+		case err != nil || ended == yielded:
+			return ended, err
+		case ended == blocked && (!r.patient || r.fault != nil || r.busy != nil || r.obstacle.Message != ""):
+			// As long as it has projects or sub-groups the group keeps its members. A ring of rows, which nobody is to
+			// blame for, goes in the last transaction.
+			return blocked, nil
+		}
+	}
+	return r.finish(ctx, g)
+}
+
+func (p part) String() string {
+	switch p {
+	case projectsPart:
+		return "projects"
+	case subgroupsPart:
+		return "sub-groups"
+	case membershipsPart:
+		return "memberships and shares"
+	default:
+		return "rows"
+	}
+}
+
+const stepSQL = `
+UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = clock_timestamp()
+WHERE progress.group_id = $1 AND progress.step IS DISTINCT FROM $2`
+
+// at records what the run is at.
+func (r *run) at(ctx context.Context, p part, groupID int64) error {
+	r.stats.Step = fmt.Sprintf("%s of group %d", p, groupID)
+	r.progress(ctx)
+	return r.send(ctx, r.session.Limits, batch.Statement{SQL: r.session.Names.Render(stepSQL), Args: []any{r.engine.GroupID, r.stats.Step}})
+}
+
+// stumbleOver is stumble for statements on Sexton's own tables and on single groups.
+func (r *run) stumbleOver(err error) (result, error) { return r.stumble(err, "groups") }
+
+// clearPart takes down what hangs below a group by the keys of one part.
+func (r *run) clearPart(ctx context.Context, g subgroup, p part) (result, error) {
+	w, err := r.groupWindow(ctx, g)
+	if err != nil {
+		return r.stumbleOver(err)
+	}
+	if w == nil {
+		return finished, nil
+	}
+	refs := slices.DeleteFunc(w.table.refsOf(w.leaf), func(f *ref) bool { return f.part != p })
+	return r.clear(ctx, w, refs)
+}
+
+// groupWindow is the row of a group, or nil where it is not there any more.
+func (r *run) groupWindow(ctx context.Context, g subgroup) (*window, error) {
+	t := r.engine.Plan.groups
+	w := &window{table: t}
+	var leaf uint32
+	var at place
+	var version uint32
+	found, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
+		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id = $1 AND ($2::bigint IS NULL OR doomed.parent_id = $2)",
+			item(t.Relation)), g.id, g.parent)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	w.rows = rows{at: []place{at}, version: []uint32{version}}
+	known := slices.IndexFunc(t.Leaves, func(l pgcatalog.Table) bool { return l.OID == leaf })
+	if known < 0 {
+		return nil, fmt.Errorf("find group %d: its partition came after the run began", g.id)
+	}
+	w.leaf = t.Leaves[known]
+	return w, nil
+}
+
+// subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
+func (r *run) subgroups(ctx context.Context, parent int64) (result, error) {
+	sql := fmt.Sprintf("SELECT below.id FROM %s AS below WHERE below.parent_id = $1 AND below.id <> $1 AND below.id <> ALL ($2::bigint[]) ORDER BY below.id LIMIT 1",
+		item(r.engine.Plan.groups.Relation))
+	tried := []int64{}
+	ended := finished
+	for {
+		if r.paused(ctx) {
+			return yielded, nil
+		}
+		next, err := read(ctx, r, pgx.RowTo[int64], sql, parent, tried)
+		switch {
+		case err != nil:
+			return r.stumbleOver(err)
+		case len(next) == 0:
+			return ended, nil
+		}
+		tried = append(tried, next[0])
+		result, err := r.underLease(ctx, subgroup{id: next[0], parent: &parent})
+		if err != nil || result == yielded {
+			return result, err
+		}
+		if result == blocked {
+			ended = blocked
+		}
+	}
+}
+
+// underLease destroys a sub-group under its own lease.
+func (r *run) underLease(ctx context.Context, g subgroup) (_ result, err error) {
+	outer := r.session.Fence
+	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g.id), LeaseTTL, r.engine.Database)
+	if held, ok := errors.AsType[*lease.HeldError](err); ok {
+		r.busy = held
+		return blocked, nil
+	}
+	if err != nil {
+		return blocked, err
+	}
+	r.leases, r.session.Fence = append(r.leases, granted), granted
+	defer func() {
+		r.leases, r.session.Fence = r.leases[:len(r.leases)-1], outer
+		err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
+	}()
+	return r.destroyGroup(ctx, g)
+}
+
+// finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
+// row in the schedules, its last project bots, its lease, and the event.
+func (r *run) finish(ctx context.Context, g subgroup) (result, error) {
+	ring := false
+	if r.patient {
+		var err error
+		if ring, err = r.ringOfGroup(ctx, g); err != nil {
+			return r.stumbleOver(err)
+		}
+	}
+	t := r.engine.Plan.groups
+	refs := slices.DeleteFunc(slices.Clone(t.refs), func(f *ref) bool { return f.part == lastPart })
+	var gone bool
+	var live []bool
+	var bots int64
+	statements := []batch.Statement{{
+		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", item(t.Relation)), Args: []any{g.id},
+	}}
+	if r.engine.Plan.bots {
+		statements = append(statements, batch.Statement{SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g.id, r.engine.GroupID}, Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&bots}, func() error { return nil })
+			return err
+		}})
+	}
+	statements = append(statements, batch.Statement{
+		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g.id, g.parent, r.engine.GroupID, ring, LeaseKey(g.id)},
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
+			return err
+		},
+	})
+	limits := r.session.Limits
+	if !r.patient {
+		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	}
+	unwatch := r.watch(ctx)
+	err := r.send(ctx, limits, statements...)
+	blocker := unwatch()
+	if err != nil {
+		result, err := r.stumbleOver(err)
+		if blocker != "" && r.obstacle.Message != "" {
+			r.obstacle.Message += " (" + blocker + ")"
+		}
+		return result, err
+	}
+	r.stats.Batches++
+	r.stats.Bots += bots
+	r.changes += bots
+	switch {
+	case gone:
+		r.changes++
+		r.stats.count(t, 1)
+		r.progress(ctx)
+		return finished, nil
+	case len(live) == 0:
+		return finished, nil // There is no such group, or it belongs to another one.
+	}
+	for i, f := range refs {
+		if live[i] && r.obstacle.Message == "" {
+			r.obstacle = fault.Fault{Table: f.table.Label(), Message: "rows refer to the group still: " + f.label()}
+		}
+	}
+	return blocked, nil
+}
+
+// blame counts an attempt, records the reason and leaves the group to the next one.
+func (r *run) blame(ctx context.Context) error {
+	f := r.obstacle
+	if r.fault != nil {
+		f = *r.fault
+	}
+	if f.Message == "" && r.busy != nil {
+		f.Message = r.busy.Error()
+	}
+	if f.Message == "" {
+		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", mostInRing)
+	}
+	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
+	return r.send(ctx, r.session.Limits, batch.Statement{SQL: r.session.Names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}})
+}
