@@ -53,11 +53,13 @@ func WithUsers(tb testing.TB, tables string) *DB {
 	return connected(d)
 }
 
-// WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups.
+// WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups. Tests
+// that begin with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
 	tb.Helper()
-	d := pgtest.New(tb)
-	require.NoError(tb, installReference(tb.Context(), d.URL, tables, components{groups: true}))
+	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
+		return installReference(ctx, url, tables, components{groups: true})
+	})
 	return connected(d)
 }
 

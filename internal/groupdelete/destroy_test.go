@@ -1,11 +1,16 @@
 package groupdelete_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/groupdelete"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 )
 
 func TestGroupIsDestroyed(t *testing.T) {
@@ -38,4 +43,162 @@ func TestGroupIsDestroyed(t *testing.T) {
 	require.Equal(t, [][]string{{`{"path": "project-1", "group_id": 3, "project_id": 31, "destroyed_with": 1}`}},
 		b.Rows("SELECT payload FROM sexton.events WHERE payload ->> 'project_id' = '31'"))
 	b.destroy(t, groupdelete.Gone)
+}
+
+// Whether a group may go is asked again in the transaction that begins it.
+func TestGroupIsKept(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]string{
+		"the group is not marked for deletion: it was restored":                 "SELECT sexton.cancel_group_deletion(1, 1)",
+		"the group is marked for deletion, but nobody has scheduled it":         "DELETE FROM group_deletion_schedules",
+		"the application's settings have no period (deletion_adjourned_period)": "UPDATE application_settings SET deletion_adjourned_period = NULL",
+		"the group is not due": "UPDATE application_settings SET deletion_adjourned_period = 8",
+		"whoever scheduled the group may not remove it any more": "UPDATE users SET admin = false",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			b.Exec(change)
+			before := content(b.Database)
+			stats := b.destroy(t, groupdelete.Kept)
+			require.Equal(t, want, stats.Reason)
+			require.Equal(t, before, content(b.Database))
+			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"))
+		})
+	}
+}
+
+// A restore that waits for its commit wins over a destruction that has looked already.
+func TestRestoreWinsTheRace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	restoring := acquire(t, b.Pool())
+	_, err := restoring.Exec(t.Context(), "BEGIN; SELECT sexton.cancel_group_deletion(1, 1)")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	var stats *groupdelete.Stats
+	var runErr error
+	running.Go(func() { stats, runErr = engine.Run(t.Context()) })
+	b.waitForLock(t)
+	_, err = restoring.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	running.Wait()
+	require.NoError(t, runErr)
+	require.Equal(t, groupdelete.Kept, stats.Outcome)
+	require.Len(t, b.Rows("SELECT FROM notes"), 40)
+}
+
+// Once it has begun there is no way back, whatever becomes of the mark.
+func TestCancelIsRefusedOnceBegun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	engine.Progress = func(context.Context, *groupdelete.Stats) { stop() }
+	stats, err := engine.Run(ctx)
+	require.NoError(t, err)
+	end(t, engine)
+	require.Equal(t, groupdelete.Unfinished, stats.Outcome)
+	for group := range 2 {
+		_, err = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion($1, 1)", group+1)
+		require.ErrorContains(t, err, "has begun")
+	}
+	b.Exec("UPDATE groups SET marked_for_deletion_on = NULL; DELETE FROM group_deletion_schedules")
+	b.Exec("UPDATE users SET admin = false")
+	b.destroy(t, groupdelete.Destroyed)
+}
+
+// A sub-group that is moved away while its parent goes has escaped.
+func TestSubgroupThatIsMovedAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if stats.Step == "projects of group 2" {
+			b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
+		}
+	}
+	b.run(t, engine, groupdelete.Destroyed)
+	require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+	require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN 2000 AND 4000"), 16)
+}
+
+// No deletion is the work of a key's own action: each row goes in a statement of its own table.
+func TestNoCascade(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	b.Exec(`CREATE TABLE deletions (at_table text, depth integer, n bigint);
+		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO deletions SELECT TG_TABLE_NAME, pg_trigger_depth(), count(*) FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
+	for _, table := range []string{"groups", "projects", "issues", "notes"} {
+		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
+	}
+	engine := b.engine(t, 1)
+	engine.Sizes.Rows = 1
+	b.run(t, engine, groupdelete.Destroyed)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
+	require.Equal(t, [][]string{{"groups", "5"}, {"issues", "116"}, {"notes", "232"}, {"projects", "58"}},
+		b.Rows("SELECT at_table, sum(n) FROM deletions GROUP BY 1 ORDER BY 1"))
+}
+
+// What comes in while the group goes is found, at the latest under the lock of the row that it refers to.
+func TestRowsThatComeInMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	late := int64(100_000)
+	engine.Progress = func(context.Context, *groupdelete.Stats) {
+		if late++; late < 100_050 {
+			b.Exec("INSERT INTO issues SELECT $1, max(id) FROM projects WHERE id < 90 HAVING max(id) > 0", late)
+		}
+	}
+	b.run(t, engine, groupdelete.Destroyed)
+	require.Empty(t, b.Rows("SELECT FROM issues WHERE project_id < 90"))
+	require.Greater(t, late, int64(100_020))
+}
+
+// The group's project bots enter the queue of users who are deleted as the group goes, and placeholders lose their namespace.
+func TestBotsAndPlaceholders(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	b := bundle{db}
+	b.Exec(`INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO users (id, username, email, name, user_type, admin) SELECT n, 'u' || n, n || '@example.com', 'U', CASE WHEN n BETWEEN 10 AND 160 THEN 6 ELSE 0 END, n = 1
+			FROM generate_series(1, 170) AS n;
+		INSERT INTO groups (id, parent_id, name, path) VALUES (1, NULL, 'one', 'one'), (2, 1, 'two', 'two'), (9, NULL, 'nine', 'nine');
+		INSERT INTO members (user_id, source_type, source_id, access_level) SELECT id, 'Namespace', 1, 30 FROM users WHERE id < 160;
+		INSERT INTO members (user_id, source_type, source_id, access_level) SELECT id, 'Namespace', 9, 30 FROM users WHERE id >= 160;
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (12, 'Namespace', 2, 30), (12, 'Project', 1, 30);
+		INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id, organization_id) VALUES (3, 1, 1), (4, 9, 1)`)
+	b.mark(1, 40)
+	b.Exec("INSERT INTO application_settings DEFAULT VALUES")
+	stats := b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, true), groupdelete.Destroyed)
+	require.EqualValues(t, 151, stats.Bots, "150 of group 1, and one of them of group 2 as well")
+	require.Equal(t, [][]string{{"150", "10", "159", "1", "1"}},
+		b.Rows("SELECT count(*), min(user_id), max(user_id), min(initiator_user_id), max(initiator_user_id) FROM users_ghost_user_migrations"))
+	require.Equal(t, [][]string{{"150"}}, b.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
+	require.Equal(t, [][]string{{"Namespace", "9", "11"}, {"Project", "1", "1"}}, b.Rows("SELECT source_type, source_id, count(*) FROM members GROUP BY 1, 2 ORDER BY 1"))
+	require.Equal(t, [][]string{{"3", "NULL"}, {"4", "9"}}, b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
+}
+
+// Rows of tables with loose keys go like others, and leave their tombstones.
+func TestTombstonesOfWhatGoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	b.Track(t, "issues", "projects")
+	b.destroy(t, groupdelete.Destroyed)
+	require.Equal(t, [][]string{{"public.issues", "16"}, {"public.projects", "8"}},
+		b.Rows("SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
+}
+
+// What is done is counted in the transactions that do it, and the total is an estimate from before.
+func TestProgressIsCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	b.poison("groups", "OLD.id = 1")
+	b.destroy(t, groupdelete.Stuck)
+	rest := int64(4 + 58 + 116 + 232 + 4 + 3)
+	require.EqualValues(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT done FROM sexton.group_destructions"))
+	require.InDelta(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT total FROM sexton.group_destructions"), 20)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +72,8 @@ func tables(more string) string {
 // setup has the application, further tables, rows, and the mark on group 1.
 func setup(t *testing.T, more, rows string) bundle {
 	t.Helper()
-	b := bundle{dbtest.WithGroups(t, tables(more)+tree+rows)}
+	b := bundle{dbtest.WithGroups(t, strings.ReplaceAll(application, "{restrict}", "ON DELETE RESTRICT")+tree)}
+	b.Exec(more + rows)
 	b.mark(1, 8)
 	return b
 }
@@ -97,11 +99,27 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 	require.NoError(t, problems.Err())
 	return &groupdelete.Engine{
 		Session: &batch.Session{
-			Conn: acquire(t, b.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: connect(t, b.URL), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
 		},
 		Plan: plan, GroupID: group, Leases: manager, Database: b.Connected,
 	}
+}
+
+// connect opens a connection that is closed at the end of the test, unless it is before.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// end gives back what an engine has.
+func end(t *testing.T, engine *groupdelete.Engine) {
+	t.Helper()
+	require.NoError(t, engine.Session.Fence.Release(t.Context()))
+	require.NoError(t, engine.Session.Conn.Close(t.Context()))
 }
 
 func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
@@ -122,7 +140,7 @@ func (b bundle) run(t *testing.T, engine *groupdelete.Engine, want groupdelete.O
 	t.Helper()
 	stats, err := engine.Run(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, engine.Session.Fence.Release(t.Context()))
+	end(t, engine)
 	require.Equal(t, want, stats.Outcome, "%+v", stats)
 	return stats
 }

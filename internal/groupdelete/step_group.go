@@ -23,25 +23,31 @@ type subgroup struct {
 
 // destroyGroup takes down one group: its projects, its sub-groups, memberships and shares, what else refers to it, itself.
 func (r *run) destroyGroup(ctx context.Context, g subgroup) (result, error) {
+	held := false
 	for part := projectsPart; part <= restPart; part++ {
+		if held && part == membershipsPart {
+			// As long as it has projects or sub-groups the group keeps its members.
+			return blocked, nil
+		}
 		if err := r.at(ctx, part, g.id); err != nil {
 			return r.stumbleOver(err)
 		}
 		var ended result
 		var err error
 		if part == subgroupsPart {
-			ended, err = r.subgroups(ctx, g.id)
+			ended, err = r.subgroups(ctx, g)
 		} else {
 			ended, err = r.clearPart(ctx, g, part)
 		}
-		switch {
-		case err != nil || ended == yielded:
+		if err != nil || ended == yielded {
 			return ended, err
-		case ended == blocked && (!r.patient || r.fault != nil || r.busy != nil || r.obstacle.Message != ""):
-			// As long as it has projects or sub-groups the group keeps its members. A ring of rows, which nobody is to
-			// blame for, goes in the last transaction.
-			return blocked, nil
 		}
+		// A ring of rows, which nobody is to blame for, goes in the last transaction.
+		ring := r.patient && r.fault == nil && r.busy == nil && r.obstacle.Message == ""
+		held = held || ended == blocked && !ring
+	}
+	if held {
+		return blocked, nil
 	}
 	return r.finish(ctx, g)
 }
@@ -108,17 +114,25 @@ func (r *run) groupWindow(ctx context.Context, g subgroup) (*window, error) {
 	return w, nil
 }
 
+// subgroupSQL finds the next group below $1 but for those in $2, as long as $1 belongs to $3 where that is not NULL.
+const subgroupSQL = `
+SELECT below.id
+FROM %[1]s AS above
+JOIN %[1]s AS below ON below.parent_id = above.id
+WHERE above.id = $1 AND ($3::bigint IS NULL OR above.parent_id = $3) AND below.id <> above.id AND below.id <> ALL ($2::bigint[])
+ORDER BY below.id
+LIMIT 1`
+
 // subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
-func (r *run) subgroups(ctx context.Context, parent int64) (result, error) {
-	sql := fmt.Sprintf("SELECT below.id FROM %s AS below WHERE below.parent_id = $1 AND below.id <> $1 AND below.id <> ALL ($2::bigint[]) ORDER BY below.id LIMIT 1",
-		item(r.engine.Plan.groups.Relation))
+func (r *run) subgroups(ctx context.Context, g subgroup) (result, error) {
+	sql := fmt.Sprintf(subgroupSQL, item(r.engine.Plan.groups.Relation))
 	tried := []int64{}
 	ended := finished
 	for {
 		if r.paused(ctx) {
 			return yielded, nil
 		}
-		next, err := read(ctx, r, pgx.RowTo[int64], sql, parent, tried)
+		next, err := read(ctx, r, pgx.RowTo[int64], sql, g.id, tried, g.parent)
 		switch {
 		case err != nil:
 			return r.stumbleOver(err)
@@ -126,7 +140,7 @@ func (r *run) subgroups(ctx context.Context, parent int64) (result, error) {
 			return ended, nil
 		}
 		tried = append(tried, next[0])
-		result, err := r.underLease(ctx, subgroup{id: next[0], parent: &parent})
+		result, err := r.underLease(ctx, subgroup{id: next[0], parent: &g.id})
 		if err != nil || result == yielded {
 			return result, err
 		}

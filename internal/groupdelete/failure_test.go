@@ -1,0 +1,227 @@
+package groupdelete_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/groupdelete"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+// forest is a tree of three levels with 50 projects more, and issues and notes below them.
+const forest = `
+INSERT INTO groups (id, parent_id, name, path) VALUES (5, 3, 'five', 'five');
+INSERT INTO projects SELECT 1000 + n, (ARRAY[1, 2, 3, 4, 5])[1 + n % 5], 'more-' || n FROM generate_series(1, 50) AS n;` + someIssues
+
+// A session that is killed after any batch leaves what the next one goes on with, and nothing is told twice.
+func TestKilledAnywhereAndContinued(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	kills := 0
+	for done := false; !done; {
+		b.Exec("UPDATE sexton.leases SET expires_at = now()")
+		engine := b.engine(t, 1)
+		engine.Sizes.Rows = 10
+		killed := false
+		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			if !killed && stats.Batches > 0 {
+				killed = true
+				b.Exec("SELECT pg_terminate_backend($1)", int32(engine.Session.Conn.PgConn().PID()))
+			}
+		}
+		_, err := engine.Run(t.Context())
+		if done = len(b.Rows("SELECT FROM groups WHERE id = 1")) == 0; !done {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, lease.ErrLost)
+			kills++
+		}
+	}
+	b.requireAsNative(t, issues, forest)
+	require.Greater(t, kills, 30)
+	require.Empty(t, b.Rows("SELECT payload FROM sexton.events GROUP BY payload HAVING count(*) > 1"))
+	require.Len(t, b.events(), 5+58)
+	b.requireChildrenFirst(t)
+}
+
+// requireChildrenFirst fails where a group's end is told before that of something below it.
+func (b bundle) requireChildrenFirst(t *testing.T) {
+	t.Helper()
+	require.Empty(t, b.Rows(`SELECT below.payload, above.payload FROM sexton.events AS above
+		JOIN sexton.events AS below ON above.kind = 'group_destroyed' AND above.id < below.id AND above.payload -> 'group_id' IN
+			(below.payload -> 'parent_id', CASE WHEN below.kind = 'project_destroyed' THEN below.payload -> 'group_id' END)`))
+}
+
+// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group that somebody is at is waited for.
+func TestParentAndChildAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	b.mark(2, 9)
+	one, two := &lease.Manager{Jobs: b.Connected, Holder: "one"}, &lease.Manager{Jobs: b.Connected, Holder: "two"}
+	parent, child := b.engineOf(t, 1, one, false), b.engineOf(t, 2, two, false)
+	_, err := two.Acquire(t.Context(), groupdelete.LeaseKey(1), groupdelete.LeaseTTL, b.Connected)
+	held := &lease.HeldError{}
+	require.ErrorAs(t, err, &held)
+
+	waits := make(chan string, 1)
+	parent.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if stats.WaitingFor != "" {
+			select {
+			case waits <- stats.WaitingFor:
+			default:
+			}
+		}
+	}
+	var both sync.WaitGroup
+	var stats *groupdelete.Stats
+	var parentErr error
+	both.Go(func() { stats, parentErr = parent.Run(t.Context()) })
+	require.Contains(t, <-waits, "sub-group: lease groups/2 is held by two")
+	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"), "the parent has done what it could")
+	b.run(t, child, groupdelete.Destroyed)
+	both.Wait()
+	require.NoError(t, parentErr)
+	require.Equal(t, groupdelete.Destroyed, stats.Outcome)
+	b.requireAsNative(t, issues, forest)
+	require.Len(t, b.events(), 5+58)
+	b.requireChildrenFirst(t)
+	b.run(t, b.engine(t, 2), groupdelete.Gone)
+}
+
+// poison makes every deletion of a row that meets the condition an error.
+func (b bundle) poison(table, condition string) {
+	b.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
+	b.Exec("CREATE TRIGGER refuse BEFORE DELETE ON " + table + " FOR EACH ROW WHEN (" + condition + ") EXECUTE FUNCTION refuse()")
+}
+
+func TestPoisonedProjectStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	b.poison("projects", "OLD.id = 21")
+	stats := b.destroy(t, groupdelete.Stuck)
+	require.Equal(t, "projects: SQLSTATE ZZ001: kept", stats.Reason)
+	require.Equal(t, [][]string{{"21"}, {"91"}, {"92"}}, b.Rows("SELECT id FROM projects ORDER BY id"))
+	require.Equal(t, [][]string{{"1"}, {"2"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+	require.Len(t, b.Rows("SELECT FROM issues WHERE project_id < 90"), 0)
+	b.destroy(t, groupdelete.Stuck)
+	require.Equal(t, [][]string{{"2", "projects: SQLSTATE ZZ001: kept"}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+	b.Exec("DROP TRIGGER refuse ON projects")
+	b.destroy(t, groupdelete.Destroyed)
+	b.requireAsNative(t, issues, forest)
+	require.Len(t, b.events(), 5+58)
+}
+
+// Rows that others have locked are passed over, then waited for, and whoever has them is named.
+func TestLockedRowsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	for table, lock := range map[string]string{
+		"notes":    "SELECT FROM notes WHERE id = 1111 FOR UPDATE",
+		"projects": "INSERT INTO issues VALUES (1, 11)", // Which holds a lock on the project's key.
+		"groups":   "INSERT INTO projects VALUES (1, 3, 'late')",
+	} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, forest)
+			engine := b.engine(t, 1)
+			blockers := make(chan struct{}, 1)
+			engine.Blocker = func(ctx context.Context) string {
+				blocker, _ := engine.Session.Blocker(ctx, b.Pool())
+				return blocker
+			}
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if stats.WaitingFor != "" {
+					select {
+					case blockers <- struct{}{}:
+					default:
+					}
+				}
+			}
+			holder, err := pgx.Connect(t.Context(), b.URL)
+			require.NoError(t, err)
+			defer holder.Close(context.WithoutCancel(t.Context()))
+			_, err = holder.Exec(t.Context(), "BEGIN")
+			require.NoError(t, err)
+			_, err = holder.Exec(t.Context(), lock)
+			require.NoError(t, err)
+			var running sync.WaitGroup
+			var stats *groupdelete.Stats
+			var runErr error
+			running.Go(func() { stats, runErr = engine.Run(t.Context()) })
+			pgtest.WaitFor(t, "all that nobody has locked to be gone", func(ctx context.Context) (left bool, err error) {
+				err = b.Pool().QueryRow(ctx, "SELECT count(*) < 3 FROM issues WHERE project_id < 90").Scan(&left)
+				return left, err
+			})
+			if table != "groups" { // Sub-groups are passed over for a short time only.
+				b.waitForLock(t)
+			}
+			_, err = holder.Exec(t.Context(), "COMMIT")
+			require.NoError(t, err)
+			running.Wait()
+			require.NoError(t, runErr)
+			require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%+v", stats)
+			b.requireAsNative(t, issues, forest)
+		})
+	}
+}
+
+// A lock that is not given back is a reason that is recorded.
+func TestLockForLong(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	engine.Session.Limits.LockTimeout = 1
+	holder := acquire(t, b.Pool())
+	_, err := holder.Exec(t.Context(), "BEGIN")
+	require.NoError(t, err)
+	_, err = holder.Exec(t.Context(), "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
+	require.NoError(t, err)
+	engine.Session.Limits.LockTimeout = 20_000_000
+	stats := b.run(t, engine, groupdelete.Stuck)
+	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
+	_, err = holder.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
+}
+
+func TestLeaseLostEndsTheRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	engine.Progress = func(context.Context, *groupdelete.Stats) {
+		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = 'groups/1'")
+	}
+	stats, err := engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.Empty(t, stats.Deleted)
+	require.Len(t, b.Rows("SELECT FROM notes"), 40)
+}
+
+// A run whose time is over, or that is asked to stop, goes on in the next one.
+func TestTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, forest)
+	runs := 0
+	for outcome := groupdelete.Unfinished; outcome != groupdelete.Destroyed; runs++ {
+		engine := b.engine(t, 1)
+		engine.Sizes.Rows = 20
+		ctx, stop := context.WithCancel(t.Context())
+		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			if stats.Batches > 0 {
+				stop()
+			}
+		}
+		stats, err := engine.Run(ctx)
+		stop()
+		require.NoError(t, err)
+		end(t, engine)
+		outcome = stats.Outcome
+		require.Equal(t, outcome == groupdelete.Unfinished, stats.Interrupted)
+	}
+	require.Greater(t, runs, 20)
+	b.requireAsNative(t, issues, forest)
+	require.Len(t, b.events(), 5+58)
+}
