@@ -130,7 +130,7 @@ func Jobs(c *config.Config) []Job {
 		jobs = append(jobs, placeholderCleanupJob(c), deletePlaceholderJob(c))
 	}
 	if c.AdjournedGroups.Enabled {
-		jobs = append(jobs, adjournedGroupsJob(c))
+		jobs = append(jobs, adjournedGroupsJob(c), groupDestroyJob(c))
 	}
 	return jobs
 }
@@ -149,5 +149,6 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 	if deps.Config.AdjournedGroups.Enabled {
 		river.AddWorker(workers, &AdjournedGroupDeletionWorker{deps: deps})
+		river.AddWorker(workers, &GroupDestroyWorker{deps: deps})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // everyArgs has the arguments of every kind that this package knows.
 func everyArgs() []river.JobArgs {
-	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}, AdjournedGroupDeletionArgs{}}
+	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}, AdjournedGroupDeletionArgs{}, GroupDestroyArgs{}}
 }
 
 func TestRegisterAddsExactlyTheJobs(t *testing.T) {

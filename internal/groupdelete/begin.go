@@ -19,20 +19,23 @@ type standing struct {
 	// Undated tells that the application's settings have no period.
 	Undated   bool
 	Permitted bool
+	// Done and Total count the rows of a destruction that had begun before.
+	Done, Total int64
 }
 
 // standingSQL tells how a group stands; {groups} is their table. Whoever scheduled it last has to have the permission.
 const standingSQL = `
-SELECT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = doomed.id) AS begun,
+SELECT begun.group_id IS NOT NULL AS begun,
     doomed.marked_for_deletion_on IS NOT NULL AS marked,
     schedule.user_id IS NOT NULL AS scheduled,
     coalesce(doomed.marked_for_deletion_on < cutoff.date, false) AS due,
     cutoff.date IS NULL AS undated,
     schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, doomed.id), false) AS permitted,
-    doomed.id, schedule.user_id
+    coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total, doomed.id, schedule.user_id
 FROM {groups} AS doomed
 CROSS JOIN "sexton".group_deletion_cutoff() AS cutoff (date)
 LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = doomed.id
+LEFT JOIN "sexton".group_destructions AS begun ON begun.group_id = doomed.id
 WHERE doomed.id = $1`
 
 // beginSQL begins the destruction, where the group is due and may be destroyed.
@@ -49,7 +52,8 @@ begun AS (
 relieved AS (
     DELETE FROM "sexton".group_deletion_failures AS failure USING begun WHERE failure.group_id = begun.group_id
 )
-SELECT standing.begun OR EXISTS (SELECT FROM begun), standing.marked, standing.scheduled, standing.due, standing.undated, standing.permitted
+SELECT standing.begun OR EXISTS (SELECT FROM begun), standing.marked, standing.scheduled, standing.due, standing.undated, standing.permitted,
+    standing.done, standing.total
 FROM standing`
 
 // blameSQL counts an attempt of a group whose destruction has begun.
@@ -73,13 +77,14 @@ const refusedFor = 3600.0
 func (r *run) begin(ctx context.Context) (bool, error) {
 	names, groups := r.session.Names, item(r.engine.Plan.groups.Relation)
 	before, err := r.standing(ctx, func(sql string) batch.Statement {
-		return batch.Statement{SQL: "SELECT begun, marked, scheduled, due, undated, permitted FROM (" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
+		return batch.Statement{SQL: "SELECT begun, marked, scheduled, due, undated, permitted, done, total FROM (" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
 	}, fill(names, standingSQL, "{groups}", groups))
 	if err != nil || before == nil {
 		r.stats.Outcome = Gone
 		return false, err
 	}
 	if before.Begun {
+		r.stats.Done, r.stats.Total, r.doneBefore = before.Done, before.Total, before.Done
 		return true, nil
 	}
 	if reason := before.kept(); reason != "" {
@@ -118,6 +123,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Outcome, r.stats.Reason = Kept, after.kept()
 		return false, nil
 	}
+	r.stats.Total = total
 	r.changes++
 	return true, nil
 }

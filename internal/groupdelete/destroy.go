@@ -93,14 +93,15 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	if runtime <= 0 {
 		runtime = DefaultRuntime
 	}
-	r.until = time.Now().Add(runtime)
+	r.began = time.Now()
+	r.until = r.began.Add(runtime)
 	r.pace = pace.Run{
 		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
 		Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
 	}
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
-	r.stats.Step = ""
+	r.stats.Step, r.stats.ETASeconds = "", nil
 	if err != nil {
 		return r.stats, fmt.Errorf("destroy group %d: %w", e.GroupID, err)
 	}
@@ -112,10 +113,12 @@ type run struct {
 	engine  *Engine
 	session batch.Session
 	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	until   time.Time
-	stats   *Stats
-	pace    pace.Run
-	steer   pace.Steer
+	// began is when the run began, with doneBefore rows deleted by those before it.
+	began, until time.Time
+	doneBefore   int64
+	stats        *Stats
+	pace         pace.Run
+	steer        pace.Steer
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
@@ -246,6 +249,7 @@ func (r *run) waitsFor(ctx context.Context, reason string) {
 }
 
 func (r *run) progress(ctx context.Context) {
+	r.stats.pace(time.Since(r.began), r.stats.Done-r.doneBefore)
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}

@@ -1,6 +1,8 @@
 package groupdelete
 
 import (
+	"time"
+
 	"sexton/internal/fault"
 )
 
@@ -31,6 +33,13 @@ type Stats struct {
 	Nullified map[string]int64 `json:"nullified"`
 	// Bots are users that passed to the queue of those who are deleted.
 	Bots int64 `json:"bots"`
+	// Done are the rows that this destruction has deleted so far, Total is an estimate of all from its beginning, of which more
+	// may have come in. RowsPerSecond and ETASeconds are of this run: its speed, and how long the rest will take at it; the
+	// latter is absent as long as there is nothing to go by.
+	Done          int64    `json:"done"`
+	Total         int64    `json:"total"`
+	RowsPerSecond float64  `json:"rows_per_second"`
+	ETASeconds    *float64 `json:"eta_seconds,omitempty"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// Interrupted tells that the run was asked to stop.
@@ -58,6 +67,7 @@ func (s *Stats) count(t *table, n int64) {
 		return
 	}
 	s.Deleted[t.Label()] += n
+	s.Done += n
 	switch t.what {
 	case project:
 		s.Projects += n
@@ -65,4 +75,15 @@ func (s *Stats) count(t *table, n int64) {
 		s.Groups += n
 	case ordinary:
 	}
+}
+
+// pace brings speed and prospects up to date after some time of the run, in which so many rows were deleted.
+func (s *Stats) pace(took time.Duration, rows int64) {
+	s.Total = max(s.Total, s.Done)
+	if took <= 0 || rows == 0 {
+		return
+	}
+	s.RowsPerSecond = float64(rows) / took.Seconds()
+	left := float64(s.Total-s.Done) / s.RowsPerSecond
+	s.ETASeconds = &left
 }

@@ -65,13 +65,16 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "children", N: 1})
 	}
-	for _, name := range []string{metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified, metrics.PlaceholderReferences} {
+	for _, name := range []string{
+		metrics.GhostMoved, metrics.GhostDeleted, metrics.GhostNullified, metrics.PlaceholderReferences, metrics.GroupDeleted,
+	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "issues.author_id", N: 1})
 	}
 	for _, name := range []string{
 		metrics.GhostUsersDestroyed, metrics.GhostUsersFailed, metrics.GhostBacklogAlerts, metrics.GhostErrorAlerts,
 		metrics.PlaceholdersScheduled, metrics.PlaceholdersFinal, metrics.PlaceholdersQueued, metrics.PlaceholdersKept,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
+		metrics.GroupsDestroyed, metrics.ProjectsDestroyed, metrics.GroupDestroysFailed,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}

@@ -49,6 +49,11 @@ const (
 	GroupsEnqueued = "sexton_adjourned_groups_enqueued_total"
 	GroupsRestored = "sexton_adjourned_groups_restored_total"
 	GroupsFailed   = "sexton_adjourned_groups_failed_total"
+
+	GroupsDestroyed     = "sexton_groups_destroyed_total"
+	ProjectsDestroyed   = "sexton_projects_destroyed_total"
+	GroupDestroysFailed = "sexton_group_destroys_failed_total"
+	GroupDeleted        = "sexton_group_deleted_rows_total"
 )
 
 // The names of counters that every pass moves.
@@ -135,6 +140,10 @@ func Table() []Metric {
 		{GroupsEnqueued, Counter, []string{"database"}, "Due groups that were passed on for their destruction."},
 		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as whoever asked for their deletion may not remove them any more."},
 		{GroupsFailed, Counter, []string{"database"}, "Due groups put off with an error."},
+		{GroupsDestroyed, Counter, []string{"database"}, "Groups that are gone, sub-groups included."},
+		{ProjectsDestroyed, Counter, []string{"database"}, "Projects that went with their group."},
+		{GroupDestroysFailed, Counter, []string{"database"}, "Runs that something stood in the way of, as recorded with the group."},
+		{GroupDeleted, Counter, []string{"database", "table"}, "Rows deleted with a group, by table."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
