@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -102,6 +103,8 @@ func (a *app) onGroundOf(ctx context.Context, url string, job groundJob, do func
 // groundJob is the job whose passes are measured.
 type groundJob struct {
 	kind string
+	// args are those of its passes, beside the database.
+	args json.RawMessage
 	// file is the configuration in which definitions.yml may be named, environ what else is set, duty the key of the
 	// share of its time that the worker works, in percent.
 	file    string
@@ -179,7 +182,7 @@ func (g ground) open(ctx context.Context, url, definitions string, duty int, tra
 	}
 	return &bench.Worker{
 		Pass: func(ctx context.Context) (bench.Pass, error) {
-			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name})
+			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: g.job.args})
 			if err == nil {
 				err = ctx.Err() // Asked to stop, a pass ends in peace.
 			}
