@@ -23,6 +23,10 @@ const GroupDestroy = "group_destroy"
 // destroyAttempts is how often a destruction is tried, with River's exponential pauses: for some weeks.
 const destroyAttempts = 25
 
+// destroyWorkers is how many destructions one process works on at once: each keeps a connection, and each takes its share of
+// the server's time.
+const destroyWorkers = 2
+
 // GroupDestroyArgs name the group, and on whose behalf its destruction was asked for. What counts when it begins is who has
 // scheduled it then.
 type GroupDestroyArgs struct {
@@ -57,7 +61,7 @@ func (w *GroupDestroyWorker) Work(ctx context.Context, job *river.Job[GroupDestr
 
 func groupDestroyJob(c *config.Config) Job {
 	return Job{
-		Kind: GroupDestroy, Queue: GroupDestroy, MaxAttempts: destroyAttempts,
+		Kind: GroupDestroy, Queue: GroupDestroy, MaxAttempts: destroyAttempts, MaxWorkers: destroyWorkers,
 		Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
 		Defaults:      map[string]any{},
 		Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",

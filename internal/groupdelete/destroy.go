@@ -129,8 +129,11 @@ type run struct {
 	// patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
 	// together: nothing else is left to do.
 	patient bool
-	// failed are rows that cannot be deleted or changed, by leaf.
-	failed map[uint32][]place
+	// failed are rows that cannot be deleted or changed, by leaf, failures how many they are.
+	failed   map[uint32][]place
+	failures int
+	// line are the groups in hand, from the top down.
+	line []int64
 	// fault is the first error that rows are to blame for, obstacle something weaker that stood in the way, busy a sub-group
 	// that somebody else is destroying.
 	fault    *fault.Fault
@@ -150,13 +153,18 @@ const (
 	blocked
 )
 
-func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
+func (r *run) ended() bool {
+	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.failures >= mostFailures
+}
 
 // paused tells whether the run ends. It waits while the engine is asked to hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
 	return r.ended()
 }
+
+// mostFailures is how many single rows may fail in one run: one by one they cost more than they are worth.
+const mostFailures = 100
 
 // busyPause is how long a run waits that can do nothing until somebody else's run on a sub-group is over.
 const busyPause = time.Second
@@ -175,6 +183,9 @@ func (r *run) work(ctx context.Context) error {
 		case result == finished:
 			r.stats.Outcome = Destroyed
 			return nil
+		case r.failures >= mostFailures, result == yielded && r.stop.Err() == nil && r.changes == 0 && (r.fault != nil || r.obstacle.Message != ""):
+			// Else a run that gets nowhere would be followed by the next one at once.
+			return r.blame(ctx)
 		case result == yielded:
 			r.stats.Outcome, r.stats.Interrupted = Unfinished, r.stop.Err() != nil
 			return nil
@@ -259,16 +270,16 @@ func (r *run) progress(ctx context.Context) {
 func (r *run) stumble(err error, label string) (result, error) {
 	f := fault.Judge(err)
 	f.Table = label
+	r.stats.fail(f)
 	switch {
 	case f.Verdict == fault.Fatal:
 		return blocked, err
 	case r.ended():
 		return yielded, nil
-	case f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict:
+	case f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict || f.Verdict == fault.Timeout:
 		r.obstacle = f
 	case r.fault == nil:
 		r.fault = &f
 	}
-	r.stats.fail(f)
 	return blocked, nil
 }

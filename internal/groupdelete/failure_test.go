@@ -225,3 +225,27 @@ func TestTimeIsOver(t *testing.T) {
 	b.requireAsNative(t, issues, forest)
 	require.Len(t, b.events(), 5+58)
 }
+
+// A table whose every row fails is not tried row by row to the end, and one that may not be touched not at all.
+func TestTableThatFailsAsAWhole(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT 100000 + n, 111 FROM generate_series(1, 2000) AS n;")
+	b.poison("notes", "true")
+	stats := b.destroy(t, groupdelete.Stuck)
+	require.Equal(t, "notes: SQLSTATE ZZ001: kept", stats.Reason)
+	require.EqualValues(t, 100, stats.Errors[0].Count)
+	b.Exec("DROP TRIGGER refuse ON notes; CREATE RULE keep AS ON DELETE TO notes DO INSTEAD NOTHING")
+	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: SQLSTATE")
+	b.Exec(`DROP RULE keep ON notes; CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+		CREATE TRIGGER stay BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION stay()`)
+	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: rows stay although nobody has locked them")
+	require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
+}
+
+func TestGroupThatIsItsOwnAncestor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	b.Exec("UPDATE groups SET parent_id = 3 WHERE id = 1")
+	require.Equal(t, "groups: group 1 is its own ancestor", b.destroy(t, groupdelete.Stuck).Reason)
+	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+}

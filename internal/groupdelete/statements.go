@@ -222,6 +222,13 @@ gone AS (
 SELECT $3::bigint`, wantSQL, returning, leaf.SQL(), event)
 }
 
+// goneStatement fails with a division by zero, and with it the transaction, where one of the rows is still there: then word was
+// left of something that has not happened.
+func goneStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf("WITH %s\nSELECT 1 / (count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version",
+		wantSQL, leaf.SQL())
+}
+
 // changeStatement does to rows what the key's action says. It returns their old and new places and versions, and how many
 // refer to the same row as before, as a trigger or a default has kept them.
 func (f *ref) changeStatement(leaf pgcatalog.Table, skip bool) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 )
 
@@ -41,6 +42,7 @@ func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error)
 		}
 		live, err := r.look(ctx, w, refs)
 		if err != nil {
+			w.table.window = max(1, w.table.window/pace.Leash) // The next look is at fewer, should there have been too many.
 			return r.stumble(err, w.table.Label())
 		}
 		if len(live) == 0 {

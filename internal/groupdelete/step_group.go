@@ -23,6 +23,8 @@ type subgroup struct {
 
 // destroyGroup takes down one group: its projects, its sub-groups, memberships and shares, what else refers to it, itself.
 func (r *run) destroyGroup(ctx context.Context, g subgroup) (result, error) {
+	r.line = append(r.line, g.id)
+	defer func() { r.line = r.line[:len(r.line)-1] }()
 	held := false
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
@@ -140,6 +142,11 @@ func (r *run) subgroups(ctx context.Context, g subgroup) (result, error) {
 			return ended, nil
 		}
 		tried = append(tried, next[0])
+		if slices.Contains(r.line, next[0]) {
+			r.obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
+			ended = blocked
+			continue
+		}
 		result, err := r.underLease(ctx, subgroup{id: next[0], parent: &g.id})
 		if err != nil || result == yielded {
 			return result, err

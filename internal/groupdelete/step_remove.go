@@ -129,6 +129,12 @@ func (r *run) pieces(ctx context.Context, w *window, size *float64, slow *bool, 
 		case f.Verdict == fault.Timeout && !*slow && !r.patient:
 			*slow = true
 			continue
+		case f.Verdict == fault.Hopeless: // Fewer rows would fail alike.
+			r.stats.fail(f)
+			if r.fault == nil {
+				r.fault = &f
+			}
+			return w.rows, blocked, nil
 		case n > 1:
 			most = (n + 1) / 2
 			continue
@@ -153,6 +159,7 @@ func (r *run) giveUp(w *window, row rows, f fault.Fault) {
 		r.obstacle = f
 		return
 	}
+	r.failures++
 	r.failed[w.leaf.OID] = append(r.failed[w.leaf.OID], row.at...)
 	if r.fault == nil {
 		r.fault = &f

@@ -129,6 +129,11 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 			return err
 		},
 	})
+	for _, with := range c.windows[1:] {
+		if with.table.what != ordinary {
+			statements = append(statements, batch.Statement{SQL: goneStatement(with.leaf), Args: []any{with.rows.at, with.rows.version}})
+		}
+	}
 	unwatch := r.watch(ctx)
 	err := r.send(ctx, r.session.Limits, statements...)
 	blocker := unwatch()
@@ -151,13 +156,19 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 		return false, nil
 	}
 	r.stats.Batches++
+	if n == 0 && r.obstacle.Message == "" {
+		r.obstacle = fault.Fault{Table: w.table.Label(), Message: "rows stay although nobody has locked them: a trigger or a rule of the table sees to that"}
+	}
+	if n == 0 {
+		return false, nil
+	}
 	r.changes += n
 	r.stats.count(w.table, n)
 	for _, with := range c.windows[1:] {
 		r.stats.count(with.table, int64(with.rows.len()))
 	}
 	r.progress(ctx)
-	return n > 0, nil
+	return true, nil
 }
 
 // ringOfGroup tells whether all that is left of a group are rows that are in a ring with it.
