@@ -63,6 +63,7 @@ func TestProgram(t *testing.T) {
 	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
 	t.Run("placeholder users", func(t *testing.T) { t.Parallel(); testPlaceholderUsers(t, p) })
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })
+	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }
