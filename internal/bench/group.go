@@ -70,7 +70,9 @@ CREATE TABLE users (id bigint PRIMARY KEY, username text, email text, name text,
 CREATE TABLE application_settings (deletion_adjourned_period integer);
 CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint REFERENCES groups ON DELETE CASCADE, name text, path text, marked_for_deletion_on date);
 CREATE TABLE projects (id bigint PRIMARY KEY, group_id bigint NOT NULL REFERENCES groups ON DELETE CASCADE, path text);
-CREATE TABLE members (id bigint PRIMARY KEY, user_id bigint, source_type text, source_id bigint, access_level integer, state smallint, requested_at timestamptz, expires_at date);
+CREATE TABLE members (
+    id bigint PRIMARY KEY, user_id bigint, source_type text, source_id bigint, access_level integer, state smallint, requested_at timestamptz, expires_at date
+);
 CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint NOT NULL REFERENCES projects ON DELETE CASCADE, title text);
 CREATE TABLE notes (id bigint PRIMARY KEY, issue_id bigint NOT NULL REFERENCES issues ON DELETE CASCADE, note text);
 CREATE INDEX ON groups (parent_id);
@@ -273,7 +275,8 @@ func (r *GroupReport) Text(w io.Writer) {
 	}
 	_, _ = fmt.Fprintf(w, "\nsexton / native\ttime %.2f\tlongest statement %.4f\tWAL %.2f\n", r.RatioSeconds, r.RatioLongest, r.RatioWAL)
 	if r.Duty != nil {
-		_, _ = fmt.Fprintln(w, "\nforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\ttransactions\trows/s beside it\tits statements p99 ms\tmax ms")
+		_, _ = fmt.Fprintln(w, "\nforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\t"+
+			"transactions\trows/s beside it\tits statements p99 ms\tmax ms")
 		for _, f := range r.Foreground {
 			_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.0f\t%.1f\t%.1f\n", words(f.Contender),
 				f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)

@@ -77,7 +77,8 @@ const refusedFor = 3600.0
 func (r *run) begin(ctx context.Context) (bool, error) {
 	names, groups := r.session.Names, item(r.engine.Plan.groups.Relation)
 	before, err := r.standing(ctx, func(sql string) batch.Statement {
-		return batch.Statement{SQL: "SELECT begun, marked, scheduled, due, undated, permitted, done, total FROM (" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
+		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total FROM "
+		return batch.Statement{SQL: columns + "(" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
 	}, fill(names, standingSQL, "{groups}", groups))
 	if err != nil || before == nil {
 		r.stats.Outcome = Gone

@@ -199,6 +199,6 @@ func TestProgressIsCounted(t *testing.T) {
 	b.poison("groups", "OLD.id = 1")
 	b.destroy(t, groupdelete.Stuck)
 	rest := int64(4 + 58 + 116 + 232 + 4 + 3)
-	require.EqualValues(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT done FROM sexton.group_destructions"))
+	require.Equal(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT done FROM sexton.group_destructions"))
 	require.InDelta(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT total FROM sexton.group_destructions"), 20)
 }

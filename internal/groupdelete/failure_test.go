@@ -106,7 +106,7 @@ func TestPoisonedProjectStopsNothingElse(t *testing.T) {
 	require.Equal(t, "projects: SQLSTATE ZZ001: kept", stats.Reason)
 	require.Equal(t, [][]string{{"21"}, {"91"}, {"92"}}, b.Rows("SELECT id FROM projects ORDER BY id"))
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
-	require.Len(t, b.Rows("SELECT FROM issues WHERE project_id < 90"), 0)
+	require.Empty(t, b.Rows("SELECT FROM issues WHERE project_id < 90"))
 	b.destroy(t, groupdelete.Stuck)
 	require.Equal(t, [][]string{{"2", "projects: SQLSTATE ZZ001: kept"}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 	b.Exec("DROP TRIGGER refuse ON projects")

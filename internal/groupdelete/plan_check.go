@@ -88,9 +88,9 @@ func (p *Plan) doomed(t *table) string {
 	return strings.Join(append(terms, "$2::bigint[] IS NULL"), "\n\tOR ")
 }
 
-// forbiddenStatement shows a row of the key, whose rows refer to t's, that forbids the destruction: it refers to one that
+// forbiddenStatement shows a row of the key that forbids the destruction: it refers to one that
 // hangs below the roots $1, and does not go itself with the groups $2.
-func (p *Plan) forbiddenStatement(root, t *table, way path, f *ref) string {
+func (p *Plan) forbiddenStatement(root *table, way path, f *ref) string {
 	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
 WHERE down0.id = ANY ($1::bigint[]) AND (%s) IS NOT TRUE
 LIMIT 1`, f.shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
@@ -136,7 +136,7 @@ func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []i
 				continue
 			}
 			for _, way := range p.paths(root, t) {
-				shown, err := read(ctx, r, pgx.RowTo[string], p.forbiddenStatement(root, t, way, f), roots, groups)
+				shown, err := read(ctx, r, pgx.RowTo[string], p.forbiddenStatement(root, way, f), roots, groups)
 				if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
 					return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
 				}

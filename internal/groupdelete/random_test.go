@@ -37,7 +37,8 @@ func randomShape(random *rand.Rand) shape {
 	for i := range n {
 		for c := range 1 + random.IntN(3) {
 			column := fmt.Sprintf("c%d", c)
-			target, of, whole := "", "id", false
+			var target string
+			of, whole := "id", false
 			switch at := random.IntN(n + 2); {
 			case at == n && c == 0:
 				target = "groups"

@@ -65,10 +65,6 @@ INSERT INTO notes SELECT 10 * id + n, id FROM issues, generate_series(1, 2) AS n
 // bundle is one database, and engines on it.
 type bundle struct{ *dbtest.DB }
 
-func tables(more string) string {
-	return strings.ReplaceAll(application, "{restrict}", "ON DELETE RESTRICT") + more
-}
-
 // setup has the application, further tables, rows, and the mark on group 1.
 func setup(t *testing.T, more, rows string) bundle {
 	t.Helper()

@@ -194,22 +194,22 @@ counted AS (
 
 // event is a CTE that leaves word of the rows in gone, and what they have to return for it.
 func (p *Plan) event(names pgschema.Names, t *table) (cte, returning string) {
-	const insert = `,
-event AS (INSERT INTO %s (kind, payload) SELECT '%s', jsonb_build_object(%s) FROM gone)`
-	events := names.Render(`"sexton".events`)
+	kind, columns := "project_destroyed", [][2]string{{"project_id", "id"}, {"group_id", "group_id"}, {"path", "path"}}
 	switch {
-	case t.what == project && p.projectPath:
-		return fmt.Sprintf(insert, events, "project_destroyed", "'project_id', gone.id, 'group_id', gone.group_id, 'path', gone.path, 'destroyed_with', $3::bigint"),
-			", doomed.id, doomed.group_id, doomed.path"
-	case t.what == project:
-		return fmt.Sprintf(insert, events, "project_destroyed", "'project_id', gone.id, 'group_id', gone.group_id, 'destroyed_with', $3::bigint"),
-			", doomed.id, doomed.group_id"
-	case t.what == group:
-		return fmt.Sprintf(insert, events, "group_destroyed", "'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path, 'destroyed_with', $3::bigint"),
-			", doomed.id, doomed.parent_id, doomed.path"
-	default:
+	case t.what == ordinary:
 		return "", ""
+	case t.what == group:
+		kind, columns = "group_destroyed", [][2]string{{"group_id", "id"}, {"parent_id", "parent_id"}, {"path", "path"}}
+	case !p.projectPath:
+		columns = columns[:2]
 	}
+	var payload strings.Builder
+	for _, c := range columns {
+		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
+		returning += ", doomed." + c[1]
+	}
+	return fmt.Sprintf(",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
+		names.Render(`"sexton".events`), kind, payload.String()), returning
 }
 
 // tellStatement leaves word of rows that are about to go with others.

@@ -3,6 +3,7 @@ package groupdelete
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -94,7 +95,7 @@ func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table
 	}
 	stuck := r.failed[leaf.OID]
 	if f.action == remove {
-		stuck = append(stuck[:len(stuck):len(stuck)], r.onStack(leaf)...)
+		stuck = append(slices.Clip(stuck), r.onStack(leaf)...)
 	}
 	for len(stuck) < mostExcluded {
 		if r.paused(ctx) {

@@ -195,10 +195,13 @@ func (r *run) finish(ctx context.Context, g subgroup) (result, error) {
 		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", item(t.Relation)), Args: []any{g.id},
 	}}
 	if r.engine.Plan.bots {
-		statements = append(statements, batch.Statement{SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g.id, r.engine.GroupID}, Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&bots}, func() error { return nil })
-			return err
-		}})
+		statements = append(statements, batch.Statement{
+			SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g.id, r.engine.GroupID},
+			Scan: func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&bots}, func() error { return nil })
+				return err
+			},
+		})
 	}
 	statements = append(statements, batch.Statement{
 		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g.id, g.parent, r.engine.GroupID, ring, LeaseKey(g.id)},
