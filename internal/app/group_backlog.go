@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 )
 
@@ -95,7 +96,12 @@ func (x *examination) examineGroups(ctx context.Context) {
 		}
 		x.report.Run(ctx, "adjourned_groups", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 			found, err := groupschedule.Examine(ctx, db.Pool, db.Names)
-			return asFindings(found), err
+			if err != nil {
+				return nil, err
+			}
+			// What hangs below groups, and the indexes without which it takes long to find.
+			_, planned, err := groupdelete.Resolve(ctx, db.Pool, db.Names, x.config.GhostUsers.Enabled)
+			return asFindings(append(found, planned...)), err
 		})
 	}
 	if !x.reached(x.config.Jobs.Database) {

@@ -82,7 +82,7 @@ type Engine struct {
 // A group that cannot be destroyed for now is no error: the reason is recorded and in the statistics.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{
-		engine: e, session: *e.Session, stop: ctx, stats: newStats(e.GroupID),
+		engine: e, session: e.Session, stop: ctx, stats: newStats(e.GroupID),
 		steer:  pace.Steer{Target: e.Sizes.Target, Smallest: 1, Largest: largestBatch},
 		leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), failed: map[uint32][]place{},
 	}
@@ -110,8 +110,9 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 
 // run is the state of one Run. None of it is needed by the next one.
 type run struct {
-	engine  *Engine
-	session batch.Session
+	engine *Engine
+	// session works under the lease of the group in hand.
+	session *batch.Session
 	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	// began is when the run began, with doneBefore rows deleted by those before it.
 	began, until time.Time

@@ -93,9 +93,9 @@ func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table
 	if f.action == forbid {
 		return blocked, r.note(ctx, w, f)
 	}
-	stuck := r.failed[leaf.OID]
+	stuck := slices.Clone(r.failed[leaf.OID])
 	if f.action == remove {
-		stuck = append(slices.Clip(stuck), r.onStack(leaf)...)
+		stuck = append(stuck, r.onStack(leaf)...)
 	}
 	for len(stuck) < mostExcluded {
 		if r.paused(ctx) {
