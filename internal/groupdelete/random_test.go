@@ -12,7 +12,7 @@ import (
 )
 
 // seeds are so many random schemas.
-const seeds = 10
+const seeds = 6
 
 // randomShape makes tables that refer to groups, to projects, to each other and to themselves by keys of all sorts, and rows.
 func randomShape(random *rand.Rand) shape {
