@@ -2,6 +2,7 @@ package groupdelete_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -189,15 +190,21 @@ func TestLockForLong(t *testing.T) {
 
 func TestLeaseLostEndsTheRun(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues, someIssues)
-	engine := b.engine(t, 1)
-	engine.Progress = func(context.Context, *groupdelete.Stats) {
-		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = 'groups/1'")
+	for group, kept := range map[int]int{1: 40, 2: 32} {
+		t.Run(fmt.Sprint("group ", group), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			engine := b.engine(t, 1)
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if stats.Step == fmt.Sprintf("projects of group %d", group) {
+					b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(int64(group)))
+				}
+			}
+			_, err := engine.Run(t.Context())
+			require.ErrorIs(t, err, lease.ErrLost)
+			require.Len(t, b.Rows("SELECT FROM notes"), kept)
+		})
 	}
-	stats, err := engine.Run(t.Context())
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.Empty(t, stats.Deleted)
-	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
 // A run whose time is over, or that is asked to stop, goes on in the next one.

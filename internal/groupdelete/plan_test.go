@@ -91,11 +91,15 @@ var shapes = map[string]shape{
 		CREATE TABLE own (id bigint, build bigint) PARTITION BY LIST (id);
 		CREATE TABLE own_1 PARTITION OF own FOR VALUES IN (1);
 		CREATE TABLE own_rest PARTITION OF own DEFAULT;
+		ALTER TABLE builds_1 ADD UNIQUE (id);
+		CREATE TABLE narrow (id bigint PRIMARY KEY, build bigint REFERENCES builds_1 (id) ON DELETE CASCADE);
 		ALTER TABLE own_1 ADD FOREIGN KEY (build) REFERENCES projects ON DELETE CASCADE;
-		CREATE INDEX ON builds (project_id); CREATE INDEX ON artifacts (build, part); CREATE INDEX ON special (build); CREATE INDEX ON own (build);`,
+		CREATE INDEX ON builds (project_id); CREATE INDEX ON artifacts (build, part); CREATE INDEX ON special (build); CREATE INDEX ON own (build);
+		CREATE INDEX ON narrow (build);`,
 		`INSERT INTO builds SELECT 10 * id + n, 1 + n % 2, id FROM projects, generate_series(1, 6) AS n;
 		INSERT INTO artifacts SELECT 10 * id + n, id, part FROM builds, generate_series(1, 3) AS n;
 		INSERT INTO special SELECT id, id, part FROM builds WHERE part = 1;
+		INSERT INTO builds VALUES (7, 1, 91), (7, 2, 11), (8, 1, 11), (8, 2, 91); INSERT INTO narrow VALUES (7, 7), (8, 8);
 		INSERT INTO own SELECT 1, id FROM projects; INSERT INTO own SELECT id, id FROM projects;`,
 	},
 	"several ways": {
