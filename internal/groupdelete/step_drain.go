@@ -29,8 +29,8 @@ const (
 	mostRounds = 1000
 )
 
-// clear takes down what hangs below a window's rows by some of the keys that refer to them. finished means that a look at
-// all of them has found nothing.
+// clear takes down what hangs below a window's rows by some of the keys that refer to them. finished means that nothing was
+// left when each of them was looked at last; whoever deletes the rows looks again.
 func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error) {
 	if len(refs) == 0 {
 		return finished, nil
@@ -41,7 +41,11 @@ func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error)
 		if r.paused(ctx) {
 			return yielded, nil
 		}
-		live, err := r.look(ctx, w, refs)
+		// A single key is looked at where its rows are read.
+		live, err := refs, error(nil)
+		if len(refs) > 1 {
+			live, err = r.look(ctx, w, refs)
+		}
 		if err != nil {
 			w.table.window = max(1, w.table.window/pace.Leash) // The next look is at fewer, should there have been too many.
 			return r.stumble(err, w.table.Label())
@@ -49,20 +53,37 @@ func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error)
 		if len(live) == 0 {
 			return finished, nil
 		}
-		before := r.changes
+		before, ended := r.changes, finished
 		for _, f := range live {
 			for _, leaf := range f.leaves {
-				if result, err := r.drain(ctx, w, f, leaf); err != nil || result == yielded {
+				result, err := r.drain(ctx, w, f, leaf)
+				if err != nil || result == yielded {
 					return result, err
 				}
+				ended = max(ended, result)
 			}
 		}
-		if r.changes == before {
-			return blocked, nil
+		switch {
+		case ended == finished:
+			return finished, nil
+		case r.changes == before:
+			return r.verify(ctx, w, refs)
 		}
 	}
 	if r.fault == nil {
 		r.fault = &fault.Fault{Table: w.table.Label(), Message: "rows below come back as fast as they are taken away: a trigger puts them there"}
+	}
+	return blocked, nil
+}
+
+// verify tells whether rows that have been passed over are below the window's, or below others.
+func (r *run) verify(ctx context.Context, w *window, refs []*ref) (result, error) {
+	live, err := r.look(ctx, w, refs)
+	if err != nil {
+		return r.stumble(err, w.table.Label())
+	}
+	if len(live) == 0 {
+		return finished, nil
 	}
 	return blocked, nil
 }
@@ -74,11 +95,7 @@ func (r *run) look(ctx context.Context, w *window, refs []*ref) ([]*ref, error) 
 	if err != nil {
 		return nil, err
 	}
-	if t := w.table; time.Since(began) > r.steer.Target {
-		t.window = max(1, t.window/2)
-	} else if time.Since(began) < r.steer.Target/4 {
-		t.window = min(largestWindow, t.window*2)
-	}
+	r.adapt(w.table, time.Since(began))
 	var live []*ref
 	for i, f := range refs {
 		if found[0][i] {
@@ -88,14 +105,29 @@ func (r *run) look(ctx context.Context, w *window, refs []*ref) ([]*ref, error) 
 	return live, nil
 }
 
+// adapt finds the number of rows of a table that can be looked below at once.
+func (r *run) adapt(t *table, took time.Duration) {
+	switch {
+	case took > r.steer.Target:
+		t.window = max(1, t.window/2)
+	case took < r.steer.Target/2:
+		t.window = min(largestWindow, t.window*2)
+	}
+}
+
 // drain works off the rows of one key, in one of its leaves, that refer to a window's. What cannot go for now it leaves.
 func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table) (result, error) {
 	if f.action == forbid {
 		return blocked, r.note(ctx, w, f)
 	}
+	// Rows that are left out may be below the window's.
 	stuck := slices.Clone(r.failed[leaf.OID])
 	if f.action == remove {
 		stuck = append(stuck, r.onStack(leaf)...)
+	}
+	through := finished
+	if len(r.failed[leaf.OID]) > 0 {
+		through = blocked
 	}
 	for len(stuck) < mostExcluded {
 		if r.paused(ctx) {
@@ -107,7 +139,7 @@ func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table
 			return r.stumble(err, f.table.Label())
 		}
 		if found.len() == 0 {
-			return finished, nil
+			return through, nil
 		}
 		before := r.changes
 		left, result, err := r.workOff(ctx, f, &window{table: f.table, leaf: leaf, rows: found})
@@ -116,9 +148,9 @@ func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table
 		}
 		switch {
 		case r.changes == before:
-			stuck = append(stuck, left.at...)
+			stuck, through = append(stuck, left.at...), blocked
 		case left.len() == 0 && found.len() < limit:
-			return finished, nil // The next look tells what has come in since.
+			return through, nil // Whoever deletes the row above looks again.
 		}
 	}
 	return blocked, nil
@@ -170,6 +202,8 @@ func (r *run) children(ctx context.Context, w *window, f *ref, leaf pgcatalog.Ta
 	var found rows
 	var at place
 	var version uint32
+	began := time.Now()
+	defer func() { r.adapt(w.table, time.Since(began)) }()
 	_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
 		err := row.Scan(&at, &version)
 		found.at, found.version = append(found.at, at), append(found.version, version)

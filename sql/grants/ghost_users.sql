@@ -6,7 +6,8 @@ GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean)
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_ghost_users TO :"worker";
 GRANT EXECUTE ON FUNCTION "sexton".ghost_user() TO :"worker";
-GRANT SELECT, UPDATE, DELETE ON TABLE "public".users_ghost_user_migrations TO :"worker";
+-- Project bots of groups that are destroyed enter the queue by the worker's hand.
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "public".users_ghost_user_migrations TO :"worker";
 -- Who may update no column may not lock a row.
 GRANT SELECT, UPDATE (state), DELETE ON TABLE "public".users TO :"worker";
 
