@@ -22,7 +22,7 @@ import (
 // destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	// What once was installed is removed, whatever the configuration says now.
-	db.Jobs, db.LooseForeignKeys, db.GhostUsers, db.AdjournedGroups = true, true, true, true
+	db.Jobs, db.LooseForeignKeys, db.GhostUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true, true, true
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
