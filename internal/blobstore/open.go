@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	gocloudaws "gocloud.dev/aws"
 	"gocloud.dev/blob"
@@ -133,6 +134,10 @@ func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Value
 		return s.refuse(reasonOf(err), "correct the URL", err)
 	}
 	s.bucket, s.kind = bucket, Object
+	s.uploads = transfermanager.New(client, func(o *transfermanager.Options) {
+		o.PartSizeBytes, o.MultipartUploadThreshold, o.Concurrency = partSize, partSize, uploadParts
+		o.RequestChecksumCalculation = settings.RequestChecksumCalculation
+	})
 	return nil
 }
 

@@ -46,7 +46,8 @@ func (k Kind) String() string {
 }
 
 const (
-	// An upload holds uploadParts parts at a time and one that is being filled. S3 allows 10,000 parts, hence 50 GB.
+	// An upload holds uploadParts parts at a time and one that is being filled; what fits into one part goes as it is. S3 allows
+	// 10,000 parts, hence 50 GB.
 	partSize    = 5 << 20
 	uploadParts = 2
 )
@@ -88,6 +89,8 @@ type Store struct {
 	// folder is where a local store's objects are.
 	folder string
 	key    string
+	// uploads are the settings of a bucket's uploads.
+	uploads *transfermanager.Client
 }
 
 // Kind tells where the store is.
@@ -116,6 +119,9 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 // in another state by then it is ErrChanged, and the object stays as it is. An error of write itself is returned as it is.
 // After an error the object is as before or, where an answer got lost, as written; it is never in part.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
+	if s.kind == Local {
+		s.sweep(key)
+	}
 	upload, cancel := context.WithCancel(ctx)
 	defer cancel()
 	writer, err := s.bucket.NewWriter(upload, key, s.writerOptions(over))
@@ -146,7 +152,7 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	}
 	if err := writer.Close(); err != nil {
 		err = s.judge(ctx, "write", key, err)
-		if over != "" && errors.Is(err, ErrNotFound) {
+		if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 			err = fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
 		}
 		// Where an answer got lost, the client has asked again, and has found what it wrote itself.
@@ -165,6 +171,15 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
+// sweep removes the files that writers of the object have not finished. Most are dead; one that is not cannot finish any more.
+func (s *Store) sweep(key string) {
+	left, _ := filepath.Glob(filepath.Join(s.folder, filepath.FromSlash(key)) + ".*.tmp") // Only a wrong pattern is an error.
+	for _, path := range left {
+		// What cannot be removed is no obstacle to the new file.
+		_ = os.Remove(path)
+	}
+}
+
 func uncancelled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -174,10 +189,14 @@ func uncancelled(err error) error {
 
 func (s *Store) writerOptions(over Version) *blob.WriterOptions {
 	return &blob.WriterOptions{
-		BufferSize: partSize, MaxConcurrency: uploadParts,
 		ContentType: "application/octet-stream", DisableContentTypeDetection: true,
 		IfNotExist: over == "",
 		BeforeWrite: func(as func(any) bool) error {
+			// The bucket's own client takes up to 16 MiB into memory, several times over, before it sends a byte.
+			var client *transfermanager.Client
+			if as(&client) {
+				*client = *s.uploads
+			}
 			var upload *transfermanager.UploadObjectInput
 			if over != "" && as(&upload) {
 				upload.IfMatch = aws.String(string(over))
