@@ -39,6 +39,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" migrate", " migrate up", " migrate status", " migrate down",
 		" audit", " tombstones", " tombstones list", " tombstones retry", " user", " user delete",
 		" group", " group schedule", " group cancel", " group delete", " group list",
+		" diffs", " diffs show", " diffs verify", " diffs restore", " diffs release",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
 	}, paths)

@@ -144,6 +144,7 @@ func (c *connections) schemas() []migrate.Database {
 			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
 			GhostUsers:      c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
 			AdjournedGroups: c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
+			ExternalDiffs:   c.config.ExternalDiffs.Enabled && db.Name == c.config.Jobs.Database,
 			Kinds:           riverjobs.Kinds(c.config),
 		}
 	}

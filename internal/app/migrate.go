@@ -173,6 +173,7 @@ func (a *app) printGrants() error {
 			Jobs: settings.Name == c.Jobs.Database, LooseForeignKeys: c.LooseForeignKeys.Enabled,
 			GhostUsers:      c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
 			AdjournedGroups: c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
+			ExternalDiffs:   c.ExternalDiffs.Enabled && settings.Name == c.Jobs.Database,
 		}))
 	}
 	return nil

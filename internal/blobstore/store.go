@@ -126,7 +126,7 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	defer cancel()
 	writer, err := s.bucket.NewWriter(upload, key, s.writerOptions(over))
 	if err != nil {
-		return Digest{}, s.judge(ctx, "write", key, err)
+		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
 	into := &digester{to: writer, hash: sha256.New()}
 	if err := write(into); err != nil {
@@ -151,10 +151,7 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 		}
 	}
 	if err := writer.Close(); err != nil {
-		err = s.judge(ctx, "write", key, err)
-		if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
-			err = fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
-		}
+		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
 		// Where an answer got lost, the client has asked again, and has found what it wrote itself.
 		if errors.Is(err, ErrChanged) {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
@@ -169,6 +166,15 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 		}
 	}
 	return into.digest(), nil
+}
+
+// displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, somebody has
+// removed the unfinished file, or the folder around it.
+func (s *Store) displaced(key string, over Version, err error) error {
+	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
+	}
+	return err
 }
 
 // sweep removes the files that writers of the object have not finished. Most are dead; one that is not cannot finish any more.
@@ -298,7 +304,14 @@ func (r *judgedReader) Close() error { return r.from.Close() }
 
 // Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about that.)
 func (s *Store) Delete(ctx context.Context, key string) error {
-	return s.judge(ctx, "delete", key, s.bucket.Delete(ctx, key))
+	if err := s.bucket.Delete(ctx, key); err != nil {
+		return s.judge(ctx, "delete", key, err)
+	}
+	if folder := filepath.Dir(filepath.Join(s.folder, filepath.FromSlash(key))); s.kind == Local && folder != s.folder {
+		// Only an empty one goes.
+		_ = os.Remove(folder)
+	}
+	return nil
 }
 
 // List goes through the objects whose keys begin with the prefix, in the order of their keys, page by page. It ends at the first

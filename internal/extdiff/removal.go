@@ -23,6 +23,14 @@ const (
 // RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is to be removed now.
 const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp())`
 
+// NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next removal falls
+// due that is put off, or 0 where none is.
+const NextRemovalSQL = `coalesce((
+    SELECT extract(epoch FROM min(removal.not_before) - statement_timestamp())
+    FROM "sexton".external_diff_removals AS removal
+    WHERE removal.not_before > statement_timestamp()
+), 0)::float8`
+
 // Removed is what a run has removed.
 type Removed struct {
 	// Objects were deleted, or had gone already.

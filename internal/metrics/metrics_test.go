@@ -71,6 +71,7 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	for _, name := range []string{
 		metrics.GhostUsersDestroyed, metrics.GhostUsersFailed, metrics.GhostBacklogAlerts, metrics.GhostErrorAlerts,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
+		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffsSkipped, metrics.DiffObjectsRemoved,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}

@@ -43,6 +43,11 @@ const (
 	GroupsEnqueued = "sexton_adjourned_groups_enqueued_total"
 	GroupsRestored = "sexton_adjourned_groups_restored_total"
 	GroupsFailed   = "sexton_adjourned_groups_failed_total"
+
+	DiffsMoved         = "sexton_external_diffs_moved_total"
+	DiffBytesMoved     = "sexton_external_diff_moved_bytes_total"
+	DiffsSkipped       = "sexton_external_diffs_skipped_total"
+	DiffObjectsRemoved = "sexton_external_diff_objects_removed_total"
 )
 
 // The names of counters that every pass moves.
@@ -122,6 +127,11 @@ func Table() []Metric {
 		{GroupsEnqueued, Counter, []string{"database"}, "Due groups that were passed on for their destruction."},
 		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as whoever asked for their deletion may not remove them any more."},
 		{GroupsFailed, Counter, []string{"database"}, "Due groups put off with an error."},
+
+		{DiffsMoved, Counter, []string{"database"}, "Diffs whose texts were moved to object storage."},
+		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
+		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; their reasons are in the log and in sexton.external_diffs."},
+		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
