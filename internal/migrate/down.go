@@ -149,7 +149,13 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 			return fmt.Errorf("count groups that are being destroyed: %w", err)
 		}
 	}
-	if pending.Count+pending.Users+pending.Groups > 0 {
+	if table := "external_diff_removals"; look.owns("table", identity(s.db.JobsSchema, table)) && slices.Contains(look.relations, table) {
+		query := "SELECT count(*) FROM " + pgx.Identifier{s.db.JobsSchema, table}.Sanitize()
+		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Objects); err != nil {
+			return fmt.Errorf("count pending removals: %w", err)
+		}
+	}
+	if pending.Count+pending.Users+pending.Groups+pending.Objects > 0 {
 		return &pending
 	}
 	return nil

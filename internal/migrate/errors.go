@@ -124,6 +124,8 @@ type PendingError struct {
 	Users int64
 	// Groups is the number of groups whose destruction has begun and not ended.
 	Groups int64
+	// Objects is the number of objects of deleted diffs that are still to be removed.
+	Objects int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
@@ -142,6 +144,10 @@ func (e *PendingError) Error() string {
 	if e.Groups > 0 {
 		texts = append(texts, fmt.Sprintf("database %s still has groups that are being destroyed (%d); "+
 			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups", e.Database, e.Groups))
+	}
+	if e.Objects > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has objects of deleted diffs to be removed (%d); "+
+			"let `sexton job run schedule_migrate_external_diffs` finish, or pass --force to leave them in the store", e.Database, e.Objects))
 	}
 	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {
