@@ -149,9 +149,9 @@ func fill(folder string) int {
 		})
 		return err
 	}()
-	fmt.Println(err)
+	fmt.Fprintln(os.Stdout, err)
 	left, err := os.ReadDir(folder + "/merge_request_diffs/mr-1")
-	fmt.Println(len(left), err)
+	fmt.Fprintln(os.Stdout, len(left), err)
 	return 0
 }
 

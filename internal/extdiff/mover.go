@@ -38,18 +38,19 @@ const (
 // Point is a step of the work, for tests that stop it there.
 type Point string
 
-// The points, in their order.
+// The points of a move, in their order; at PointSwitched the rows are changed but not committed. Then those of bringing back, and
+// those of removing an object.
 const (
 	PointClaimed  Point = "claimed"
 	PointReading  Point = "reading"
 	PointUploaded Point = "uploaded"
 	PointVerified Point = "verified"
-	PointSwitched Point = "switched" // not committed yet
+	PointSwitched Point = "switched"
 	PointMoved    Point = "moved"
-	// Of bringing back.
+
 	PointCollected Point = "collected"
 	PointRestored  Point = "restored"
-	// Of removing objects.
+
 	PointDoomed  Point = "doomed"
 	PointDeleted Point = "deleted"
 )

@@ -18,8 +18,8 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		b.add(1,
-			file{path: "b.txt", text: text("b\n")}, file{path: "a/z.txt", text: text("äöü\n")}, file{path: "a/b/c.txt", text: nil},
-			file{path: "a.txt", text: text("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true}, file{path: "a-b/x", text: text("")})
+			file{path: "b.txt", text: new("b\n")}, file{path: "a/z.txt", text: new("äöü\n")}, file{path: "a/b/c.txt", text: nil},
+			file{path: "a.txt", text: new("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true}, file{path: "a-b/x", text: new("")})
 		b.Exec("UPDATE merge_request_diff_files SET old_path = 'was' WHERE old_path = 'a.txt'")
 		before := b.texts(t, 1)
 		require.Equal(t, "\x00\xff", before["a/B.txt"])
@@ -56,8 +56,8 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 func TestMoveSkipsWithAReason(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("a")})
-	b.add(2, file{path: "a", text: text("a")})
+	b.add(1, file{path: "a", text: new("a")})
+	b.add(2, file{path: "a", text: new("a")})
 	b.Exec("UPDATE merge_request_diffs SET files_count = 3 WHERE id = 2")
 	b.add(3, file{path: "a"})
 	b.Exec("UPDATE merge_request_diff_files SET external_diff_size = 5 WHERE merge_request_diff_id = 3")
@@ -89,7 +89,7 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 func TestMoveRefusesWhatTheColumnsCannotHold(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)}, file{path: "b", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
 	b.Exec(`CREATE FUNCTION public.octet_length(text) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1073741824'`)
 	b.Exec("ALTER DATABASE " + b.Name + " SET search_path = public, pg_catalog")
 	b.Pool().Reset()
@@ -103,7 +103,7 @@ func TestOutdatedRule(t *testing.T) {
 	b := inFolder(t)
 	b.engine.Rule = extdiff.Outdated
 	for id := int64(1); id <= 3; id++ {
-		b.add(id, file{path: "a", text: text("a")})
+		b.add(id, file{path: "a", text: new("a")})
 	}
 	b.Exec("UPDATE merge_request_diffs SET diff_type = 2 WHERE id = 1")
 	due := func() (ids []int64) {
@@ -155,7 +155,7 @@ func (b *bundle) due(t *testing.T, id int64) bool {
 func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("first\n")})
+	b.add(1, file{path: "a", text: new("first\n")})
 	changes := 0
 	b.engine.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointVerified && changes == 0 {
@@ -167,7 +167,7 @@ func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
 	require.Equal(t, "second\n", b.object(t, key1))
 	require.Equal(t, map[string]string{"a": "second\n"}, b.texts(t, 1))
 
-	b.add(2, file{path: "a", text: text("first\n")})
+	b.add(2, file{path: "a", text: new("first\n")})
 	b.engine.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointVerified {
 			b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = 2")
@@ -182,7 +182,7 @@ func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
 func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("first\n")})
+	b.add(1, file{path: "a", text: new("first\n")})
 	b.engine.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointVerified {
 			b.Exec("DELETE FROM merge_request_diffs")
@@ -200,7 +200,7 @@ func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
 	b.engine.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointUploaded {
 			b.spoil(t, key1, "@@ -1 +1 @@\n-old\n+NEW\n")
@@ -218,7 +218,7 @@ func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 func TestMoveKeepsPathsThatMustNotBeNull(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("a")})
+	b.add(1, file{path: "a", text: new("a")})
 	b.Exec("ALTER TABLE merge_request_diff_files ALTER new_path SET NOT NULL")
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Equal(t, [][]string{{"0", "a", "a", "f", "0", "1", "NULL"}}, b.files(1))

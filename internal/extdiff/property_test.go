@@ -37,14 +37,14 @@ func files() *rapid.Generator[[]file] {
 			return f
 		case 1:
 			f.binary = true
-			f.text = text(base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "bytes")))
+			f.text = new(base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "bytes")))
 		case 2:
 			f.binary = true // Some applications mark what is no base64.
-			f.text = text(rapid.StringMatching(`[ -~ä€😀]{0,40}`).Draw(t, "text"))
+			f.text = new(rapid.StringMatching(`[ -~ä€😀]{0,40}`).Draw(t, "text"))
 		case 3:
-			f.text = text(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"), rapid.SampledFrom([]int{100, 40_000}).Draw(t, "lines")))
+			f.text = new(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"), rapid.SampledFrom([]int{100, 40_000}).Draw(t, "lines")))
 		default:
-			f.text = text(rapid.StringMatching(`([+ -][ -~ä€😀\t]{0,40}\n){0,5}`).Draw(t, "text"))
+			f.text = new(rapid.StringMatching(`([+ -][ -~ä€😀\t]{0,40}\n){0,5}`).Draw(t, "text"))
 		}
 		return f
 	})
@@ -108,7 +108,7 @@ func TestAnyDiffComesBackAsItWas(t *testing.T) {
 func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
 	t.Parallel()
 	b := over(t, dbtest.ReferenceIn(t, "SQL_ASCII"), "file://"+t.TempDir())
-	b.add(1, file{path: "a", text: text("plain ")}, file{path: "b", text: text("ä")}, file{path: "c", text: text("x")})
+	b.add(1, file{path: "a", text: new("plain ")}, file{path: "b", text: new("ä")}, file{path: "c", text: new("x")})
 	b.Exec(`UPDATE merge_request_diff_files SET diff = convert_from(decode('2bff0afe', 'hex'), 'SQL_ASCII') WHERE old_path = 'c'`)
 	want := map[string]string{"a": "plain ", "b": "ä", "c": "+\xff\n\xfe"}
 	require.Equal(t, want, b.texts(t, 1))
@@ -130,7 +130,7 @@ func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // 
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := onStore(t, address)
-			b.add(1, file{path: "a"}, file{path: "b", text: text(onePart)})
+			b.add(1, file{path: "a"}, file{path: "b", text: new(onePart)})
 			// To compress it would take longer than to move it.
 			b.Exec("ALTER TABLE merge_request_diff_files ALTER diff SET STORAGE EXTERNAL")
 			b.Exec(`UPDATE merge_request_diff_files SET diff = repeat((SELECT string_agg(md5(n::text), '') FROM generate_series(1, 32768) AS n), $1)

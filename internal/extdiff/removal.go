@@ -78,7 +78,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
 	for range limit {
 		if ctx.Err() != nil {
-			return removed, nil
+			break
 		}
 		var d doomed
 		err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(doomSQL), removalLength.Seconds()).Scan(&d.id, &d.diffID, &d.key, &d.store)

@@ -19,7 +19,7 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		for id := int64(1); id <= 3; id++ {
-			b.add(id, file{path: "a", text: text(onePart)})
+			b.add(id, file{path: "a", text: new(onePart)})
 		}
 		b.move(t, 1)
 		b.move(t, 2)
@@ -50,7 +50,7 @@ func (b *bundle) removalDue(t *testing.T) bool {
 func TestRemovalSparesWhatIsInUse(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
 	removed, err := b.engine.Remove(t.Context(), 10)
@@ -64,8 +64,8 @@ func TestRemovalWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
-	b.add(1, file{path: "a", text: text(onePart)})
-	b.add(2, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.add(2, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.move(t, 2)
 	b.Exec("DELETE FROM merge_request_diffs")
@@ -97,7 +97,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	for id := int64(1); id <= 7; id++ {
-		b.add(id, file{path: "a", text: text(onePart)}, file{path: "b", text: text(onePart)})
+		b.add(id, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
 		b.move(t, id)
 	}
 	require.Empty(t, b.verified(t, 0))
@@ -134,7 +134,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.Exec("DELETE FROM sexton.external_diffs")
 	require.Empty(t, b.verified(t, 0))
@@ -147,7 +147,7 @@ func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 func TestADiffInAnotherStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
 	_, err := b.engine.Restore(t.Context(), 1)

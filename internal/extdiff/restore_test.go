@@ -16,7 +16,7 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		// More than one piece, and no text at all.
-		b.add(1, file{path: "a", text: text(strings.Repeat(onePart, 200_000))}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: text("")})
+		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
 		before, rows := b.texts(t, 1), b.files(1)
 		b.move(t, 1)
 		restored, err := b.engine.Restore(t.Context(), 1)
@@ -48,7 +48,7 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text(onePart)}, file{path: "b", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
 	b.move(t, 1)
 	stored, files := b.stored(1), b.files(1)
 	good := b.object(t, key1)
@@ -78,7 +78,7 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
-	b.add(1, file{path: "a", text: text(onePart)})
+	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	gateway.Proxy.Fail(func(request string) s3test.Fault {
 		if strings.HasPrefix(request, "DELETE") {

@@ -56,7 +56,7 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	}
 	for range mostWindows {
 		if ctx.Err() != nil {
-			return stats, nil
+			break
 		}
 		more, err := s.window(ctx, limit-int(stats.Due), stats)
 		if err != nil {

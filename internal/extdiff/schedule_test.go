@@ -60,7 +60,7 @@ func TestScheduleGoesRoundAndRound(t *testing.T) {
 	b := inFolder(t)
 	require.False(t, b.isDue(t, extdiff.Always))
 	for id := int64(1); id <= 10; id++ {
-		b.add(id, file{path: "a", text: text("a")})
+		b.add(id, file{path: "a", text: new("a")})
 	}
 	b.Exec("UPDATE merge_request_diffs SET files_count = 0 WHERE id = 3")
 	b.Exec("UPDATE merge_request_diffs SET files_count = NULL WHERE id = 4")
@@ -77,7 +77,7 @@ func TestScheduleGoesRoundAndRound(t *testing.T) {
 	_, ids = b.schedule(t, extdiff.Always, 5)
 	require.Empty(t, ids, "the round is over")
 	require.False(t, b.isDue(t, extdiff.Always), "what was handed on is due no more, moved or not")
-	b.add(11, file{path: "a", text: text("a")})
+	b.add(11, file{path: "a", text: new("a")})
 	require.True(t, b.isDue(t, extdiff.Always))
 	_, ids = b.schedule(t, extdiff.Always, 5)
 	require.Equal(t, []int64{11}, ids)
@@ -86,7 +86,7 @@ func TestScheduleGoesRoundAndRound(t *testing.T) {
 	_, ids = b.schedule(t, extdiff.Always, 100)
 	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11}, ids, "each once")
 	b.anotherRound()
-	b.add(12, file{path: "a", text: text("a")})
+	b.add(12, file{path: "a", text: new("a")})
 	_, ids = b.schedule(t, extdiff.Always, 100)
 	require.Equal(t, []int64{12}, ids)
 	_, ids = b.schedule(t, extdiff.Always, 100)
@@ -96,7 +96,7 @@ func TestScheduleGoesRoundAndRound(t *testing.T) {
 func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("a")})
+	b.add(1, file{path: "a", text: new("a")})
 	full := errors.New("the queue is full")
 	s := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) { return 0, full })
 	_, err := s.Run(t.Context())
@@ -110,7 +110,7 @@ func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 func TestScheduleWithALostLeaseHandsOnNothing(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: text("a")})
+	b.add(1, file{path: "a", text: new("a")})
 	s := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) {
 		return 0, errors.New("it was asked all the same")
 	})

@@ -41,8 +41,6 @@ type file struct {
 	binary bool
 }
 
-func text(s string) *string { return &s }
-
 const onePart = "@@ -1 +1 @@\n-old\n+new\n"
 
 // inFolder has its objects in a folder.
@@ -171,7 +169,7 @@ func (b *bundle) verified(t *testing.T, grace time.Duration) []extdiff.Finding {
 	return findings
 }
 
-func encoded(s string) *string { return text(base64.StdEncoding.EncodeToString([]byte(s))) }
+func encoded(s string) *string { return new(base64.StdEncoding.EncodeToString([]byte(s))) }
 
 // spoil overwrites an object in its folder.
 func (b *bundle) spoil(t *testing.T, key, content string) {

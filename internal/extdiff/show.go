@@ -93,18 +93,17 @@ func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error 
 		return r.writeStored(ctx, file, to)
 	}
 	// Nothing can be taken back, so the first reading is to see whether it can be decoded.
-	_, err := r.decode(ctx, file, io.Discard)
+	err := r.decode(ctx, file, io.Discard)
 	if _, corrupt := errors.AsType[base64.CorruptInputError](err); corrupt || errors.Is(err, io.ErrUnexpectedEOF) {
 		return r.writeStored(ctx, file, to)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = r.decode(ctx, file, to)
-	return err
+	return r.decode(ctx, file, to)
 }
 
-func (r *Reading) decode(ctx context.Context, file File, to io.Writer) (int64, error) {
+func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
@@ -112,12 +111,12 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) (int64, e
 		_ = writer.CloseWithError(err)
 		ended <- err
 	}()
-	n, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), reader))
+	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), reader))
 	_ = reader.Close()
 	if storedErr := <-ended; storedErr != nil && !errors.Is(storedErr, io.ErrClosedPipe) {
-		return n, storedErr
+		return storedErr
 	}
-	return n, err
+	return err
 }
 
 // pieceSQL is the text of one file ($2) of a diff ($1), in pieces of $3 bytes, as it would be stored.

@@ -81,7 +81,7 @@ func (b *bundle) expire() {
 }
 
 func threeFiles() []file {
-	return []file{{path: "b", text: text(onePart)}, {path: "a/b", text: encoded("\x00"), binary: true}, {path: "c", text: text("äö\n")}}
+	return []file{{path: "b", text: new(onePart)}, {path: "a/b", text: encoded("\x00"), binary: true}, {path: "c", text: new("äö\n")}}
 }
 
 func TestKilledAtAnyPointOfAMove(t *testing.T) {

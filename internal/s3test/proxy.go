@@ -117,7 +117,8 @@ func (p *Proxy) keep(conn net.Conn) (release func()) {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	defer p.keep(client)()
+	release := p.keep(client)
+	defer release()
 	reader := bufio.NewReader(client)
 	line, err := reader.ReadString('\n')
 	if err != nil {
