@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -22,6 +23,10 @@ func TestMain(m *testing.M) {
 	s3test.Prepare()
 	if os.Getenv(victimPoint) != "" {
 		os.Exit(victim())
+	}
+	// Each check moves a diff and brings it back, in both stores. The command line has the last word.
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		os.Exit(1)
 	}
 	pgtest.Main(m)
 }
