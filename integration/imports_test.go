@@ -64,7 +64,7 @@ var domains = paths{
 var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace"}
 
 // testHelpers are imported by tests only.
-var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest"}
+var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest", "sexton/internal/s3test"}
 
 // rule forbids packages to import others.
 type rule struct {

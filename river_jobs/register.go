@@ -3,6 +3,7 @@
 package riverjobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -109,7 +110,7 @@ func (j Job) wakesIn(schema string) []triggers.Wake {
 		wakes = []triggers.Wake{{Table: j.DeletionTable}}
 	}
 	for i := range wakes {
-		wakes[i].Schema, wakes[i].Kind = schema, j.Kind
+		wakes[i].Schema, wakes[i].Kind = cmp.Or(wakes[i].Schema, schema), j.Kind
 	}
 	return wakes
 }
@@ -132,6 +133,9 @@ func Jobs(c *config.Config) []Job {
 	if c.AdjournedGroups.Enabled {
 		jobs = append(jobs, adjournedGroupsJob(c), groupDestroyJob(c))
 	}
+	if c.ExternalDiffs.Enabled {
+		jobs = append(jobs, scheduleExternalDiffsJob(c), migrateExternalDiffJob(c))
+	}
 	return jobs
 }
 
@@ -150,5 +154,9 @@ func Register(workers *river.Workers, deps Deps) {
 	if deps.Config.AdjournedGroups.Enabled {
 		river.AddWorker(workers, &AdjournedGroupDeletionWorker{deps: deps})
 		river.AddWorker(workers, &GroupDestroyWorker{deps: deps})
+	}
+	if deps.Config.ExternalDiffs.Enabled {
+		river.AddWorker(workers, &ScheduleExternalDiffsWorker{deps: deps})
+		river.AddWorker(workers, &MigrateExternalDiffWorker{deps: deps})
 	}
 }

@@ -145,6 +145,7 @@ func (c *connections) schemas() []migrate.Database {
 			GhostUsers:       c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
 			PlaceholderUsers: c.config.PlaceholderUsers.Enabled && db.Name == c.config.Jobs.Database,
 			AdjournedGroups:  c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
+			ExternalDiffs:    c.config.ExternalDiffs.Enabled && db.Name == c.config.Jobs.Database,
 			Kinds:            riverjobs.Kinds(c.config),
 		}
 	}

@@ -100,6 +100,9 @@ func (x *examination) examine(ctx context.Context) error {
 	if x.config.AdjournedGroups.Enabled {
 		x.examineGroups(ctx)
 	}
+	if x.config.ExternalDiffs.Enabled {
+		x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStore)
+	}
 	x.findServers(ctx)
 	schemas := x.schemas()
 	for i, db := range x.databases {

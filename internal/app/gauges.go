@@ -120,6 +120,14 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		r.backlog(table)
 		r.groups(table)
 	}
+	if g.all.config.ExternalDiffs.Enabled && db.Name == g.all.jobs().Name {
+		table, err := readDiffs(ctx, db)
+		if err != nil {
+			return err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+		r.backlog(table)
+	}
 	shared, err := jobs()
 	if err != nil {
 		return err

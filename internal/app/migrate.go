@@ -174,6 +174,7 @@ func (a *app) printGrants() error {
 			GhostUsers:       c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
 			PlaceholderUsers: c.PlaceholderUsers.Enabled && settings.Name == c.Jobs.Database,
 			AdjournedGroups:  c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
+			ExternalDiffs:    c.ExternalDiffs.Enabled && settings.Name == c.Jobs.Database,
 		}))
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/extdiff"
 	"sexton/internal/ghostuser"
 	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
@@ -54,6 +55,8 @@ type deletionTable struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
 	// Groups is what there is of groups that are to be deleted.
 	Groups *groupBacklog `json:"groups,omitempty"`
+	// Diffs is what is to be moved to object storage, with bytes and reasons.
+	Diffs *extdiff.Backlog `json:"diffs,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -184,6 +187,13 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	}
 	if all.config.AdjournedGroups.Enabled {
 		table, err := readGroupSchedules(ctx, all.jobs())
+		if err != nil {
+			return document, err
+		}
+		document.DeletionTables = append(document.DeletionTables, table)
+	}
+	if all.config.ExternalDiffs.Enabled {
+		table, err := readDiffs(ctx, all.jobs())
 		if err != nil {
 			return document, err
 		}
@@ -379,6 +389,7 @@ func (a *app) printStatus(document statusDocument) error {
 			printUsers(w, t.Users)
 			printKept(w, t.Placeholders)
 			t.Groups.print(w)
+			printDiffs(w, t.Diffs)
 		}
 		if len(document.Leases) > 0 {
 			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")

@@ -26,7 +26,7 @@ func (v *validator) components() {
 		{"ghost_users", false, c.GhostUsers.Schedule},
 		{"placeholder_users", false, c.PlaceholderUsers.Schedule},
 		{"adjourned_groups", false, c.AdjournedGroups.Schedule},
-		{"external_diffs", c.ExternalDiffs.Enabled, c.ExternalDiffs.Schedule},
+		{"external_diffs", false, c.ExternalDiffs.Schedule},
 	} {
 		if component.missing {
 			v.fail(component.key+".enabled", component.key+" is not available in this version of sexton", "set enabled: false")
@@ -68,8 +68,8 @@ func (v *validator) components() {
 	v.longerThanZero("adjourned_groups.spacing", c.AdjournedGroups.Spacing)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
-	if bucket, err := url.Parse(string(c.ExternalDiffs.Bucket)); err != nil || bucket.Scheme == "" {
-		v.fail("external_diffs.bucket", "must be a URL such as file:///var/lib/sexton/diffs", "")
+	if bucket, err := url.Parse(string(c.ExternalDiffs.Bucket)); err != nil || bucket.Scheme != "file" && bucket.Scheme != "s3" {
+		v.fail("external_diffs.bucket", "must be a URL such as file:///var/lib/sexton/diffs or s3://bucket?region=eu-central-1", "")
 	}
 }
 

@@ -40,12 +40,20 @@ func New(tb testing.TB) *DB {
 func Reference(tb testing.TB) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
-		return installReference(ctx, url, sample.Schema(), components{ghostUsers: true, groups: true})
+		return installReference(ctx, url, sample.Schema(), components{ghostUsers: true, groups: true, diffs: true})
 	})
 	return connected(d)
 }
 
-// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups.
+// ReferenceIn is Reference in a database of another encoding.
+func ReferenceIn(tb testing.TB, encoding string) *DB {
+	tb.Helper()
+	d := pgtest.NewEncoded(tb, encoding)
+	require.NoError(tb, installReference(tb.Context(), d.URL, sample.Schema(), components{ghostUsers: true, groups: true, diffs: true}))
+	return connected(d)
+}
+
+// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups and diffs.
 func WithUsers(tb testing.TB, tables string) *DB {
 	tb.Helper()
 	d := pgtest.New(tb)
@@ -64,7 +72,7 @@ func WithGroups(tb testing.TB, tables string) *DB {
 }
 
 // components are those that need tables of the application.
-type components struct{ ghostUsers, groups bool }
+type components struct{ ghostUsers, groups, diffs bool }
 
 func installReference(ctx context.Context, url, tables string, with components) (err error) {
 	conn, err := pgx.Connect(ctx, url)
@@ -95,7 +103,7 @@ func migrateUp(ctx context.Context, url string, with components) error {
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
 		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
-		GhostUsers: with.ghostUsers, PlaceholderUsers: with.ghostUsers, AdjournedGroups: with.groups,
+		GhostUsers: with.ghostUsers, PlaceholderUsers: with.ghostUsers, AdjournedGroups: with.groups, ExternalDiffs: with.diffs,
 	})
 	return err
 }

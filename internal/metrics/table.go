@@ -54,6 +54,10 @@ const (
 	ProjectsDestroyed   = "sexton_projects_destroyed_total"
 	GroupDestroysFailed = "sexton_group_destroys_failed_total"
 	GroupDeleted        = "sexton_group_deleted_rows_total"
+	DiffsMoved          = "sexton_external_diffs_moved_total"
+	DiffBytesMoved      = "sexton_external_diff_moved_bytes_total"
+	DiffsSkipped        = "sexton_external_diffs_skipped_total"
+	DiffObjectsRemoved  = "sexton_external_diff_objects_removed_total"
 )
 
 // The names of counters that every pass moves.
@@ -144,6 +148,11 @@ func Table() []Metric {
 		{ProjectsDestroyed, Counter, []string{"database"}, "Projects that went with their group."},
 		{GroupDestroysFailed, Counter, []string{"database"}, "Runs that something stood in the way of, as recorded with the group."},
 		{GroupDeleted, Counter, []string{"database", "table"}, "Rows deleted with a group, by table."},
+
+		{DiffsMoved, Counter, []string{"database"}, "Diffs whose texts were moved to object storage."},
+		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
+		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; their reasons are in the log and in sexton.external_diffs."},
+		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},

@@ -21,6 +21,7 @@ const (
 	GhostUsers       = "ghost_users"
 	PlaceholderUsers = "placeholder_users"
 	AdjournedGroups  = "adjourned_groups"
+	ExternalDiffs    = "external_diffs"
 )
 
 // component is a set of objects with versions of its own.
@@ -52,12 +53,17 @@ func (db Database) components() []component {
 	if db.AdjournedGroups {
 		components = append(components, sqlComponent(AdjournedGroups))
 	}
+	if db.ExternalDiffs {
+		components = append(components, sqlComponent(ExternalDiffs))
+	}
 	return components
 }
 
 // allComponents returns all there are, for Down: a component may have been enabled once.
 func allComponents() []component {
-	return Database{Jobs: true, LooseForeignKeys: true, GhostUsers: true, PlaceholderUsers: true, AdjournedGroups: true}.components()
+	return Database{
+		Jobs: true, LooseForeignKeys: true, GhostUsers: true, PlaceholderUsers: true, AdjournedGroups: true, ExternalDiffs: true,
+	}.components()
 }
 
 // Latest is the newest version of a component that this program brings.
@@ -98,6 +104,8 @@ func (c sqlComponent) creates() []string {
 		return []string{versionTable(LooseForeignKeys), "swept"}
 	case AdjournedGroups:
 		return []string{versionTable(AdjournedGroups), "group_destructions", "group_deletion_failures"}
+	case ExternalDiffs:
+		return []string{versionTable(ExternalDiffs), "external_diffs", "external_diff_removals", "external_diff_cursors"}
 	default:
 		return []string{versionTable(string(c))}
 	}

@@ -24,7 +24,7 @@ import (
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	// What once was installed is removed, whatever the configuration says now.
 	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
-	db.PlaceholderUsers, db.AdjournedGroups = true, true
+	db.PlaceholderUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
@@ -152,7 +152,13 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 			return fmt.Errorf("count groups that are being destroyed: %w", err)
 		}
 	}
-	if pending.Count+pending.Users+pending.Placeholders+pending.Groups > 0 {
+	if table := "external_diff_removals"; look.owns("table", identity(s.db.JobsSchema, table)) && slices.Contains(look.relations, table) {
+		query := "SELECT count(*) FROM " + pgx.Identifier{s.db.JobsSchema, table}.Sanitize()
+		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Objects); err != nil {
+			return fmt.Errorf("count pending removals: %w", err)
+		}
+	}
+	if pending.Count+pending.Users+pending.Placeholders+pending.Groups+pending.Objects > 0 {
 		return &pending
 	}
 	return nil

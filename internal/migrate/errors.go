@@ -128,6 +128,8 @@ type PendingError struct {
 	Groups int64
 	// Placeholders is the number of placeholder users without an owner, whom nobody will know for such without the table.
 	Placeholders int64
+	// Objects is the number of objects of deleted diffs that are still to be removed.
+	Objects int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
@@ -150,6 +152,10 @@ func (e *PendingError) Error() string {
 	if e.Placeholders > 0 {
 		texts = append(texts, fmt.Sprintf("database %s still has placeholder users without an owner (%d); "+
 			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are", e.Database, e.Placeholders))
+	}
+	if e.Objects > 0 {
+		texts = append(texts, fmt.Sprintf("database %s still has objects of deleted diffs to be removed (%d); "+
+			"let `sexton job run schedule_migrate_external_diffs` finish, or pass --force to leave them in the store", e.Database, e.Objects))
 	}
 	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {

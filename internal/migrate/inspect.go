@@ -64,6 +64,8 @@ type inspection struct {
 	hasTombstones bool
 	// These are tables of the tracked schema.
 	ghostQueue, placeholders, users, groupSchedules, groups relation
+	// diffs are the tables of the tracked schema that external_diffs works with, by name.
+	diffs map[string]relation
 	// registry tells that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
@@ -82,7 +84,7 @@ func (s *session) inspect(ctx context.Context) (inspection, error) {
 }
 
 func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
-	look := inspection{objects: map[object]string{}, versions: map[string]int64{}}
+	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, diffs: map[string]relation{}}
 	err := tx.QueryRow(ctx, `
 		SELECT
 			current_user::text,
@@ -122,7 +124,8 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 		FROM pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema, []string{ghostQueue, placeholders, users, groupSchedules, groups})
+		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema,
+		slices.Concat([]string{ghostQueue, placeholders, users, groupSchedules, groups}, diffTables()))
 	if err != nil {
 		return fmt.Errorf("look up tables of the application: %w", err)
 	}
@@ -138,8 +141,10 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 			look.groups = found
 		case groupSchedules:
 			look.groupSchedules = found
-		default:
+		case ghostQueue:
 			look.ghostQueue = found
+		default:
+			look.diffs[name] = found
 		}
 		found = relation{}
 		return nil

@@ -1,8 +1,8 @@
 // Package migrate installs, compares and removes Sexton's own database objects.
 //
 // Objects come in components, each with a version table of its own in Sexton's schema: base and, where
-// enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users, placeholder_users and adjourned_groups in
-// the jobs database. Each migration commits together with its version and its entries in the registry ("sexton".objects), so a
+// enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and
+// external_diffs in the jobs database. Each migration commits together with its version and its entries in the registry ("sexton".objects), so a
 // crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
 // keeps two of them apart.
 //
@@ -38,6 +38,9 @@ type Database struct {
 	PlaceholderUsers bool
 	// AdjournedGroups needs the application's groups and users in the tracked schema. It belongs into the jobs database only.
 	AdjournedGroups bool
+	// ExternalDiffs needs the application's merge requests and their diffs in the tracked schema. It belongs into the jobs
+	// database only.
+	ExternalDiffs bool
 	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.
 	Kinds []Kind
 }

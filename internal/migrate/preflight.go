@@ -54,6 +54,9 @@ func (db Database) fits(look inspection) error {
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
 // find the application changed; that is for the job to say.
 func (db Database) requirements(look inspection) error {
+	if err := db.diffRequirements(look); err != nil {
+		return err
+	}
 	if db.GhostUsers && look.versions[GhostUsers] == 0 {
 		err := db.requires(GhostUsers, users, look.users, "id", "username", "email", "name", "state", "user_type", "admin")
 		if err != nil {

@@ -38,8 +38,19 @@ func New(tb testing.TB) *Database {
 	return shared.create(tb, "template0")
 }
 
+// NewEncoded is New in another encoding, such as SQL_ASCII, with the locale C.
+func NewEncoded(tb testing.TB, encoding string) *Database {
+	tb.Helper()
+	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
+}
+
 // create makes a database as a copy of another one and has it dropped at the end of the test.
 func (p *process) create(tb testing.TB, from string) *Database {
+	tb.Helper()
+	return p.createAs(tb, from, "ENCODING 'UTF8'")
+}
+
+func (p *process) createAs(tb testing.TB, from, options string) *Database {
 	tb.Helper()
 	admin, err := p.url("postgres")
 	require.NoError(tb, err)
@@ -48,7 +59,7 @@ func (p *process) create(tb testing.TB, from string) *Database {
 	require.NoError(tb, err)
 	d := &Database{Name: name, URL: address, tb: tb, passwords: map[string]string{}}
 	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() +
-		" TEMPLATE " + pgx.Identifier{from}.Sanitize() + " ENCODING 'UTF8'"
+		" TEMPLATE " + pgx.Identifier{from}.Sanitize() + " " + options
 	require.NoError(tb, adminExec(admin, statement))
 	tb.Cleanup(func() { d.drop(admin) })
 	return d

@@ -1,4 +1,5 @@
--- Unified diffs as git writes them without the file header: edits, one new file in each set of three, a picture now and then.
+-- Unified diffs as git writes them without the file header: edits, one new file in each set of three, a picture now and then, and
+-- what is rare: bytes that are no text, as base64; no text at all; and a generated file of several megabytes.
 INSERT INTO merge_request_diff_files (
     merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, generated,
     "binary", a_mode, b_mode, old_path, new_path, diff
@@ -12,13 +13,16 @@ SELECT
     false,
     false,
     false,
-    new.kind = 'picture',
+    new.kind IN ('picture', 'bytes'),
     CASE WHEN new.kind = 'new' THEN '0' ELSE '100644' END,
     '100644',
     new.path,
     NULL,
     CASE new.kind
         WHEN 'picture' THEN E'Binary files a/' || new.path || ' and b/' || new.path || E' differ\n'
+        WHEN 'bytes' THEN encode(decode('40402d3120', 'hex') || decode(pg_temp.sha(n, 8), 'hex') || decode('00ff0a', 'hex'), 'base64')
+        WHEN 'empty' THEN ''
+        WHEN 'generated' THEN E'@@ -0,0 +1,60000 @@\n' || repeat(E'+\tcase 17: return "one of sixty thousand"\n', 60000)
         WHEN 'new' THEN E'@@ -0,0 +1,4 @@\n+# ' || new.subject || E'\n+\n+' || pg_temp.remark(n, 4) || E'\n+Since ' || pg_temp.sha(n, 5) || E'.\n'
         ELSE
             '@@ -' || new.line || ',6 +' || new.line || E',7 @@ func handle(w http.ResponseWriter, r *http.Request) {\n'
@@ -36,7 +40,14 @@ FROM (
         pg_temp.part(n)::integer AS place,
         pg_temp.pick(n, 1, 400) AS line,
         pg_temp.title(n, 2) AS subject,
-        CASE WHEN pg_temp.part(n) = 2 THEN 'new' WHEN n % 60 = 1 THEN 'picture' ELSE 'edit' END AS kind,
+        CASE
+            WHEN pg_temp.part(n) = 2 THEN 'new'
+            WHEN n % 60 = 1 THEN 'picture'
+            WHEN n % 120 = 7 THEN 'bytes'
+            WHEN n % 120 = 67 THEN 'empty'
+            WHEN n % 10000 = 133 THEN 'generated'
+            ELSE 'edit'
+        END AS kind,
         (ARRAY['app', 'cmd', 'internal', 'lib'])[1 + pg_temp.part(n)]
             || '/' || (ARRAY['user', 'group', 'build', 'import', 'search', 'todo', 'hook', 'label'])[pg_temp.pick(n, 3, 8)]
             || '/' || CASE WHEN pg_temp.part(n) = 2 THEN 'README.md' WHEN n % 60 = 1 THEN 'logo.png' ELSE 'handler.go' END AS path

@@ -1,0 +1,204 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/extdiff"
+	riverjobs "sexton/river_jobs"
+)
+
+func (a *app) diffsCommand() *cobra.Command {
+	return group("diffs", "Read, check and bring back diffs that were moved to object storage", "  sexton diffs verify",
+		a.diffsShowCommand(), a.diffsVerifyCommand(), a.diffsRestoreCommand(), a.diffsReleaseCommand())
+}
+
+// withDiffs runs something with the engine that moves diffs.
+func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine *extdiff.Engine) error) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.ScheduleExternalDiffs)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	store, err := riverjobs.OpenDiffStore(ctx, all.config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	return do(ctx, riverjobs.DiffEngine(all.config, all.jobs(), store, holder()))
+}
+
+func (a *app) diffsShowCommand() *cobra.Command {
+	var id int64
+	only := -1
+	cmd := a.reports(&cobra.Command{
+		Use:   "show ID",
+		Short: "Print a diff from wherever it is stored",
+		Long: `Prints the files of a diff in their order, from the database or from object storage, as git would. What is stored as
+base64 is decoded. With --json it lists the files and where their texts are, without the texts.`,
+		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
+		Args:    oneDiff(&id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
+				return engine.Read(ctx, id, func(r *extdiff.Reading) error { return a.showDiff(ctx, r, int32(only)) })
+			})
+		}),
+	})
+	cmd.Flags().IntVar(&only, "file", only, "`NUMBER` of the one file to print, without a heading")
+	return cmd
+}
+
+func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, only int32) error {
+	files := []extdiff.File{}
+	for _, f := range r.Files {
+		if only < 0 || f.Order == only {
+			files = append(files, f)
+		}
+	}
+	if a.json {
+		return a.printJSON(files)
+	}
+	if only >= 0 && len(files) == 0 {
+		return fmt.Errorf("the diff has no file %d; it has %d files, counted from 0", only, len(r.Files))
+	}
+	for _, f := range files {
+		if only < 0 {
+			a.printf("diff --git a/%s b/%s\n", f.OldPath, f.NewPath)
+		}
+		if err := r.WriteText(ctx, f, a.stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifiedDiffs is what `sexton diffs verify --json` prints.
+type verifiedDiffs struct {
+	extdiff.Verified
+
+	Findings []extdiff.Finding `json:"findings"`
+}
+
+func (a *app) diffsVerifyCommand() *cobra.Command {
+	grace := extdiff.DefaultGrace
+	remove := false
+	cmd := a.reports(&cobra.Command{
+		Use:   "verify",
+		Short: "Check every diff in object storage",
+		Long: `Reads every object back and compares its size and checksum, and the offsets and sizes of its files, with what the rows say.
+Then it lists objects that no row refers to. --remove-dangling deletes those: only where this database is the only one that
+uses the bucket. Exits 5 where a diff is damaged.`,
+		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
+				return a.verifyDiffs(ctx, engine, grace, remove)
+			})
+		}),
+	})
+	cmd.Flags().DurationVar(&grace, "grace", grace, "`AGE` from which on an object without a row is listed")
+	cmd.Flags().BoolVar(&remove, "remove-dangling", false, "delete objects that no row refers to")
+	return cmd
+}
+
+func (a *app) verifyDiffs(ctx context.Context, engine *extdiff.Engine, grace time.Duration, remove bool) error {
+	document := verifiedDiffs{Findings: []extdiff.Finding{}}
+	var err error
+	document.Verified, err = engine.Verify(ctx, grace, func(f extdiff.Finding) {
+		document.Findings = append(document.Findings, f)
+		if !a.json {
+			a.printf("%s: %s\n", f.Key, f.Problem)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range document.Findings {
+		if remove && f.Dangling && f.DiffID != 0 {
+			if err := engine.RemoveDangling(ctx, f); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json {
+		err = a.printJSON(document)
+	} else {
+		a.printf("%d diffs of %d bytes, %d objects: %d damaged, %d dangling\n",
+			document.Diffs, document.Bytes, document.Objects, document.Damaged, document.Verified.Dangling)
+	}
+	if err == nil && document.Damaged > 0 {
+		return errFindings
+	}
+	return err
+}
+
+func (a *app) diffsRestoreCommand() *cobra.Command {
+	var id int64
+	return a.reports(&cobra.Command{
+		Use:   "restore ID",
+		Short: "Bring a diff back into the database",
+		Long: `Puts the texts of a diff back into its rows, then removes the object. The diff stays in the database from then on, whatever
+external_diffs.when says, until it is released.`,
+		Example: "  sexton diffs restore 4711",
+		Args:    oneDiff(&id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
+				restored, err := engine.Restore(ctx, id)
+				switch {
+				case err != nil:
+					return err
+				case a.json:
+					return a.printJSON(restored)
+				case restored.Files == 0:
+					a.printf("diff %d: is in the database\n", id)
+				case restored.Kept != "":
+					a.printf("diff %d: %d files, %d bytes; the object %s will be removed later\n", id, restored.Files, restored.Bytes, restored.Kept)
+				default:
+					a.printf("diff %d: %d files, %d bytes\n", id, restored.Files, restored.Bytes)
+				}
+				return nil
+			})
+		}),
+	})
+}
+
+func (a *app) diffsReleaseCommand() *cobra.Command {
+	var id int64
+	return a.reports(&cobra.Command{
+		Use:     "release ID",
+		Short:   "Let a diff that was brought back be moved again",
+		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due.",
+		Example: "  sexton diffs release 4711",
+		Args:    oneDiff(&id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
+				if err := engine.Release(ctx, id); err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(map[string]int64{"diff_id": id})
+				}
+				a.printf("diff %d: is moved when it is due\n", id)
+				return nil
+			})
+		}),
+	})
+}
+
+func oneDiff(id *int64) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one diff", cmd.CommandPath())
+		}
+		parsed, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || parsed < 1 {
+			return fmt.Errorf("%q is not the ID of a diff", args[0])
+		}
+		*id = parsed
+		return nil
+	}
+}

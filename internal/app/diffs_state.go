@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/database"
+	"sexton/internal/doctor"
+	"sexton/internal/extdiff"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+)
+
+// diffTable is where diffs wait to be moved.
+const diffTable = "merge_request_diffs"
+
+// probeTimeout bounds doctor's look at the store.
+const probeTimeout = 30 * time.Second
+
+// readDiffs reads what is left to be moved, a bounded part of it. Nothing tells since when.
+func readDiffs(ctx context.Context, db database.Database) (deletionTable, error) {
+	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return deletionTable{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Diffs: &backlog}, nil
+}
+
+// printDiffs says how much is left to be moved, and why some of it is not.
+func printDiffs(w io.Writer, b *extdiff.Backlog) {
+	if b == nil || b.Pending+b.Removals == 0 {
+		return
+	}
+	more := ""
+	if b.BytesCapped {
+		more = ", in the first of them"
+	}
+	_, _ = fmt.Fprintf(w, "\nDIFFS IN THE DATABASE\tBYTES%s\tOBJECTS TO BE REMOVED\n%d\t%d\t%d\n", more, b.Pending, b.Bytes, b.Removals)
+	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
+		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
+	}
+}
+
+// probeDiffStore writes an object, reads it back and deletes it.
+func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	store, err := riverjobs.OpenDiffStore(ctx, x.config)
+	if err == nil {
+		err = errors.Join(store.Probe(ctx, holder()), store.Close())
+	}
+	if err == nil {
+		return nil, nil
+	}
+	found := x.config.Problem("external_diffs.bucket", err.Error(), "see that the store is up and that this machine reaches it")
+	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
+		found = x.config.Problem("external_diffs.bucket", refused.Store+": "+refused.Reason, refused.Fix)
+	}
+	return asFindings(problem.List{found}), nil
+}

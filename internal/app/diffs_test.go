@@ -1,0 +1,117 @@
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+const (
+	scheduleKind = "schedule_migrate_external_diffs"
+	moveKind     = "migrate_external_diff"
+)
+
+// diffSite is the reference application with one merge request (7) and its diffs 1 and 2, which go to a folder.
+func diffSite(t *testing.T) (s *site, folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	s = newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
+	s.Exec(sample.Schema())
+	s.Exec(`
+		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
+		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1, 7, 1, 2), (2, 7, 1, 3);
+		INSERT INTO merge_request_diff_files (
+			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, "binary", diff
+		) VALUES
+			(1, 0, false, false, false, false, '0', '0', 'b', false, E'-b\n+B\n'), (1, 1, false, false, false, false, '0', '0', 'a', true, 'AAE='),
+			(2, 0, false, false, false, false, '0', '0', 'b', false, 'x')`)
+	s.ok("migrate", "up")
+	s.ok("triggers", "install")
+	return s, folder
+}
+
+func TestDiffsMoveAndComeBack(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	const shown = "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n-b\n+B\n"
+	require.Contains(t, s.ok("diffs", "show", "1"), "-b\n+B\n")
+
+	report := s.json(0, "job", "run", scheduleKind).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 2.0, "looked_at": 2.0})
+	require.Equal(t, [][]string{{"1", "3"}, {"2", "3"}},
+		s.Rows("SELECT args ->> 'diff_id', max_attempts FROM sexton.river_job WHERE kind = $1 ORDER BY 1", moveKind))
+	s.Exec("UPDATE sexton.external_diff_cursors SET after_id = 0")
+	report = s.json(0, "job", "run", scheduleKind).(map[string]any)
+	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 0.0}, "one job per diff")
+
+	report = s.json(0, "job", "run", moveKind, "--args", `{"diff_id": 1}`).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Equal(t, map[string]any{"diff_id": 1.0, "key": "merge_request_diffs/mr-7/diff-1", "bytes": 10.0, "files": 2.0}, report["stats"])
+	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+	require.NoError(t, err)
+	require.Equal(t, "AAE=-b\n+B\n", string(content))
+	require.Equal(t, shown, s.ok("diffs", "show", "1"))
+	require.Equal(t, "-b\n+B\n", s.ok("diffs", "show", "1", "--file", "1"))
+	require.Equal(t, map[string]any{
+		"relative_order": 0.0, "old_path": "a", "new_path": "a", "bytes": 4.0, "binary": true, "external": true,
+	}, s.json(0, "diffs", "show", "1").([]any)[0])
+
+	report = s.json(0, "job", "run", moveKind, "--args", `{"diff_id": 2}`).(map[string]any)
+	require.Equal(t, "files_missing", report["reason"])
+	status := s.ok("status")
+	require.Regexp(t, `merge_request_diffs +main +1 `, status)
+	require.Regexp(t, `of these files_missing +1`, status)
+	table := s.json(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
+	require.Subset(t, table["diffs"], map[string]any{"pending": 1.0, "bytes": 1.0, "skipped": map[string]any{"files_missing": 1.0}})
+
+	require.Equal(t, "1 diffs of 10 bytes, 1 objects: 0 damaged, 0 dangling\n", s.ok("diffs", "verify"))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), []byte("AAE=-b\n+C\n"), 0o600))
+	damaged := s.run("diffs", "verify")
+	require.Equal(t, 5, damaged.code)
+	require.Contains(t, damaged.stdout, "merge_request_diffs/mr-7/diff-1: the object's checksum is ")
+	require.Len(t, s.json(5, "diffs", "verify").(map[string]any)["findings"], 1)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), content, 0o600))
+
+	require.Equal(t, "diff 1: 2 files, 10 bytes\n", s.ok("diffs", "restore", "1"))
+	require.Equal(t, "diff 1: is in the database\n", s.ok("diffs", "restore", "1"))
+	require.Equal(t, shown, s.ok("diffs", "show", "1"))
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+	require.Equal(t, "kept_in_database", s.json(0, "job", "run", moveKind, "--args", `{"diff_id": 1}`).(map[string]any)["reason"])
+	require.Equal(t, "diff 1: is moved when it is due\n", s.ok("diffs", "release", "1"))
+	s.ok("job", "run", moveKind, "--args", `{"diff_id": 1}`)
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+
+	s.Exec("DELETE FROM merge_request_diffs")
+	report = s.json(0, "job", "run", scheduleKind).(map[string]any)
+	require.Subset(t, report["stats"], map[string]any{"objects_removed": 2.0})
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+}
+
+func TestDiffsRefuse(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	for _, args := range [][]string{{"diffs", "show"}, {"diffs", "restore", "x"}, {"diffs", "release", "0"}, {"job", "run", moveKind}} {
+		require.Equal(t, 2, s.run(args...).code, args)
+	}
+	missing := s.run("diffs", "show", "99")
+	require.Equal(t, 1, missing.code)
+	require.Contains(t, missing.stderr, "read diff 99: there is no such diff")
+	require.NotContains(t, s.run("doctor").stdout, "external_diffs")
+
+	require.NoError(t, os.RemoveAll(folder))
+	for _, args := range [][]string{{"doctor"}, {"job", "run", moveKind, "--args", `{"diff_id": 1}`}} {
+		r := s.run(args...)
+		require.NotZero(t, r.code)
+		require.Contains(t, r.stdout+r.stderr, "create the folder, or mount the disk that it is on")
+		require.Contains(t, r.stdout+r.stderr, "external_diffs.bucket")
+	}
+}

@@ -1,0 +1,184 @@
+package blobstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"gocloud.dev/gcerrors"
+)
+
+// ErrNotFound says that there is no such object.
+var ErrNotFound = errors.New("no such object")
+
+// ErrChanged says that somebody else has written the object in the meantime.
+var ErrChanged = errors.New("the object has been written by somebody else meanwhile")
+
+// OutageError says that the store cannot do its work for now: it is not reachable, overloaded or full. Nobody has to change
+// anything in the configuration, and the same request will succeed later.
+type OutageError struct {
+	// Store is the URL without its parameters, Reason what went wrong, both fit for every eye.
+	Store, Reason string
+	// Operation is such as "write merge_request_diffs/mr-1/diff-2".
+	Operation string
+	// Err is the cause. It may name addresses.
+	Err error
+}
+
+func (e *OutageError) Error() string {
+	return fmt.Sprintf("%s in %s: the store is not available: %s", e.Operation, e.Store, e.Reason)
+}
+
+func (e *OutageError) Unwrap() error { return e.Err }
+
+// AccessError says that the store cannot be used as it is configured.
+type AccessError struct {
+	// Key is the configuration key with the URL; Store is the URL without its parameters.
+	Key, Store string
+	Reason     string
+	// Fix is what to do about it.
+	Fix string
+	Err error
+}
+
+func (e *AccessError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s: %s (%s)", e.Key, e.Store, e.Reason, e.Fix))
+}
+
+func (e *AccessError) Unwrap() error { return e.Err }
+
+func (s *Store) refuse(reason, fix string, err error) *AccessError {
+	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
+}
+
+// fixes are what to do about answers of S3 that come from the configuration.
+func fixes() map[string]string {
+	const keys = "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile"
+	const rights = "allow this key to list the bucket, and to get, put and delete its objects"
+	const region = "correct region and endpoint in the URL"
+	return map[string]string{
+		"InvalidAccessKeyId": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys, "InvalidToken": keys, "TokenRefreshRequired": keys,
+		"AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights, "Forbidden": rights,
+		"NoSuchBucket": "create the bucket, or correct its name", "InvalidBucketName": "correct the bucket's name",
+		"RequestTimeTooSkewed": "set this machine's clock", "PermanentRedirect": region, "AuthorizationHeaderMalformed": region,
+		"MethodNotAllowed": region, "NotImplemented": "use a service that speaks S3 with conditional writes",
+	}
+}
+
+// judge turns what an operation on a key ended with into one of this package's errors. An end of ctx remains what it is.
+func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	operation := strings.TrimSpace(verb + " " + key)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s in %s: %w", operation, s.label, context.Cause(ctx))
+	}
+	status := 0
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		status = response.HTTPStatusCode()
+	}
+	code := ""
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		code = api.ErrorCode()
+	}
+	if fix, known := fixes()[code]; known {
+		return s.refuse(reasonOf(err), fix, err)
+	}
+	switch {
+	case status == http.StatusPreconditionFailed || status == http.StatusConflict || gcerrors.Code(err) == gcerrors.FailedPrecondition:
+		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
+	case passes(status, err):
+		return &OutageError{Store: s.label, Operation: operation, Reason: reasonOf(err), Err: err}
+	case s.kind == Local && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+		return s.refuse(reasonOf(err), "let this user write to the folder", err)
+	case gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, fs.ErrNotExist):
+		if s.kind == Local && s.folderGone() {
+			return s.refuse("the folder is gone", "create it, or mount the disk that it is on", err)
+		}
+		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrNotFound)
+	}
+	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
+}
+
+// passes tells whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
+func passes(status int, err error) bool {
+	switch {
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return true
+	case status != 0 && status != http.StatusOK && status != http.StatusPartialContent:
+		return false
+	}
+	for _, passing := range []error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ESTALE, syscall.EMFILE, syscall.ENFILE, syscall.ENODEV, syscall.ENOMEM,
+		syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.EPIPE, syscall.ETIMEDOUT,
+		syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF, context.DeadlineExceeded, net.ErrClosed,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	// The number of any system error is a net.Error, too.
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return true
+	}
+	_, unsent := errors.AsType[*smithyhttp.RequestSendError](err)
+	_, garbled := errors.AsType[*smithy.DeserializationError](err)
+	return unsent || garbled
+}
+
+// reasonOf is the heart of an error: what the service or the system said, without addresses, request ids and headers.
+func reasonOf(err error) string {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		reason := strings.TrimSpace(api.ErrorCode() + ": " + strings.TrimSpace(api.ErrorMessage()))
+		if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+			reason = fmt.Sprintf("%d %s", response.HTTPStatusCode(), reason)
+		}
+		return short(reason)
+	}
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.HTTPStatusCode() != 0 {
+		return fmt.Sprintf("status %d %s", response.HTTPStatusCode(), http.StatusText(response.HTTPStatusCode()))
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err.Error()
+	}
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number.Error()
+	}
+	if operation, ok := errors.AsType[*net.OpError](err); ok {
+		return short(operation.Err.Error())
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return short(request.Err.Error())
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return short(err.Error())
+		}
+		err = inner
+	}
+}
+
+// short keeps the first line of a text, and that to a length that fits into a table.
+func short(text string) string {
+	const most = 200
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	text = strings.TrimSuffix(text, ":")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

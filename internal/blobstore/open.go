@@ -1,0 +1,199 @@
+package blobstore
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	gocloudaws "gocloud.dev/aws"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/s3blob"
+)
+
+const (
+	defaultStall    = 30 * time.Second
+	defaultAttempts = 3
+	// maxBackoff is the longest pause between two attempts of one request.
+	maxBackoff = 2 * time.Second
+	// credentialsTimeout bounds the search for credentials, which may ask services that are not there.
+	credentialsTimeout = 5 * time.Second
+)
+
+// Open makes a store of a URL: file:///folder, or s3://bucket with the parameters endpoint (any S3-compatible service), region,
+// profile and the others of gocloud.dev, use_path_style (true where there is an endpoint), and prefix for both.
+// Credentials come from the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, shared files, the machine's role. The error
+// is an *AccessError. It asks the service nothing; see Probe.
+func Open(ctx context.Context, address string, options Options) (*Store, error) {
+	if options.Stall <= 0 {
+		options.Stall = defaultStall
+	}
+	if options.Attempts <= 0 {
+		options.Attempts = defaultAttempts
+	}
+	s := &Store{key: options.Key, label: "the configured store"}
+	u, err := url.Parse(address)
+	if err != nil {
+		// The parser's own message repeats the address.
+		return nil, s.refuse("is no URL", "write file:///folder or s3://bucket?region=…", nil)
+	}
+	s.label = u.Scheme + "://" + u.Host + u.Path
+	if u.User != nil {
+		return nil, s.refuse("holds credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead", nil)
+	}
+	parameters := u.Query()
+	prefix := parameters.Get("prefix")
+	parameters.Del("prefix")
+	switch u.Scheme {
+	case "file":
+		err = s.openFolder(u, parameters, prefix)
+	case "s3":
+		err = s.openBucket(ctx, u, parameters, options)
+	default:
+		err = s.refuse(fmt.Sprintf("has the scheme %q", u.Scheme), "write file:///folder or s3://bucket?region=…", nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if prefix != "" {
+		s.bucket = blob.PrefixedBucket(s.bucket, prefix)
+	}
+	return s, nil
+}
+
+func (s *Store) openFolder(u *url.URL, parameters url.Values, prefix string) error {
+	for name := range parameters {
+		return s.refuse(fmt.Sprintf("has the unknown parameter %q", name), "remove it; a folder knows only prefix", nil)
+	}
+	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
+		return s.refuse("names no absolute path", "write file:///folder, with three slashes", nil)
+	}
+	// Temporary files stand beside the objects: a rename from another file system is none. A folder that is missing is not made:
+	// it may be on a disk that is not mounted.
+	bucket, err := fileblob.OpenBucket(u.Path, &fileblob.Options{
+		NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o750,
+	})
+	if err != nil {
+		return s.refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
+	}
+	s.bucket, s.kind = bucket, Local
+	s.folder = filepath.Join(filepath.Clean(u.Path), filepath.FromSlash(prefix))
+	return nil
+}
+
+func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Values, options Options) error {
+	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return s.refuse("names no bucket", "write s3://bucket?region=…, a folder in it as prefix=folder/", nil)
+	}
+	own := parameters.Get("endpoint") != ""
+	pathStyle := own
+	if value := parameters.Get("use_path_style"); value != "" {
+		var err error
+		if pathStyle, err = strconv.ParseBool(value); err != nil {
+			return s.refuse(fmt.Sprintf("has use_path_style=%s", value), "write true or false", nil)
+		}
+		parameters.Del("use_path_style")
+	}
+	if own && parameters.Get("request_checksum_calculation") == "" {
+		// Many services do not know the SDK's newer checksums. Whoever uses a Store compares digests anyway.
+		parameters.Set("request_checksum_calculation", "when_required")
+	}
+	settings, err := gocloudaws.V2ConfigFromURLParams(ctx, parameters)
+	if err != nil {
+		return s.refuse(reasonOf(err), "correct the URL's parameters", err)
+	}
+	if settings.Region == "" {
+		if !own {
+			return s.refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
+		}
+		settings.Region = "us-east-1"
+	}
+	if err := s.findCredentials(ctx, settings); err != nil {
+		return err
+	}
+	settings.HTTPClient = httpClient(options.Stall)
+	retryer := settings.Retryer
+	settings.Retryer = func() aws.Retryer {
+		return retry.AddWithMaxAttempts(retry.AddWithMaxBackoffDelay(retryer(), maxBackoff), options.Attempts)
+	}
+	client := s3.NewFromConfig(settings, func(o *s3.Options) { o.UsePathStyle = pathStyle })
+	bucket, err := s3blob.OpenBucket(ctx, client, u.Host, &s3blob.Options{RequestChecksumCalculation: settings.RequestChecksumCalculation})
+	if err != nil {
+		return s.refuse(reasonOf(err), "correct the URL", err)
+	}
+	s.bucket, s.kind = bucket, Object
+	s.uploads = transfermanager.New(client, func(o *transfermanager.Options) {
+		o.PartSizeBytes, o.MultipartUploadThreshold, o.Concurrency = partSize, partSize, uploadParts
+		o.RequestChecksumCalculation = settings.RequestChecksumCalculation
+	})
+	return nil
+}
+
+// findCredentials looks for credentials once: without any, every request would say so in its own way.
+func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error {
+	if settings.Credentials == nil || aws.IsCredentialsProvider(settings.Credentials, aws.AnonymousCredentials{}) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	if _, err := settings.Credentials.Retrieve(ctx); err != nil {
+		return s.refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
+	}
+	return nil
+}
+
+// httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.
+func httpClient(stall time.Duration) *awshttp.BuildableClient {
+	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.ResponseHeaderTimeout = stall
+		t.IdleConnTimeout = stall
+		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &watchedConn{Conn: conn, stall: stall}, nil
+		}
+	})
+}
+
+// watchedConn fails where no byte moves for too long. Each call puts off both deadlines: while a long body is sent, the
+// transport waits in Read for the answer.
+type watchedConn struct {
+	net.Conn
+
+	stall time.Duration
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *watchedConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// folderGone tells that a local store's folder itself is missing.
+func (s *Store) folderGone() bool {
+	_, err := os.Stat(s.folder)
+	return os.IsNotExist(err)
+}

@@ -1,0 +1,168 @@
+package blobstore_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/s3test"
+)
+
+// hasty gives up at once.
+func hasty() blobstore.Options { return blobstore.Options{Stall: 300 * time.Millisecond, Attempts: 1} }
+
+func always(fault s3test.Fault) func(string) s3test.Fault {
+	return func(string) s3test.Fault { return fault }
+}
+
+func requireOutage(t *testing.T, err error, reason string) {
+	t.Helper()
+	var outage *blobstore.OutageError
+	require.ErrorAs(t, err, &outage)
+	require.Contains(t, outage.Reason, reason)
+	require.Contains(t, err.Error(), "the store is not available: ")
+	require.NotContains(t, err.Error(), "127.0.0.1", "addresses are for the cause alone")
+}
+
+func TestOutagesPassByThemselves(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	store := open(t, gateway.URL("diffs"), hasty())
+	_, err := put(t, store, "", []byte("content"))
+	require.NoError(t, err)
+	for fault, reason := range map[s3test.Fault]string{
+		s3test.Busy: "503", s3test.Reset: "connection reset by peer", s3test.Stall: "timeout",
+	} {
+		gateway.Proxy.Fail(always(fault))
+		_, err := store.Digest(t.Context(), key)
+		requireOutage(t, err, reason)
+		_, err = put(t, store, "", noise(100))
+		requireOutage(t, err, reason)
+		// So big that it goes in parts.
+		_, err = put(t, store, "", noise(20<<20))
+		requireOutage(t, err, reason)
+		requireOutage(t, store.Delete(t.Context(), key), reason)
+		for _, err := range store.List(t.Context(), "") {
+			requireOutage(t, err, reason)
+		}
+	}
+	gateway.Proxy.Fail(nil)
+	require.Equal(t, "content", string(read(t, store, 0, -1)), "an outage changes nothing")
+}
+
+func TestAnAnswerThatGotLostIsNoFailure(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	store := open(t, gateway.URL("diffs"), blobstore.Options{})
+	for _, size := range []int{100, 20 << 20} {
+		var cuts atomic.Int32
+		gateway.Proxy.Fail(func(request string) s3test.Fault {
+			if isWrite(request) && cuts.Add(1) == 1 {
+				return s3test.Cut
+			}
+			return s3test.Pass
+		})
+		content := noise(size)
+		written, err := put(t, store, version(t, store), content)
+		require.NoError(t, err)
+		require.Equal(t, digest(content), written)
+		require.Greater(t, cuts.Load(), int32(1), "it was asked again")
+	}
+}
+
+func TestASlowNetworkIsNoOutage(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	gateway.Proxy.Fail(always(s3test.Slow))
+	store := open(t, gateway.URL("diffs"), hasty())
+	content := noise(1 << 20)
+	written, err := put(t, store, "", content)
+	require.NoError(t, err)
+	require.Equal(t, digest(content), written)
+}
+
+func TestWrongCredentialsAreOneClearError(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{Secret: "another"})
+	store := open(t, gateway.URL("diffs"), blobstore.Options{})
+	_, err := put(t, store, "", []byte("content"))
+	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile)")
+	_, err = store.Digest(t.Context(), key)
+	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
+	require.Error(t, store.Probe(t.Context(), "probe"))
+	require.Less(t, len(gateway.Proxy.Seen()), 5, "nobody tries again what cannot succeed")
+}
+
+func TestAMissingBucketIsOneClearError(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	store := open(t, gateway.URL("elsewhere"), blobstore.Options{})
+	_, err := put(t, store, "", []byte("content"))
+	requireRefused(t, err, "external_diffs.bucket s3://elsewhere: 404 NoSuchBucket", "(create the bucket, or correct its name)")
+	requireRefused(t, store.Probe(t.Context(), "probe"), "NoSuchBucket", "(create the bucket, or correct its name)")
+}
+
+func requireRefused(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	var refused *blobstore.AccessError
+	require.ErrorAs(t, err, &refused)
+	for _, part := range parts {
+		require.ErrorContains(t, err, part)
+	}
+	require.NotContains(t, err.Error(), os.Getenv("AWS_SECRET_ACCESS_KEY"))
+}
+
+func TestAFullBucketPassesByItself(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{DiskBytes: 4 << 20})
+	store := open(t, gateway.URL("diffs"), hasty())
+	for _, size := range []int{6 << 20, 20 << 20} {
+		_, err := put(t, store, "", noise(size))
+		requireOutage(t, err, "507")
+		require.Empty(t, version(t, store), "there is no half object")
+	}
+	_, err := put(t, store, "", noise(1000))
+	require.NoError(t, err, "there is room for smaller ones")
+}
+
+// fillFolder makes this test program fill a folder in place of its tests.
+const fillFolder = "SEXTON_TEST_FILL_FOLDER"
+
+func fill(folder string) int {
+	err := func() error {
+		options := hasty()
+		options.Key = "external_diffs.bucket"
+		store, err := blobstore.Open(context.Background(), "file://"+folder, options)
+		if err != nil {
+			return err
+		}
+		_, err = store.Put(context.Background(), key, "", func(w io.Writer) error {
+			_, err := w.Write(noise(20 << 20))
+			return err
+		})
+		return err
+	}()
+	fmt.Fprintln(os.Stdout, err)
+	left, err := os.ReadDir(folder + "/merge_request_diffs/mr-1")
+	fmt.Fprintln(os.Stdout, len(left), err)
+	return 0
+}
+
+func TestAFullDiskPassesByItself(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := s3test.OnSmallDisk(t, folder, 4<<20, program)
+	cmd.Env = append(os.Environ(), fillFolder+"="+folder)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "the store is not available: no space left on device\n0 <nil>\n")
+}

@@ -1,0 +1,364 @@
+// Package blobstore keeps objects in a folder or in a bucket of any S3-compatible service, chosen by URL.
+//
+// It is made for objects that are the only copy of something: what Put has returned for is whole and, in a folder, on disk; a
+// write names the version that it replaces, so that of two writers who do not know each other one fails; and every error
+// says whether it will pass by itself (OutageError), needs somebody to act (AccessError), or is about the one object.
+// Objects are streamed: memory does not depend on their size.
+package blobstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
+	"gocloud.dev/blob"
+)
+
+// Kind is where a store is. The numbers are those of GitLab's column external_diff_store.
+type Kind int
+
+// The kinds.
+const (
+	Local  Kind = 1
+	Object Kind = 2
+)
+
+// String names the kind in messages.
+func (k Kind) String() string {
+	switch k {
+	case Local:
+		return "local disk"
+	case Object:
+		return "object storage"
+	default:
+		return fmt.Sprintf("store %d", int(k))
+	}
+}
+
+const (
+	// An upload holds uploadParts parts at a time and one that is being filled; what fits into one part goes as it is. S3 allows
+	// 10,000 parts, hence 50 GB.
+	partSize    = 5 << 20
+	uploadParts = 2
+)
+
+// Digest is what an object contains.
+type Digest struct {
+	// Size is in bytes.
+	Size   int64
+	SHA256 [sha256.Size]byte
+}
+
+// Version tells one state of an object from its other ones; "" stands for: there is none.
+type Version string
+
+// Info is an object in a listing.
+type Info struct {
+	Key string
+	// Size is in bytes.
+	Size    int64
+	ModTime time.Time
+}
+
+// Options are what does not stand in the URL.
+type Options struct {
+	// Key is the configuration key that messages name.
+	Key string
+	// Stall is how long a connection may move no byte, and how long an answer may take to begin; 0 means 30 s.
+	Stall time.Duration
+	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
+	Attempts int
+}
+
+// Store is one folder or bucket. It is safe for concurrent use.
+type Store struct {
+	bucket *blob.Bucket
+	kind   Kind
+	// label names the store in messages, without parameters.
+	label string
+	// folder is where a local store's objects are.
+	folder string
+	key    string
+	// uploads are the settings of a bucket's uploads.
+	uploads *transfermanager.Client
+}
+
+// Kind tells where the store is.
+func (s *Store) Kind() Kind { return s.kind }
+
+// String names the store.
+func (s *Store) String() string { return s.label }
+
+// Close lets go of the store.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// Version returns the state that the object is in.
+func (s *Store) Version(ctx context.Context, key string) (Version, error) {
+	attributes, err := s.bucket.Attributes(ctx, key)
+	err = s.judge(ctx, "look at", key, err)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return Version(attributes.ETag), nil
+}
+
+// Put writes an object: what write sends to its writer, under the key, in place of the version over. Where the object is
+// in another state by then it is ErrChanged, and the object stays as it is. An error of write itself is returned as it is.
+// After an error the object is as before or, where an answer got lost, as written; it is never in part.
+func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
+	if s.kind == Local {
+		s.sweep(key)
+	}
+	upload, cancel := context.WithCancel(ctx)
+	defer cancel()
+	writer, err := s.bucket.NewWriter(upload, key, s.writerOptions(over))
+	if err != nil {
+		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
+	}
+	into := &digester{to: writer, hash: sha256.New()}
+	if err := write(into); err != nil {
+		// A cancelled writer leaves no object.
+		cancel()
+		closeErr := writer.Close()
+		if into.failed == nil {
+			return Digest{}, err
+		}
+		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, uncancelled(closeErr)))
+	}
+	if s.kind == Local {
+		// The rename in Close looks at nothing. The gap between this look and the rename is for writers of different
+		// machines on one file system alone, which are held apart by leases.
+		if found, err := s.Version(ctx, key); err != nil || found != over {
+			cancel()
+			_ = writer.Close()
+			if err != nil {
+				return Digest{}, err
+			}
+			return Digest{}, fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
+		// Where an answer got lost, the client has asked again, and has found what it wrote itself.
+		if errors.Is(err, ErrChanged) {
+			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
+				return found, nil
+			}
+		}
+		return Digest{}, err
+	}
+	if s.kind == Local {
+		if err := s.flush(key); err != nil {
+			return Digest{}, s.judge(ctx, "write", key, err)
+		}
+	}
+	return into.digest(), nil
+}
+
+// displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, somebody has
+// removed the unfinished file, or the folder around it.
+func (s *Store) displaced(key string, over Version, err error) error {
+	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
+	}
+	return err
+}
+
+// sweep removes the files that writers of the object have not finished. Most are dead; one that is not cannot finish any more.
+func (s *Store) sweep(key string) {
+	left, _ := filepath.Glob(filepath.Join(s.folder, filepath.FromSlash(key)) + ".*.tmp") // Only a wrong pattern is an error.
+	for _, path := range left {
+		// What cannot be removed is no obstacle to the new file.
+		_ = os.Remove(path)
+	}
+}
+
+func uncancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (s *Store) writerOptions(over Version) *blob.WriterOptions {
+	return &blob.WriterOptions{
+		ContentType: "application/octet-stream", DisableContentTypeDetection: true,
+		IfNotExist: over == "",
+		BeforeWrite: func(as func(any) bool) error {
+			// The bucket's own client takes up to 16 MiB into memory, several times over, before it sends a byte.
+			var client *transfermanager.Client
+			if as(&client) {
+				*client = *s.uploads
+			}
+			var upload *transfermanager.UploadObjectInput
+			if over != "" && as(&upload) {
+				upload.IfMatch = aws.String(string(over))
+			}
+			return nil
+		},
+	}
+}
+
+// digester passes bytes on and notes what they were.
+type digester struct {
+	to     io.Writer
+	hash   hash.Hash
+	size   int64
+	failed error
+}
+
+func (d *digester) Write(p []byte) (int, error) {
+	n, err := d.to.Write(p)
+	_, _ = d.hash.Write(p[:n]) // It never fails.
+	d.size += int64(n)
+	d.failed = err
+	return n, err
+}
+
+func (d *digester) digest() Digest {
+	digest := Digest{Size: d.size}
+	d.hash.Sum(digest.SHA256[:0])
+	return digest
+}
+
+// flush has a file and the folders on the way to it written to disk: a rename alone may be lost with the power.
+func (s *Store) flush(key string) error {
+	path := filepath.Join(s.folder, filepath.FromSlash(key))
+	for {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(file.Sync(), file.Close())
+		if err != nil || path == s.folder || len(path) < len(s.folder) {
+			return err
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// Digest reads an object from end to end.
+func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
+	reader, err := s.Range(ctx, key, 0, -1)
+	if err != nil {
+		return Digest{}, err
+	}
+	defer reader.Close()
+	into := &digester{to: io.Discard, hash: sha256.New()}
+	if _, err := io.Copy(into, reader); err != nil {
+		return Digest{}, err
+	}
+	return into.digest(), nil
+}
+
+// Range reads size bytes from offset on, or all of them where size is negative. Errors of the reader are judged like the others;
+// an object that ends before is io.ErrUnexpectedEOF.
+func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
+	reader, err := s.bucket.NewRangeReader(ctx, key, offset, size, nil)
+	if err != nil {
+		return nil, s.judge(ctx, "read", key, err)
+	}
+	return &judgedReader{store: s, ctx: ctx, key: key, from: reader, left: size}, nil
+}
+
+// judgedReader judges errors in the middle of an object.
+type judgedReader struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // that of the read which this is a part of
+	key   string
+	from  *blob.Reader
+	// left is negative where the size is not known.
+	left int64
+}
+
+func (r *judgedReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if r.left >= 0 {
+		r.left -= int64(n)
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF) && r.left > 0:
+		return n, fmt.Errorf("read %s in %s: %w", r.key, r.store.label, io.ErrUnexpectedEOF)
+	case errors.Is(err, io.EOF):
+		return n, io.EOF
+	}
+	return n, r.store.judge(r.ctx, "read", r.key, err)
+}
+
+func (r *judgedReader) Close() error { return r.from.Close() }
+
+// Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about that.)
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := s.bucket.Delete(ctx, key); err != nil {
+		return s.judge(ctx, "delete", key, err)
+	}
+	if folder := filepath.Dir(filepath.Join(s.folder, filepath.FromSlash(key))); s.kind == Local && folder != s.folder {
+		// Only an empty one goes.
+		_ = os.Remove(folder)
+	}
+	return nil
+}
+
+// List goes through the objects whose keys begin with the prefix, in the order of their keys, page by page. It ends at the first
+// error.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		objects := s.bucket.List(&blob.ListOptions{Prefix: prefix})
+		for {
+			object, err := objects.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(Info{}, s.judge(ctx, "list", prefix, err))
+				return
+			}
+			if !yield(Info{Key: object.Key, Size: object.Size, ModTime: object.ModTime}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Probe writes an object, reads it back and deletes it.
+func (s *Store) Probe(ctx context.Context, name string) error {
+	key := "sexton-probe/" + name
+	content := strings.Repeat("sexton ", 100)
+	found, err := s.Version(ctx, key)
+	if err != nil {
+		return err
+	}
+	written, err := s.Put(ctx, key, found, func(w io.Writer) error {
+		_, err := io.WriteString(w, content)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	read, err := s.Digest(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := s.Delete(ctx, key); err != nil {
+		return err
+	}
+	if read != written {
+		return fmt.Errorf("read %s in %s: it is not what was written", key, s.label)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package blobstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/s3test"
+)
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(fillFolder); folder != "" {
+		os.Exit(fill(folder))
+	}
+	s3test.Prepare()
+	goleak.VerifyTestMain(m)
+}
+
+func open(t *testing.T, address string, options blobstore.Options) *blobstore.Store {
+	t.Helper()
+	options.Key = "external_diffs.bucket"
+	store, err := blobstore.Open(t.Context(), address, options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+// onBoth runs a test with each kind of store.
+func onBoth(t *testing.T, test func(t *testing.T, store *blobstore.Store)) {
+	t.Helper()
+	t.Run("folder", func(t *testing.T) {
+		t.Parallel()
+		test(t, open(t, "file://"+t.TempDir(), blobstore.Options{}))
+	})
+	t.Run("s3", func(t *testing.T) {
+		t.Parallel()
+		test(t, open(t, s3test.New(t, s3test.Options{}).URL("diffs"), blobstore.Options{}))
+	})
+}
+
+const key = "merge_request_diffs/mr-1/diff-2"
+
+func put(t *testing.T, store *blobstore.Store, over blobstore.Version, content []byte) (blobstore.Digest, error) {
+	t.Helper()
+	return store.Put(t.Context(), key, over, func(w io.Writer) error {
+		_, err := io.Copy(w, bytes.NewReader(content))
+		return err
+	})
+}
+
+func digest(content []byte) blobstore.Digest {
+	return blobstore.Digest{Size: int64(len(content)), SHA256: sha256.Sum256(content)}
+}
+
+func read(t *testing.T, store *blobstore.Store, offset, size int64) []byte {
+	t.Helper()
+	reader, err := store.Range(t.Context(), key, offset, size)
+	require.NoError(t, err)
+	content, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	return content
+}
+
+func noise(size int) []byte {
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
+	return content
+}
+
+func version(t *testing.T, store *blobstore.Store) blobstore.Version {
+	t.Helper()
+	found, err := store.Version(t.Context(), key)
+	require.NoError(t, err)
+	return found
+}
+
+func TestObjectsComeBackAsTheyWere(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		// Nothing, a few bytes, and more than the parts that an upload holds at a time.
+		for _, size := range []int{0, 10, 27 << 20} {
+			content := noise(size)
+			written, err := put(t, store, version(t, store), content)
+			require.NoError(t, err)
+			require.Equal(t, digest(content), written)
+			found, err := store.Digest(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, written, found)
+			require.True(t, bytes.Equal(content, read(t, store, 0, -1)))
+			if size > 5 {
+				require.Equal(t, content[3:5], read(t, store, 3, 2))
+				require.Empty(t, read(t, store, 3, 0))
+			}
+		}
+		require.NoError(t, store.Delete(t.Context(), key))
+		require.Empty(t, version(t, store))
+		_, err := store.Digest(t.Context(), key)
+		require.ErrorIs(t, err, blobstore.ErrNotFound)
+		require.NoError(t, store.Probe(t.Context(), "host:1"))
+		require.Empty(t, list(t, store, ""), "a probe leaves nothing")
+	})
+}
+
+func list(t *testing.T, store *blobstore.Store, prefix string) []string {
+	t.Helper()
+	keys := []string{}
+	for info, err := range store.List(t.Context(), prefix) {
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), info.ModTime, time.Minute)
+		keys = append(keys, info.Key)
+	}
+	return keys
+}
+
+func TestOneOfTwoWritersWins(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		_, err := put(t, store, "", []byte("first"))
+		require.NoError(t, err)
+		_, err = put(t, store, "", []byte("second"))
+		require.ErrorIs(t, err, blobstore.ErrChanged)
+		before := version(t, store)
+		_, err = put(t, store, before, []byte("third"))
+		require.NoError(t, err)
+		_, err = put(t, store, before, []byte("fourth"))
+		require.ErrorIs(t, err, blobstore.ErrChanged, "it replaces a version that is no more")
+		require.Equal(t, "third", string(read(t, store, 0, -1)))
+		before = version(t, store)
+		require.NoError(t, store.Delete(t.Context(), key))
+		_, err = put(t, store, before, []byte("fifth"))
+		require.ErrorIs(t, err, blobstore.ErrChanged, "it replaces a version that is no more")
+		require.Empty(t, version(t, store))
+	})
+}
+
+func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		broken := errors.New("the source is broken")
+		_, err := store.Put(t.Context(), key, "", func(w io.Writer) error {
+			_, err := w.Write(noise(20 << 20))
+			require.NoError(t, err)
+			return broken
+		})
+		require.Equal(t, broken, err)
+		require.Empty(t, list(t, store, ""), "temporary files included")
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err = store.Put(ctx, key, "", func(w io.Writer) error {
+			cancel(broken)
+			_, err := w.Write(noise(20 << 20))
+			return err
+		})
+		require.ErrorIs(t, err, broken)
+		require.Empty(t, list(t, store, ""))
+	})
+}
+
+func TestListGoesByPrefix(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		for _, key := range []string{"b/2", "a/1", "b/1"} {
+			_, err := store.Put(t.Context(), key, "", func(io.Writer) error { return nil })
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"b/1", "b/2"}, list(t, store, "b/"))
+	})
+}
+
+func TestPrefixStandsBeforeAllKeys(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	store := open(t, "file://"+folder+"?prefix=our/", blobstore.Options{})
+	_, err := put(t, store, "", []byte("content"))
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(folder, "our", key))
+	require.Equal(t, []string{key}, list(t, store, "merge"))
+}
+
+func TestOpenRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	for address, message := range map[string]string{
+		"ftp://somewhere/else":                `external_diffs.bucket ftp://somewhere/else: has the scheme "ftp" (write file:///folder or`,
+		"file:///there/is/no/such/folder":     `no such file or directory (create the folder, or mount the disk that it is on)`,
+		"file://relative/folder":              `names no absolute path`,
+		"file:///tmp?create_dir=1":            `has the unknown parameter "create_dir"`,
+		"s3://bucket/folder?region=x":         `names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)`,
+		"s3://key:hunter2@bucket?region=x":    `holds credentials (set AWS_ACCESS_KEY_ID`,
+		"s3://bucket?region=x&nonsense=1":     `unknown query parameter "nonsense"`,
+		"s3://bucket?use_path_style=perhaps":  `has use_path_style=perhaps (write true or false)`,
+		"s3://bucket?region=x&profile=nobody": `nobody`,
+		"://":                                 `the configured store: is no URL`,
+	} {
+		_, err := blobstore.Open(t.Context(), address, blobstore.Options{Key: "external_diffs.bucket"})
+		var refused *blobstore.AccessError
+		require.ErrorAs(t, err, &refused, address)
+		require.ErrorContains(t, err, message)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestAFolderThatGoesAwayIsNamed(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	store := open(t, "file://"+folder, blobstore.Options{})
+	require.NoError(t, os.Remove(folder))
+	_, err := store.Digest(t.Context(), key)
+	var refused *blobstore.AccessError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorContains(t, err, "the folder is gone (create it, or mount the disk that it is on)")
+	_, err = store.Range(t.Context(), key, 0, 1)
+	require.ErrorAs(t, err, &refused)
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	_, err = store.Digest(t.Context(), key)
+	require.ErrorIs(t, err, blobstore.ErrNotFound)
+}
+
+func TestAnObjectThatEndsBeforeIsNoEnd(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		_, err := put(t, store, "", []byte("short"))
+		require.NoError(t, err)
+		reader, err := store.Range(t.Context(), key, 2, 10)
+		require.NoError(t, err)
+		defer reader.Close()
+		content, err := io.ReadAll(reader)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Equal(t, "ort", string(content))
+	})
+}
+
+func isWrite(request string) bool {
+	return !strings.HasPrefix(request, "GET") && !strings.HasPrefix(request, "HEAD")
+}

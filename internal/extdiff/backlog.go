@@ -1,0 +1,69 @@
+package extdiff
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pgschema"
+)
+
+const (
+	// backlogCap is where diffs are no longer counted, bytesCap how many of them have their bytes counted.
+	backlogCap = 10_000
+	bytesCap   = 200
+)
+
+// Backlog is what is still in the database, and what the store still has to lose.
+type Backlog struct {
+	// Pending counts diffs in the database, due or not. Capped tells that there are more.
+	Pending int64 `json:"pending"`
+	Capped  bool  `json:"capped"`
+	// Bytes are those of the first diffs among them; BytesCapped tells that there are more diffs than were measured.
+	Bytes       int64 `json:"bytes"`
+	BytesCapped bool  `json:"bytes_capped"`
+	// Removals counts objects that are to be removed.
+	Removals int64 `json:"removals"`
+	// Skipped counts diffs that stay in the database although they are due, by reason, each up to the cap.
+	Skipped map[Skip]int64 `json:"skipped"`
+}
+
+// ReadBacklog counts what is left. It never reads a big table as a whole.
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+	b := Backlog{Skipped: map[Skip]int64{}}
+	err := db.QueryRow(ctx, names.Render(`
+		SELECT
+			(SELECT count(*) FROM (SELECT FROM "public".merge_request_diffs AS diff WHERE `+inDatabaseSQL+` LIMIT $1) AS counted),
+			(SELECT coalesce(sum(octet_length(file.diff)), 0)::bigint
+			FROM (SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE `+inDatabaseSQL+` ORDER BY diff.id LIMIT $2) AS first
+			CROSS JOIN LATERAL (
+				SELECT file.diff FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = first.id OFFSET 0
+			) AS file),
+			(SELECT count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)`), backlogCap+1, bytesCap).
+		Scan(&b.Pending, &b.Bytes, &b.Removals)
+	if err != nil {
+		return b, fmt.Errorf("count diffs in the database: %w", err)
+	}
+	b.BytesCapped = b.Pending > bytesCap
+	b.Capped = b.Pending > backlogCap
+	b.Pending, b.Removals = min(b.Pending, backlogCap), min(b.Removals, backlogCap)
+	rows, err := db.Query(ctx, names.Render(`
+		SELECT skipped.skip_reason, count(*)
+		FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
+		GROUP BY skipped.skip_reason`), backlogCap)
+	if err != nil {
+		return b, fmt.Errorf("count diffs that cannot be moved: %w", err)
+	}
+	var reason string
+	var count int64
+	_, err = pgx.ForEachRow(rows, []any{&reason, &count}, func() error {
+		b.Skipped[Skip(reason)] = count
+		return nil
+	})
+	if err != nil {
+		return b, fmt.Errorf("count diffs that cannot be moved: %w", err)
+	}
+	return b, nil
+}

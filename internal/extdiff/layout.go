@@ -1,0 +1,119 @@
+package extdiff
+
+import "fmt"
+
+const (
+	// mostBytes is what the columns for offset and size can hold.
+	mostBytes = 1<<31 - 1
+	// pieceBytes is how much of a text one row of a stream has.
+	pieceBytes = 1 << 20
+)
+
+// Key is where the object of a diff is.
+func Key(mergeRequestID, diffID int64) string {
+	return fmt.Sprintf("%s%d/%s", folderPrefix, mergeRequestID, objectName(diffID))
+}
+
+const (
+	rootPrefix   = "merge_request_diffs/"
+	folderPrefix = rootPrefix + "mr-"
+	namePrefix   = "diff-"
+)
+
+// objectName is the last part of the key, which the column external_diff has.
+func objectName(diffID int64) string { return fmt.Sprintf("%s%d", namePrefix, diffID) }
+
+// sizeSQL is the length of a file's text in its object. Where the database has UTF-8 it is known without reading the text.
+const sizeSQL = `CASE
+    WHEN getdatabaseencoding() = 'UTF8' THEN coalesce(octet_length(file.diff), 0)
+    ELSE coalesce(octet_length("sexton".external_diff_body(file.diff)), 0)
+END`
+
+// layoutSQL is where each file of a diff ($1) goes: place counts the files in the order of the tree, at the bytes before.
+// In that order folders come before the files beside them, and names are compared byte by byte. So each part of a path gets a
+// mark that sorts folders first.
+const layoutSQL = `
+SELECT
+    measured.relative_order,
+    measured.encoded,
+    measured.size,
+    (row_number() OVER tree - 1)::integer AS place,
+    coalesce(sum(measured.size) OVER (tree ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS at
+FROM (
+    SELECT
+        file.relative_order,
+        "sexton".external_diff_encoded(CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END) AS encoded,
+        (` + sizeSQL + `)::bigint AS size,
+        (
+            SELECT array_agg(CASE WHEN part.number < cardinality(path.parts) THEN '0' ELSE '1' END || part.name ORDER BY part.number)
+            FROM unnest(path.parts) WITH ORDINALITY AS part (name, number)
+        ) AS branch
+    FROM "public".merge_request_diff_files AS file
+    CROSS JOIN LATERAL (SELECT string_to_array(coalesce(file.new_path, file.old_path), '/') AS parts) AS path
+    WHERE file.merge_request_diff_id = $1
+) AS measured
+WINDOW tree AS (ORDER BY measured.branch COLLATE "C", measured.relative_order)`
+
+// surveySQL is what is to be known of the files of a diff ($1) before they are moved: how many there are, their bytes, whether
+// one is external already although its diff is not, and a fingerprint of all row versions.
+const surveySQL = `
+SELECT
+    count(*),
+    coalesce(sum(` + sizeSQL + `), 0)::bigint,
+    coalesce(bool_or(file.diff IS NULL AND file.external_diff_size > 0), false),
+    ` + fingerprintSQL + `
+FROM "public".merge_request_diff_files AS file
+WHERE file.merge_request_diff_id = $1`
+
+const fingerprintSQL = `md5(coalesce(string_agg(file.relative_order || ' ' || file.xmin::text, ',' ORDER BY file.relative_order), ''))`
+
+// streamSQL is the content of the object of a diff ($1) in pieces of $2 bytes, one row each, with the place of the file and the
+// number of the piece. The order follows from the nested loops, which LATERAL demands: a sort would put the whole content into
+// temporary files. OFFSET 0 has each text unpacked once and not for each of its pieces.
+const streamSQL = `
+SELECT layout.place, piece.number, substring(text.body FROM piece.number * $2 + 1 FOR $2)
+FROM (SELECT * FROM (` + layoutSQL + `) AS layout WHERE layout.size > 0 ORDER BY layout.place OFFSET 0) AS layout
+CROSS JOIN LATERAL (
+    SELECT "sexton".external_diff_body(file.diff) AS body
+    FROM "public".merge_request_diff_files AS file
+    WHERE file.merge_request_diff_id = $1
+      AND file.relative_order = layout.relative_order
+    OFFSET 0
+) AS text
+CROSS JOIN LATERAL generate_series(0, (octet_length(text.body) - 1) / $2) AS piece (number)`
+
+// switchSQL puts where its text is in place of the text, for each file of a diff ($1). Files that get another place step aside to
+// negative numbers, as the key allows no two files in one place even within a statement.
+const switchSQL = `
+UPDATE "public".merge_request_diff_files AS file
+SET diff = NULL,
+    external_diff_offset = layout.at::integer,
+    external_diff_size = layout.size::integer,
+    "binary" = CASE WHEN layout.encoded THEN true ELSE file."binary" END,
+    new_path = CASE WHEN nullable.new_path THEN nullif(file.new_path, file.old_path) ELSE file.new_path END,
+    relative_order = CASE WHEN layout.place = file.relative_order THEN layout.place ELSE -1 - layout.place END
+FROM (` + layoutSQL + `) AS layout
+CROSS JOIN (
+    SELECT NOT attribute.attnotnull AS new_path
+    FROM pg_catalog.pg_attribute AS attribute
+    WHERE attribute.attrelid = '"public".merge_request_diff_files'::regclass
+      AND attribute.attname = 'new_path'
+) AS nullable
+WHERE file.merge_request_diff_id = $1
+  AND file.relative_order = layout.relative_order`
+
+const stepBackSQL = `
+UPDATE "public".merge_request_diff_files AS file
+SET relative_order = -1 - file.relative_order
+WHERE file.merge_request_diff_id = $1
+  AND file.relative_order < 0`
+
+// markSQL marks a diff ($1) as moved, its object named $2 in the store $3, with $4 files.
+const markSQL = `
+UPDATE "public".merge_request_diffs AS diff
+SET stored_externally = true,
+    external_diff = $2,
+    external_diff_store = $3,
+    files_count = least($4::bigint, 32767),
+    sorted = true
+WHERE diff.id = $1`

@@ -1,0 +1,345 @@
+package extdiff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/database"
+)
+
+// Skip is why a diff was not moved.
+type Skip string
+
+// The reasons. Those behind Kept are recorded with the diff, and counted, until it is moved.
+const (
+	// Gone: there is no such diff.
+	Gone Skip = "gone"
+	// External: it has been moved before.
+	External Skip = "already_external"
+	// NotDue: it is empty, or the rule has it stay in the database.
+	NotDue Skip = "not_due"
+	// Kept: it was brought back into the database by hand.
+	Kept Skip = "kept_in_database"
+	// TooLarge: its texts are longer than the 4-byte columns for offset and size can tell.
+	TooLarge Skip = "too_large"
+	// FilesMissing: it has fewer rows of files than its files_count says.
+	FilesMissing Skip = "files_missing"
+	// Inconsistent: a file's text is external already although the diff is not.
+	Inconsistent Skip = "inconsistent"
+)
+
+// Point is a step of the work, for tests that stop it there.
+type Point string
+
+// The points of a move, in their order; at PointSwitched the rows are changed but not committed. Then those of bringing back, and
+// those of removing an object.
+const (
+	PointClaimed  Point = "claimed"
+	PointReading  Point = "reading"
+	PointUploaded Point = "uploaded"
+	PointVerified Point = "verified"
+	PointSwitched Point = "switched"
+	PointMoved    Point = "moved"
+
+	PointCollected Point = "collected"
+	PointRestored  Point = "restored"
+
+	PointDoomed  Point = "doomed"
+	PointDeleted Point = "deleted"
+)
+
+const (
+	// mostTries is how often a diff is begun anew because its rows or its object changed meanwhile.
+	mostTries = 3
+	// defaultTransfer bounds one upload, defaultStatement any other statement.
+	defaultTransfer  = 10 * time.Minute
+	defaultStatement = 30 * time.Second
+	defaultLock      = 5 * time.Second
+)
+
+// Limits bound the work on one diff. Zero values stand for 10 min, 30 s and 5 s.
+type Limits struct {
+	// Transfer bounds one upload or download, from the first to the last byte.
+	Transfer time.Duration
+	// Statement bounds every statement but the one that streams the texts; Lock each wait for a lock.
+	Statement, Lock time.Duration
+}
+
+func (l Limits) orDefaults() Limits {
+	if l.Transfer <= 0 {
+		l.Transfer = defaultTransfer
+	}
+	if l.Statement <= 0 {
+		l.Statement = defaultStatement
+	}
+	if l.Lock <= 0 {
+		l.Lock = defaultLock
+	}
+	return l
+}
+
+// Engine moves single diffs of one database to one store, and back. It is safe for concurrent use.
+type Engine struct {
+	DB    database.Database
+	Store *blobstore.Store
+	Rule  Rule
+	// Holder names this process to others, such as "host:pid:random".
+	Holder string
+	Limits Limits
+	// TTL is how long a claim lasts without being renewed; 0 means a minute.
+	TTL time.Duration
+	// Reached, if set, is told of every point that the work comes to.
+	Reached func(Point)
+}
+
+func (e *Engine) ttl() time.Duration {
+	if e.TTL > 0 {
+		return e.TTL
+	}
+	return defaultTTL
+}
+
+func (e *Engine) reach(p Point) {
+	if e.Reached != nil {
+		e.Reached(p)
+	}
+}
+
+// Moved is what became of one diff.
+type Moved struct {
+	DiffID int64 `json:"diff_id"`
+	// Skipped is empty where the diff has been moved.
+	Skipped Skip `json:"skipped,omitempty"`
+	// Key, Bytes and Files describe the object.
+	Key   string `json:"key,omitempty"`
+	Bytes int64  `json:"bytes"`
+	Files int64  `json:"files"`
+}
+
+// Move moves a diff, if it is there, in the database, and the rule says so. It returns a *BusyError where somebody else works on
+// it, and the store's *OutageError or *AccessError: none of them says anything about the diff.
+func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
+	for range mostTries {
+		moved, err := e.try(ctx, diffID)
+		switch {
+		case errors.Is(err, errChanged) || errors.Is(err, blobstore.ErrChanged):
+			continue
+		case err != nil:
+			return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
+		}
+		return moved, nil
+	}
+	return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: its rows or its object have changed under the hands of %d attempts", diffID, mostTries)
+}
+
+// errChanged says that the rows are not those that were read for the object.
+var errChanged = errors.New("the diff has changed meanwhile")
+
+// survey is what was read for an object.
+type survey struct {
+	// skip is why the diff is not to be moved any more.
+	skip         Skip
+	files        int64
+	bytes        int64
+	inconsistent bool
+	fingerprint  string
+}
+
+func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
+	moved := Moved{DiffID: diffID}
+	found, err := e.look(ctx, e.DB.Pool, diffID, "")
+	if err != nil || found.skip != "" {
+		moved.Skipped = found.skip
+		return moved, err
+	}
+	claimed, found, err := e.claim(ctx, diffID)
+	if err != nil || found.skip != "" {
+		moved.Skipped = found.skip
+		return moved, err
+	}
+	defer func() { err = errors.Join(err, claimed.release(ctx)) }()
+	e.reach(PointClaimed)
+	held, release := claimed.hold(ctx)
+	defer release()
+	moved.Key = Key(found.mergeRequestID, diffID)
+	surveyed, digest, err := e.upload(held, moved.Key, found)
+	if err != nil {
+		return moved, err
+	}
+	if reason := surveyed.obstacle(found); reason != "" {
+		moved.Skipped = reason
+		return moved, e.record(held, claimed, reason)
+	}
+	e.reach(PointUploaded)
+	if err := e.compare(held, moved.Key, digest); err != nil {
+		return moved, err
+	}
+	e.reach(PointVerified)
+	moved.Bytes, moved.Files = digest.Size, surveyed.files
+	if moved.Skipped, err = e.finish(held, claimed, found, surveyed, digest); err == nil && moved.Skipped == "" {
+		e.reach(PointMoved)
+	}
+	return moved, err
+}
+
+// look is how a diff stands.
+type look struct {
+	diffID, mergeRequestID int64
+	filesCount             int64
+	skip                   Skip
+}
+
+// look reads the diff's row, with a locking clause or none.
+func (e *Engine) look(ctx context.Context, on queryer, diffID int64, lock string) (look, error) {
+	eligible, err := e.Rule.eligibleSQL()
+	if err != nil {
+		return look{}, err
+	}
+	found := look{diffID: diffID}
+	var external, kept, due bool
+	err = on.QueryRow(ctx, e.DB.Names.Render(`
+		SELECT diff.merge_request_id, coalesce(diff.files_count, 0)::bigint, coalesce(diff.stored_externally, false), `+keptSQL+`, coalesce(`+eligible+`, false)
+		FROM "public".merge_request_diffs AS diff
+		WHERE diff.id = $1 `+lock), diffID).Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		found.skip = Gone
+	case err != nil:
+		return found, fmt.Errorf("look at the diff: %w", err)
+	case external:
+		found.skip = External
+	case kept:
+		found.skip = Kept
+	case !due:
+		found.skip = NotDue
+	}
+	return found, nil
+}
+
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// claim takes the diff's claim, and looks again under a lock.
+func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found look, err error) {
+	err = e.transact(ctx, func(tx pgx.Tx) error {
+		if claimed, err = take(ctx, tx, e.DB, diffID, e.Holder, e.ttl()); err != nil {
+			return err
+		}
+		found, err = e.look(ctx, tx, diffID, "FOR NO KEY UPDATE OF diff")
+		if err == nil && found.skip != "" {
+			return errNothingToDo
+		}
+		return err
+	})
+	if errors.Is(err, errNothingToDo) {
+		err = nil
+	}
+	return claimed, found, err
+}
+
+// errNothingToDo rolls a claim back.
+var errNothingToDo = errors.New("nothing to do")
+
+// obstacle is why these files cannot be moved.
+func (s survey) obstacle(found look) Skip {
+	switch {
+	case s.skip != "":
+		return s.skip
+	case s.inconsistent:
+		return Inconsistent
+	case s.files < found.filesCount || s.files == 0:
+		return FilesMissing
+	case s.bytes > mostBytes:
+		return TooLarge
+	}
+	return ""
+}
+
+// upload writes the object from one snapshot of the rows. Nothing is locked meanwhile.
+func (e *Engine) upload(ctx context.Context, key string, found look) (surveyed survey, digest blobstore.Digest, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, e.Limits.orDefaults().Transfer, &blobstore.OutageError{
+		Store: e.Store.String(), Operation: "write " + key, Reason: fmt.Sprintf("it has taken more than %s", e.Limits.orDefaults().Transfer),
+	})
+	defer cancel()
+	over, err := e.Store.Version(ctx, key)
+	if err != nil {
+		return survey{}, blobstore.Digest{}, err
+	}
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
+		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
+			return err
+		}
+		// The claim may have passed on since: texts that another has taken out would be read as empty ones.
+		again, err := e.look(ctx, tx, found.diffID, "")
+		if surveyed.skip = again.skip; err != nil || again.skip != "" {
+			return err
+		}
+		err = tx.QueryRow(ctx, e.DB.Names.Render(surveySQL), found.diffID).
+			Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
+		if err != nil {
+			return fmt.Errorf("survey files: %w", err)
+		}
+		if surveyed.obstacle(found) != "" {
+			return nil
+		}
+		digest, err = e.Store.Put(ctx, key, over, func(w io.Writer) error { return e.stream(ctx, tx, found.diffID, w) })
+		if err == nil && digest.Size != surveyed.bytes {
+			return fmt.Errorf("write %s: %d bytes were read where %d are stored", key, digest.Size, surveyed.bytes)
+		}
+		return err
+	})
+	return surveyed, digest, err
+}
+
+// stream sends the content of a diff's object to a writer.
+func (e *Engine) stream(ctx context.Context, tx pgx.Tx, diffID int64, w io.Writer) error {
+	rows, err := tx.Query(ctx, e.DB.Names.Render(streamSQL), diffID, pieceBytes)
+	if err != nil {
+		return fmt.Errorf("read texts: %w", err)
+	}
+	defer rows.Close()
+	place, number := -1, -1
+	for rows.Next() {
+		var nextPlace, nextNumber int
+		// It is the connection's own buffer, valid until the next row.
+		var piece pgtype.DriverBytes
+		if err := rows.Scan(&nextPlace, &nextNumber, &piece); err != nil {
+			return fmt.Errorf("read texts: %w", err)
+		}
+		if nextPlace < place || nextPlace == place && nextNumber != number+1 || nextPlace > place && nextNumber != 0 {
+			return fmt.Errorf("read texts: piece %d of file %d came after piece %d of file %d", nextNumber, nextPlace, number, place)
+		}
+		place, number = nextPlace, nextNumber
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		e.reach(PointReading)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read texts: %w", err)
+	}
+	return nil
+}
+
+// compare reads an object back.
+func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest) error {
+	found, err := e.Store.Digest(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case found.Size != want.Size:
+		return fmt.Errorf("read %s back: it has %d bytes, %d were written", key, found.Size, want.Size)
+	case found != want:
+		return fmt.Errorf("read %s back: its checksum is not that of what was written", key)
+	}
+	return nil
+}

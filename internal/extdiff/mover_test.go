@@ -1,0 +1,244 @@
+package extdiff_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
+)
+
+const key1 = "merge_request_diffs/mr-7/diff-1"
+
+func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		b.add(1,
+			file{path: "b.txt", text: new("b\n")}, file{path: "a/z.txt", text: new("äöü\n")}, file{path: "a/b/c.txt", text: nil},
+			file{path: "a.txt", text: new("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true}, file{path: "a-b/x", text: new("")})
+		b.Exec("UPDATE merge_request_diff_files SET old_path = 'was' WHERE old_path = 'a.txt'")
+		before := b.texts(t, 1)
+		require.Equal(t, "\x00\xff", before["a/B.txt"])
+
+		moved := b.move(t, 1)
+		require.Equal(t, extdiff.Moved{DiffID: 1, Key: key1, Bytes: 15, Files: 6}, moved)
+		require.Equal(t, "AP8=äöü\na\nb\n", b.object(t, key1))
+		require.Equal(t, [][]string{
+			{"0", "a/b/c.txt", "NULL", "f", "0", "0", "NULL"},
+			{"1", "a/B.txt", "NULL", "t", "0", "4", "NULL"},
+			{"2", "a/z.txt", "NULL", "f", "4", "7", "NULL"},
+			{"3", "a-b/x", "NULL", "f", "11", "0", "NULL"},
+			{"4", "was", "a.txt", "f", "11", "2", "NULL"},
+			{"5", "b.txt", "NULL", "f", "13", "2", "NULL"},
+		}, b.files(1))
+		store := "1"
+		if strings.HasPrefix(b.address, "s3") {
+			store = "2"
+		}
+		require.Equal(t, [][]string{{"t", "diff-1", store}}, b.stored(1))
+		require.Equal(t, [][]string{{"6", "t"}}, b.Rows("SELECT files_count, sorted FROM merge_request_diffs"))
+		require.Equal(t, [][]string{{"1", "15", "NULL", "NULL", "f"}},
+			b.Rows("SELECT diff_id, size, busy_until, skip_reason, kept FROM sexton.external_diffs WHERE octet_length(sha256) = 32"))
+		require.Equal(t, before, b.texts(t, 1))
+		require.Empty(t, b.verified(t, 0))
+		require.Equal(t, [][]string{{"4", "a.txt", store, key1, "11", "2", "f"}},
+			b.Rows("SELECT * FROM sexton.external_diff_layout(1) WHERE path = 'a.txt'"))
+
+		require.Equal(t, extdiff.External, b.move(t, 1).Skipped, "the second time there is nothing to do")
+		require.Equal(t, before, b.texts(t, 1))
+	})
+}
+
+func TestMoveSkipsWithAReason(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("a")})
+	b.add(2, file{path: "a", text: new("a")})
+	b.Exec("UPDATE merge_request_diffs SET files_count = 3 WHERE id = 2")
+	b.add(3, file{path: "a"})
+	b.Exec("UPDATE merge_request_diff_files SET external_diff_size = 5 WHERE merge_request_diff_id = 3")
+	b.add(4)
+	b.Exec("UPDATE merge_request_diffs SET files_count = NULL WHERE id = 4")
+	b.add(5)
+	b.Exec("UPDATE merge_request_diffs SET files_count = 32767 WHERE id = 5")
+	b.move(t, 1)
+	for id, reason := range map[int64]extdiff.Skip{
+		1: extdiff.External, 2: extdiff.FilesMissing, 3: extdiff.Inconsistent, 4: extdiff.NotDue, 5: extdiff.FilesMissing, 99: extdiff.Gone,
+	} {
+		moved := b.move(t, id)
+		require.Equal(t, reason, moved.Skipped, "diff %d", id)
+	}
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "files_missing"}, {"3", "inconsistent"}, {"5", "files_missing"}},
+		b.Rows("SELECT diff_id, skip_reason FROM sexton.external_diffs WHERE busy_until IS NULL ORDER BY diff_id"))
+	require.Equal(t, []string{key1}, b.keys(t))
+	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtestNames())
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Backlog{Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1}}, backlog)
+
+	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
+	require.Empty(t, b.move(t, 2).Skipped)
+	require.Equal(t, [][]string{{"NULL"}}, b.Rows("SELECT skip_reason FROM sexton.external_diffs WHERE diff_id = 2"), "the reason goes with the obstacle")
+}
+
+// The columns for offset and size have four bytes. Nobody has two gigabytes to spare for a test, so the database is told a
+// length that is not true.
+func TestMoveRefusesWhatTheColumnsCannotHold(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
+	b.Exec(`CREATE FUNCTION public.octet_length(text) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1073741824'`)
+	b.Exec("ALTER DATABASE " + b.Name + " SET search_path = public, pg_catalog")
+	b.Pool().Reset()
+	require.Equal(t, extdiff.TooLarge, b.move(t, 1).Skipped)
+	require.Equal(t, [][]string{{"too_large"}}, b.Rows("SELECT skip_reason FROM sexton.external_diffs"))
+	require.Empty(t, b.keys(t))
+}
+
+func TestOutdatedRule(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.engine.Rule = extdiff.Outdated
+	for id := int64(1); id <= 3; id++ {
+		b.add(id, file{path: "a", text: new("a")})
+	}
+	b.Exec("UPDATE merge_request_diffs SET diff_type = 2 WHERE id = 1")
+	due := func() (ids []int64) {
+		for id := int64(1); id <= 3; id++ {
+			if b.due(t, id) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	state := func(assignments string) { b.Exec("UPDATE merge_requests SET " + assignments) }
+	metrics := func(assignments string) { b.Exec("UPDATE merge_request_metrics SET " + assignments) }
+	require.Empty(t, due(), "without a latest version none is outdated")
+	state("latest_merge_request_diff_id = 2")
+	require.Empty(t, due(), "one that is newer than the latest is not outdated, and neither is the merge's own")
+	state("latest_merge_request_diff_id = 3")
+	require.Equal(t, []int64{2}, due())
+	state("state_id = 3")
+	metrics("merged_at = (now() AT TIME ZONE 'UTC') - interval '7 days' + interval '1 minute'")
+	require.Equal(t, []int64{2}, due())
+	metrics("merged_at = (now() AT TIME ZONE 'UTC') - interval '7 days 1 minute'")
+	require.Equal(t, []int64{1, 2, 3}, due())
+	state("state_id = 2")
+	require.Equal(t, []int64{2}, due(), "closed is another date")
+	metrics("latest_closed_at = now() - interval '7 days 1 minute'")
+	require.Equal(t, []int64{1, 2, 3}, due())
+	state("state_id = 1")
+	require.Equal(t, []int64{2}, due(), "opened again")
+	require.Equal(t, extdiff.NotDue, b.move(t, 3).Skipped)
+	require.Empty(t, b.move(t, 2).Skipped)
+
+	b.engine.Rule = "sometimes"
+	_, err := b.engine.Move(t.Context(), 3)
+	require.ErrorContains(t, err, `the rule "sometimes" is none of always, outdated`)
+}
+
+// due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the same.
+func (b *bundle) due(t *testing.T, id int64) bool {
+	t.Helper()
+	b.Exec("DELETE FROM sexton.external_diff_cursors")
+	_, ids := b.schedule(t, b.engine.Rule, 100)
+	due := false
+	for _, found := range ids {
+		due = due || found == id
+	}
+	return due
+}
+
+func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("first\n")})
+	changes := 0
+	b.engine.Reached = func(p extdiff.Point) {
+		if p == extdiff.PointVerified && changes == 0 {
+			changes++
+			b.Exec("UPDATE merge_request_diff_files SET diff = E'second\\n'")
+		}
+	}
+	require.Empty(t, b.move(t, 1).Skipped)
+	require.Equal(t, "second\n", b.object(t, key1))
+	require.Equal(t, map[string]string{"a": "second\n"}, b.texts(t, 1))
+
+	b.add(2, file{path: "a", text: new("first\n")})
+	b.engine.Reached = func(p extdiff.Point) {
+		if p == extdiff.PointVerified {
+			b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = 2")
+		}
+	}
+	_, err := b.engine.Move(t.Context(), 2)
+	require.ErrorContains(t, err, "have changed under the hands of 3 attempts")
+	require.Equal(t, map[string]string{"a": "first\nmoremoremore"}, b.texts(t, 2))
+	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(2))
+}
+
+func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("first\n")})
+	b.engine.Reached = func(p extdiff.Point) {
+		if p == extdiff.PointVerified {
+			b.Exec("DELETE FROM merge_request_diffs")
+		}
+	}
+	require.Equal(t, extdiff.Gone, b.move(t, 1).Skipped)
+	require.Equal(t, []string{key1}, b.keys(t))
+	removed, err := b.engine.Remove(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+	require.Empty(t, b.keys(t))
+	require.Empty(t, b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))
+}
+
+func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.engine.Reached = func(p extdiff.Point) {
+		if p == extdiff.PointUploaded {
+			b.spoil(t, key1, "@@ -1 +1 @@\n-old\n+NEW\n")
+		}
+	}
+	_, err := b.engine.Move(t.Context(), 1)
+	require.ErrorContains(t, err, "move diff 1: read merge_request_diffs/mr-7/diff-1 back: its checksum is not that of what was written")
+	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1))
+	b.engine.Reached = nil
+	require.Empty(t, b.move(t, 1).Skipped, "the next attempt replaces the object")
+	require.Equal(t, onePart, b.object(t, key1))
+}
+
+// A column that old applications do not let be NULL stays as it is.
+func TestMoveKeepsPathsThatMustNotBeNull(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("a")})
+	b.Exec("ALTER TABLE merge_request_diff_files ALTER new_path SET NOT NULL")
+	require.Empty(t, b.move(t, 1).Skipped)
+	require.Equal(t, [][]string{{"0", "a", "a", "f", "0", "1", "NULL"}}, b.files(1))
+}
+
+func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	const files = 5000
+	b.add(1)
+	b.Exec(`
+		INSERT INTO merge_request_diff_files (
+			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff)
+		SELECT 1, n, false, false, false, false, '0', '0', 'folder' || (n % 7) || '/file' || n, repeat('line ' || n || E'\n', n % 50)
+		FROM generate_series(0, $1::int - 1) AS n`, files)
+	b.Exec("UPDATE merge_request_diffs SET files_count = $1", files)
+	before := b.texts(t, 1)
+	moved := b.move(t, 1)
+	require.EqualValues(t, files, moved.Files)
+	require.Equal(t, before, b.texts(t, 1))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
+	require.Empty(t, b.verified(t, time.Hour))
+}

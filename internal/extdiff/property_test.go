@@ -1,0 +1,267 @@
+package extdiff_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/dbtest"
+	"sexton/internal/extdiff"
+	"sexton/internal/s3test"
+)
+
+// paths are few and alike, so that folders stand beside files of nearly the same name.
+func paths() *rapid.Generator[string] {
+	part := rapid.StringMatching(`[a-cA-C.\-ä]{1,3}`)
+	return rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(part, 1, 4).Draw(t, "parts"), "/")
+	})
+}
+
+func files() *rapid.Generator[[]file] {
+	one := rapid.Custom(func(t *rapid.T) file {
+		f := file{path: paths().Draw(t, "path")}
+		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		case 0:
+			return f
+		case 1:
+			f.binary = true
+			f.text = new(base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "bytes")))
+		case 2:
+			f.binary = true // Some applications mark what is no base64.
+			f.text = new(rapid.StringMatching(`[ -~ä€😀]{0,40}`).Draw(t, "text"))
+		case 3:
+			f.text = new(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"), rapid.SampledFrom([]int{100, 40_000}).Draw(t, "lines")))
+		default:
+			f.text = new(rapid.StringMatching(`([+ -][ -~ä€😀\t]{0,40}\n){0,5}`).Draw(t, "text"))
+		}
+		return f
+	})
+	return rapid.SliceOfNDistinct(one, 1, 8, func(f file) string { return f.path })
+}
+
+// before is the order of the tree, once more: folders come before the files beside them.
+func before(a, b string) bool {
+	for {
+		x, restA, folderA := strings.Cut(a, "/")
+		y, restB, folderB := strings.Cut(b, "/")
+		switch {
+		case folderA != folderB:
+			return folderA
+		case x != y:
+			return x < y
+		case !folderA:
+			return false
+		}
+		a, b = restA, restB
+	}
+}
+
+func TestAnyDiffComesBackAsItWas(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		id := int64(0)
+		rapid.Check(t, func(rt *rapid.T) {
+			id++
+			diff := files().Draw(rt, "files")
+			b.add(id, diff...)
+			want := b.texts(t, id)
+			moved := b.move(t, id)
+			require.Empty(rt, moved.Skipped)
+			require.Equal(rt, want, b.texts(t, id), "texts of the moved diff")
+			stored := b.files(id)
+			for i, row := range stored {
+				require.True(rt, i == 0 || before(stored[i-1][1], row[1]), "%q comes before %q", stored[max(i-1, 0)][1], row[1])
+			}
+			_, err := b.engine.Restore(t.Context(), id)
+			require.NoError(rt, err)
+			require.Equal(rt, want, b.texts(t, id), "texts of the restored diff")
+			for _, row := range b.files(id) {
+				for _, f := range diff {
+					if f.path == row[1] {
+						raw := ""
+						if f.text != nil {
+							raw = *f.text
+						}
+						require.Equal(rt, raw, row[6], "the text as it was stored, of %q", f.path)
+					}
+				}
+			}
+		})
+		require.Empty(t, b.keys(t))
+	})
+}
+
+// A database without an encoding holds texts that are no UTF-8.
+func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
+	t.Parallel()
+	b := over(t, dbtest.ReferenceIn(t, "SQL_ASCII"), "file://"+t.TempDir())
+	b.add(1, file{path: "a", text: new("plain ")}, file{path: "b", text: new("ä")}, file{path: "c", text: new("x")})
+	b.Exec(`UPDATE merge_request_diff_files SET diff = convert_from(decode('2bff0afe', 'hex'), 'SQL_ASCII') WHERE old_path = 'c'`)
+	want := map[string]string{"a": "plain ", "b": "ä", "c": "+\xff\n\xfe"}
+	require.Equal(t, want, b.texts(t, 1))
+	require.Empty(t, b.move(t, 1).Skipped)
+	require.Equal(t, "plain äK/8K/g==", b.object(t, key1))
+	require.Equal(t, [][]string{{"a", "f"}, {"b", "f"}, {"c", "t"}}, b.Rows(`SELECT old_path, "binary" FROM merge_request_diff_files ORDER BY 1`))
+	require.Equal(t, want, b.texts(t, 1))
+	_, err := b.engine.Restore(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, want, b.texts(t, 1))
+}
+
+func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // it looks at the memory of the whole process
+	const size = 64 << 20
+	// What counts is what the work holds on to, not how lazy the collector may be.
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	for name, address := range map[string]string{
+		"folder": "file://" + t.TempDir(), "s3": s3test.New(t, s3test.Options{}).URL("diffs"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onStore(t, address)
+			b.add(1, file{path: "a"}, file{path: "b", text: new(onePart)})
+			// To compress it would take longer than to move it.
+			b.Exec("ALTER TABLE merge_request_diff_files ALTER diff SET STORAGE EXTERNAL")
+			b.Exec(`UPDATE merge_request_diff_files SET diff = repeat((SELECT string_agg(md5(n::text), '') FROM generate_series(1, 32768) AS n), $1)
+				WHERE old_path = 'a'`, size>>20)
+			peak := watchHeap(t, func() {
+				require.Empty(t, b.move(t, 1).Skipped)
+			})
+			t.Logf("%d MiB of memory to move %d MiB", peak>>20, size>>20)
+			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were moved", size)
+			peak = watchHeap(t, func() {
+				_, err := b.engine.Restore(t.Context(), 1)
+				require.NoError(t, err)
+			})
+			t.Logf("%d MiB of memory to bring them back", peak>>20)
+			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were brought back", size)
+		})
+	}
+}
+
+// watchHeap returns by how much the heap grew while something was done, garbage included.
+func watchHeap(t *testing.T, do func()) uint64 {
+	t.Helper()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	begin := stats.HeapInuse
+	ctx, cancel := context.WithCancel(t.Context())
+	var peak atomic.Uint64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			var stats runtime.MemStats
+			runtime.ReadMemStats(&stats)
+			peak.Store(max(peak.Load(), stats.HeapInuse))
+			<-tick.C
+		}
+	}()
+	do()
+	cancel()
+	<-ended
+	return peak.Load() - min(begin, peak.Load())
+}
+
+// Whatever the network does to single requests, a diff is readable all the time, and moved in the end.
+func TestABadNetworkLosesNothing(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	b := onStore(t, gateway.URL("diffs"))
+	id := int64(0)
+	for _, fault := range []s3test.Fault{s3test.Busy, s3test.Reset, s3test.Cut, s3test.Slow} {
+		for at := range 4 {
+			id++
+			b.add(id, threeFiles()...)
+			want := b.texts(t, id)
+			requests := 0
+			gateway.Proxy.Fail(func(string) s3test.Fault {
+				requests++
+				// One fault, and the client's own second attempt meets the next one.
+				if requests == at+1 || requests == at+2 {
+					return fault
+				}
+				return s3test.Pass
+			})
+			_, err := b.engine.Move(t.Context(), id)
+			gateway.Proxy.Fail(nil)
+			if outage, is := asOutage(err); err != nil {
+				require.True(t, is, "%v", err)
+				require.NotEmpty(t, outage.Reason)
+			}
+			require.Equal(t, want, b.texts(t, id), "fault %d at request %d", fault, at)
+			moved := b.move(t, id)
+			require.True(t, moved.Skipped == "" || moved.Skipped == extdiff.External)
+			require.Equal(t, want, b.texts(t, id), "fault %d at request %d", fault, at)
+		}
+	}
+	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR skip_reason IS NOT NULL"))
+}
+
+func TestAFullStoreLosesNothing(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{DiskBytes: 3 << 20})
+	b := onStore(t, gateway.URL("diffs"))
+	b.add(1, file{path: "a"})
+	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcdef', 300000)")
+	_, err := b.engine.Move(t.Context(), 1)
+	outage, is := asOutage(err)
+	require.True(t, is, "%v", err)
+	require.Contains(t, outage.Reason, "507")
+	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1))
+	require.Empty(t, b.keys(t))
+	b.add(2, threeFiles()...)
+	require.Empty(t, b.move(t, 2).Skipped, "there is room for a small one")
+}
+
+// A statement that the pooler or an operator ends in the middle of the upload is nothing but a failed attempt.
+func TestALostConnectionLosesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		b.add(1, threeFiles()...)
+		want := b.texts(t, 1)
+		for _, point := range []extdiff.Point{extdiff.PointReading, extdiff.PointSwitched} {
+			ended := false
+			b.engine.Reached = func(p extdiff.Point) {
+				if p == point && !ended {
+					ended = true
+					conn, err := pgx.Connect(t.Context(), b.URL)
+					require.NoError(t, err)
+					_, err = conn.Exec(t.Context(), `
+						SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+						WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`)
+					require.NoError(t, err)
+					require.NoError(t, conn.Close(t.Context()))
+				}
+			}
+			_, err := b.engine.Move(t.Context(), 1)
+			require.Error(t, err)
+			_, is := asOutage(err)
+			require.False(t, is, "the store is not to blame: %v", err)
+			require.Equal(t, want, b.texts(t, 1))
+		}
+		b.engine.Reached = nil
+		require.Empty(t, b.move(t, 1).Skipped)
+		require.Equal(t, want, b.texts(t, 1))
+	})
+}
+
+func asOutage(err error) (*blobstore.OutageError, bool) {
+	return errors.AsType[*blobstore.OutageError](err)
+}

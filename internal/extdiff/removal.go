@@ -1,0 +1,193 @@
+package extdiff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
+)
+
+const (
+	// removalLength is how long an object that is being deleted is out of others' reach.
+	removalLength = time.Minute
+	// quarantineLength is how long nobody moves a diff of which it is not known whether its object's deletion has arrived.
+	quarantineLength = 15 * time.Minute
+	// retryAfter is the pause after the first failure of a removal; it doubles up to an hour.
+	retryAfter = 30 * time.Second
+)
+
+// RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is to be removed now.
+const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp())`
+
+// NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next removal falls
+// due that is put off, or 0 where none is.
+const NextRemovalSQL = `coalesce((
+    SELECT extract(epoch FROM min(removal.not_before) - statement_timestamp())
+    FROM "sexton".external_diff_removals AS removal
+    WHERE removal.not_before > statement_timestamp()
+), 0)::float8`
+
+// Removed is what a run has removed.
+type Removed struct {
+	// Objects were deleted, or had gone already.
+	Objects int64 `json:"objects_removed"`
+	// Spared counts entries whose object is in use again, or is in another store than the configured one.
+	Spared int64 `json:"objects_spared"`
+	// Failed counts entries that were put off with an error.
+	Failed int64 `json:"removals_failed"`
+}
+
+// doomed is an entry of the list of objects to be removed.
+type doomed struct {
+	id, diffID int64
+	key        string
+	// store is nil where it is the configured one, whichever that is.
+	store *int
+}
+
+// doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take.
+const doomSQL = `
+UPDATE "sexton".external_diff_removals AS removal
+SET not_before = clock_timestamp() + make_interval(secs => $1::float8),
+    attempts = removal.attempts + 1
+WHERE removal.id = (
+    SELECT due.id
+    FROM "sexton".external_diff_removals AS due
+    WHERE due.not_before <= statement_timestamp()
+    ORDER BY due.not_before, due.id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING removal.id, removal.diff_id, removal.key, removal.store`
+
+const strikeSQL = `DELETE FROM "sexton".external_diff_removals WHERE id = $1`
+
+const putOffSQL = `
+UPDATE "sexton".external_diff_removals
+SET not_before = clock_timestamp() + make_interval(secs => least($3 * 2 ^ least(attempts - 1, 10), 3600)::float8),
+    last_error = $2
+WHERE id = $1`
+
+// Remove deletes up to limit objects that nothing refers to any more, each at least once. It ends at the first outage, which it
+// returns.
+func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
+	var removed Removed
+	for range limit {
+		if ctx.Err() != nil {
+			break
+		}
+		var d doomed
+		err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(doomSQL), removalLength.Seconds()).Scan(&d.id, &d.diffID, &d.key, &d.store)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return removed, nil
+		}
+		if err != nil {
+			return removed, fmt.Errorf("take an object to be removed: %w", err)
+		}
+		e.reach(PointDoomed)
+		gone, err := e.destroy(ctx, d)
+		switch {
+		case err != nil:
+			removed.Failed++
+			if putOffErr := e.putOff(ctx, d, err); putOffErr != nil || !bearable(err) {
+				return removed, errors.Join(err, putOffErr)
+			}
+			continue
+		case gone:
+			removed.Objects++
+		default:
+			removed.Spared++
+		}
+		if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(strikeSQL), d.id); err != nil {
+			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
+		}
+	}
+	return removed, nil
+}
+
+// bearable tells that an error is about one object alone.
+func bearable(err error) bool {
+	_, busy := errors.AsType[*BusyError](err)
+	_, elsewhere := errors.AsType[*elsewhereError](err)
+	return busy || elsewhere
+}
+
+func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(putOffSQL), d.id, cause.Error(), retryAfter.Seconds()); err != nil {
+		return fmt.Errorf("put off the removal of %s: %w", d.key, err)
+	}
+	return nil
+}
+
+// elsewhereError says that an object is in another store than the configured one.
+type elsewhereError struct {
+	key          string
+	is, want     blobstore.Kind
+	wantedPlaces string
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s is in %s, but the configured store %s is %s", e.key, e.is, e.wantedPlaces, e.want)
+}
+
+func (e *Engine) elsewhere(key string, store int) error {
+	if blobstore.Kind(store) == e.Store.Kind() {
+		return nil
+	}
+	return &elsewhereError{key: key, is: blobstore.Kind(store), want: e.Store.Kind(), wantedPlaces: e.Store.String()}
+}
+
+const inUseSQL = `
+SELECT EXISTS (
+    SELECT FROM "public".merge_request_diffs AS diff
+    WHERE diff.id = $1
+      AND diff.stored_externally
+      AND format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
+)`
+
+// destroy deletes an object under its diff's claim, unless a row refers to it. It tells whether the object is gone.
+func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
+	if d.store != nil {
+		if err := e.elsewhere(d.key, *d.store); err != nil {
+			return false, err
+		}
+	}
+	claimed, err := take(ctx, e.DB.Pool, e.DB, d.diffID, e.Holder, e.ttl())
+	if err != nil {
+		return false, err
+	}
+	held, letGo := claimed.hold(ctx)
+	gone, sure, err := e.destroyHeld(held, d)
+	letGo()
+	if !sure {
+		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
+	}
+	return gone, errors.Join(err, claimed.release(ctx))
+}
+
+// destroyHeld tells beside whether the object is gone whether that is known for sure.
+func (e *Engine) destroyHeld(ctx context.Context, d doomed) (gone, sure bool, err error) {
+	var used bool
+	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), d.diffID, d.key).Scan(&used); err != nil {
+		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
+	}
+	if used {
+		return false, true, nil
+	}
+	err = e.Store.Delete(ctx, d.key)
+	refused, ok := errors.AsType[*blobstore.AccessError](err)
+	switch {
+	case err == nil || errors.Is(err, blobstore.ErrNotFound):
+		e.reach(PointDeleted)
+		return true, true, nil
+	case ok:
+		return false, true, refused
+	}
+	return false, false, err
+}

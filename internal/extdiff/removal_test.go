@@ -1,0 +1,158 @@
+package extdiff_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
+)
+
+func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		for id := int64(1); id <= 3; id++ {
+			b.add(id, file{path: "a", text: new(onePart)})
+		}
+		b.move(t, 1)
+		b.move(t, 2)
+		b.Exec("BEGIN; DELETE FROM merge_request_diffs WHERE id = 1; ROLLBACK")
+		require.False(t, b.removalDue(t))
+		b.Exec("DELETE FROM merge_request_diffs WHERE id IN (1, 3)")
+		require.True(t, b.isDue(t, extdiff.Always))
+		require.Equal(t, [][]string{{"1", key1}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals"))
+		// By a cascade.
+		b.Exec("DELETE FROM merge_requests")
+		removed, err := b.engine.Remove(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, extdiff.Removed{Objects: 2}, removed)
+		require.Empty(t, b.keys(t))
+		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+		require.False(t, b.isDue(t, extdiff.Always))
+		removed, err = b.engine.Remove(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, removed)
+	})
+}
+
+func (b *bundle) removalDue(t *testing.T) bool {
+	t.Helper()
+	return pgtest.Scalar[bool](t, b.Database, dbtestNames().Render("SELECT "+extdiff.RemovalDueSQL))
+}
+
+func TestRemovalSparesWhatIsInUse(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
+	removed, err := b.engine.Remove(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
+	require.Equal(t, onePart, b.object(t, key1))
+	require.Empty(t, b.verified(t, 0))
+}
+
+func TestRemovalWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	b := onStore(t, gateway.URL("diffs"))
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.add(2, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	b.move(t, 2)
+	b.Exec("DELETE FROM merge_request_diffs")
+	gateway.Proxy.Fail(func(string) s3test.Fault { return s3test.Busy })
+	removed, err := b.engine.Remove(t.Context(), 10)
+	var outage *blobstore.OutageError
+	require.ErrorAs(t, err, &outage)
+	require.Equal(t, extdiff.Removed{Failed: 1}, removed, "one is enough to know")
+	require.Equal(t, [][]string{{"0", "NULL", "f"}, {"1", "t", "t"}}, b.Rows(`
+		SELECT attempts, last_error LIKE '%not available: %503%', not_before > now() FROM sexton.external_diff_removals ORDER BY attempts`))
+	gateway.Proxy.Fail(nil)
+	b.Exec("UPDATE sexton.external_diff_removals SET not_before = now(); UPDATE sexton.external_diffs SET busy_until = NULL")
+	removed, err = b.engine.Remove(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Removed{Objects: 2}, removed)
+}
+
+func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
+	removed, err := b.engine.Remove(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Removed{Failed: 1}, removed)
+	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "is in object storage, but the configured store file://")
+}
+
+func TestVerifyFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	for id := int64(1); id <= 7; id++ {
+		b.add(id, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
+		b.move(t, id)
+	}
+	require.Empty(t, b.verified(t, 0))
+	b.Exec("UPDATE merge_request_diff_files SET external_diff_offset = 3 WHERE merge_request_diff_id = 2 AND relative_order = 1")
+	b.Exec("UPDATE merge_request_diff_files SET external_diff_size = NULL WHERE merge_request_diff_id = 3 AND relative_order = 1")
+	require.NoError(t, b.engine.Store.Delete(t.Context(), "merge_request_diffs/mr-7/diff-4"))
+	b.spoil(t, "merge_request_diffs/mr-7/diff-5", strings.ToUpper(onePart+onePart))
+	b.spoil(t, "merge_request_diffs/mr-7/diff-6", onePart)
+	b.Exec("DELETE FROM merge_request_diffs WHERE id = 7")
+	b.spoil(t, "merge_request_diffs/readme", "what is this")
+	var problems [][2]string
+	for _, f := range b.verified(t, 0) {
+		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7, f.Dangling)
+		problems = append(problems, [2]string{strings.TrimPrefix(f.Key, "merge_request_diffs/"), f.Problem})
+	}
+	require.Len(t, problems, 7)
+	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the one before it ends at 22"}, problems[0])
+	require.Equal(t, [2]string{"mr-7/diff-3", "file 1 has no offset or no size"}, problems[1])
+	require.Equal(t, [2]string{"mr-7/diff-4", "the object is missing"}, problems[2])
+	require.Contains(t, problems[3][1], "the object's checksum is ")
+	require.Equal(t, [2]string{"mr-7/diff-6", "the object has 22 bytes, its files have 44"}, problems[4])
+	require.Equal(t, [2]string{"mr-7/diff-7", "no row refers to this object"}, problems[5])
+	require.Equal(t, [2]string{"readme", "this object is not named as those of diffs are"}, problems[6])
+	require.Len(t, b.verified(t, time.Hour), 5, "young objects may belong to a diff that is being moved")
+
+	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/mr-7/diff-7"}))
+	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1}), "it is in use by now")
+	require.ErrorContains(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"}), "it is for its owner to delete")
+	require.Equal(t, onePart+onePart, b.object(t, key1))
+	require.NotContains(t, b.keys(t), "merge_request_diffs/mr-7/diff-7")
+}
+
+// The object of another system's making has no checksum of ours.
+func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	b.Exec("DELETE FROM sexton.external_diffs")
+	require.Empty(t, b.verified(t, 0))
+	restored, err := b.engine.Restore(t.Context(), 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, restored.Files)
+	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
+}
+
+func TestADiffInAnotherStoreIsNamed(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
+	_, err := b.engine.Restore(t.Context(), 1)
+	require.ErrorContains(t, err, "is in object storage, but the configured store")
+	err = b.engine.Read(t.Context(), 1, func(*extdiff.Reading) error { return os.ErrInvalid })
+	require.ErrorContains(t, err, "is in object storage, but the configured store")
+	require.Len(t, b.verified(t, time.Hour), 1)
+}

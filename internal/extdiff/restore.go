@@ -1,0 +1,344 @@
+package extdiff
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Restored is what Restore has brought back.
+type Restored struct {
+	DiffID int64 `json:"diff_id"`
+	// Files and Bytes are those of the texts; 0 where the diff was in the database already.
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+	// Kept names the object where it could not be removed yet; it will be.
+	Kept string `json:"object_kept,omitempty"`
+}
+
+// ErrNoDiff says that there is no diff of that number.
+var ErrNoDiff = errors.New("there is no such diff")
+
+// Restore brings the texts of a diff back into the database and marks it to stay there; then the object goes. Nothing changes
+// where the object is not what was written, or lacks anything that a row says is there.
+func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
+	restored := Restored{DiffID: diffID}
+	var claimed *claim
+	if claimed, err = take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl()); err != nil {
+		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
+	}
+	held, letGo := claimed.hold(ctx)
+	object, err := e.bringBack(held, claimed, &restored)
+	letGo()
+	if err := errors.Join(err, claimed.release(ctx)); err != nil {
+		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
+	}
+	if object.key == "" {
+		return restored, nil
+	}
+	e.reach(PointRestored)
+	// The object stands in the list of those to be removed already, so a failure here costs nothing but time.
+	if gone, err := e.destroy(ctx, object); err != nil || !gone {
+		restored.Kept = object.key
+		return restored, nil //nolint:nilerr // it says so
+	}
+	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(strikeSQL), object.id); err != nil {
+		return restored, fmt.Errorf("strike %s from the list of objects to be removed: %w", object.key, err)
+	}
+	return restored, nil
+}
+
+// Release lets a diff that was brought back by Restore be moved again.
+func (e *Engine) Release(ctx context.Context, diffID int64) error {
+	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(`UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = $1`), diffID); err != nil {
+		return fmt.Errorf("release diff %d: %w", diffID, err)
+	}
+	return nil
+}
+
+// The pieces of a diff until they are put together, where the transaction alone sees them.
+const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body bytea) ON COMMIT DROP`
+
+// putBackSQL has the texts of a diff ($1) back in its files. What was no UTF-8 stays base64, as "binary" says.
+const putBackSQL = `
+UPDATE "public".merge_request_diff_files AS file
+SET diff = convert_from(
+        coalesce((
+            SELECT string_agg(piece.body, ''::bytea ORDER BY piece.number)
+            FROM pg_temp.sexton_pieces AS piece
+            WHERE piece.relative_order = file.relative_order
+        ), ''::bytea),
+        CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+    ),
+    external_diff_offset = NULL,
+    external_diff_size = NULL
+WHERE file.merge_request_diff_id = $1`
+
+const unmarkSQL = `
+UPDATE "public".merge_request_diffs AS diff
+SET stored_externally = false,
+    external_diff = NULL
+WHERE diff.id = $1`
+
+const removeNextSQL = `INSERT INTO "sexton".external_diff_removals (diff_id, key, store) VALUES ($1, $2, $3) RETURNING id`
+
+const keepSQL = `
+UPDATE "sexton".external_diffs
+SET kept = true,
+    size = NULL,
+    sha256 = NULL,
+    moved_at = NULL
+WHERE diff_id = $1
+  AND token = $2`
+
+// bringBack does all of it in one transaction, which locks nothing before the object has been read. It returns the object, on the
+// list of those to be removed.
+func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object doomed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.Limits.orDefaults().Transfer)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, e.DB.Pool, func(tx pgx.Tx) error {
+		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
+			return err
+		}
+		external, err := e.readExternal(ctx, tx, claimed.diffID)
+		if err != nil || external.key == "" {
+			return err
+		}
+		if _, err := tx.Exec(ctx, collectSQL); err != nil {
+			return fmt.Errorf("make room for texts: %w", err)
+		}
+		if err := e.collect(ctx, tx, external); err != nil {
+			return err
+		}
+		e.reach(PointCollected)
+		if err := claimed.confirm(ctx, tx); err != nil {
+			return err
+		}
+		if err := e.unchanged(ctx, tx, external); err != nil {
+			return err
+		}
+		put, err := tx.Exec(ctx, e.DB.Names.Render(putBackSQL), claimed.diffID)
+		if err != nil {
+			return fmt.Errorf("put texts back: %w", err)
+		}
+		if put.RowsAffected() != int64(len(external.files)) {
+			return fmt.Errorf("put texts back: %d of %d files changed", put.RowsAffected(), len(external.files))
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(unmarkSQL), claimed.diffID); err != nil {
+			return fmt.Errorf("mark diff as in the database: %w", err)
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(keepSQL), claimed.diffID, claimed.token); err != nil {
+			return fmt.Errorf("note that the diff stays in the database: %w", err)
+		}
+		object = doomed{diffID: claimed.diffID, key: external.key, store: &external.store}
+		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
+		err = tx.QueryRow(ctx, e.DB.Names.Render(removeNextSQL), object.diffID, object.key, object.store).Scan(&object.id)
+		if err != nil {
+			return fmt.Errorf("list the object as one to be removed: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return doomed{}, err
+	}
+	return object, nil
+}
+
+// unchanged locks the diff and sees to it that it is still the one that was read.
+func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
+	locked, err := tx.Exec(ctx, e.DB.Names.Render(`
+		SELECT FROM "public".merge_request_diffs AS diff
+		WHERE diff.id = $1 AND diff.stored_externally AND diff.merge_request_id = $2
+		FOR UPDATE`), was.diffID, was.mergeRequestID)
+	if err != nil {
+		return fmt.Errorf("lock diff: %w", err)
+	}
+	var fingerprint string
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(lockFilesSQL), was.diffID).Scan(&fingerprint); err != nil {
+		return fmt.Errorf("lock files: %w", err)
+	}
+	if locked.RowsAffected() == 0 || fingerprint != was.fingerprint {
+		return errChanged
+	}
+	return nil
+}
+
+// collect reads the object from end to end, puts the pieces of its files into the temporary table, and compares the whole with what
+// was written.
+func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
+	from, err := e.Store.Range(ctx, was.key, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	hash := sha256.New()
+	source := &pieces{from: io.TeeReader(from, hash), files: was.files, buffer: make([]byte, pieceBytes)}
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source); err != nil {
+		return fmt.Errorf("collect texts of %s: %w", was.key, err)
+	}
+	if rest, err := io.Copy(hash, from); err != nil || rest > 0 {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("collect texts of %s: %d bytes follow the last file", was.key, rest)
+	}
+	if was.sha256 != nil && [sha256.Size]byte(hash.Sum(nil)) != *was.sha256 {
+		return fmt.Errorf("collect texts of %s: its checksum is not that of what was written", was.key)
+	}
+	return nil
+}
+
+// pieces cuts an object into the pieces of its files.
+type pieces struct {
+	from   io.Reader
+	files  []externalFile
+	buffer []byte
+	// done counts the bytes of the first file that have been read, number its pieces.
+	done   int64
+	number int32
+	piece  []byte
+	err    error
+}
+
+func (p *pieces) Next() bool {
+	for len(p.files) > 0 && p.done == p.files[0].size {
+		p.files, p.done, p.number = p.files[1:], 0, -1
+	}
+	if len(p.files) == 0 {
+		return false
+	}
+	p.piece = p.buffer[:min(int64(len(p.buffer)), p.files[0].size-p.done)]
+	if _, p.err = io.ReadFull(p.from, p.piece); p.err != nil {
+		if errors.Is(p.err, io.EOF) {
+			p.err = io.ErrUnexpectedEOF
+		}
+		return false
+	}
+	p.done += int64(len(p.piece))
+	p.number++
+	return true
+}
+
+func (p *pieces) Values() ([]any, error) {
+	return []any{p.files[0].order, p.number, p.piece}, nil
+}
+
+func (p *pieces) Err() error { return p.err }
+
+// readExternal reads where a diff is. Its key is empty where it is in the database.
+func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (external, error) {
+	found := external{diffID: diffID}
+	var stored bool
+	var name *string
+	var checksum []byte
+	err := tx.QueryRow(ctx, e.DB.Names.Render(externalSQL), diffID).
+		Scan(&found.mergeRequestID, &stored, &name, &found.store, &found.size, &checksum, &found.fingerprint)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return found, ErrNoDiff
+	case err != nil:
+		return found, fmt.Errorf("look where the diff is: %w", err)
+	case !stored:
+		return found, nil
+	case name == nil || *name == "":
+		return found, &BrokenError{DiffID: diffID, Reason: "it is stored externally, but its external_diff is empty"}
+	}
+	found.key = fmt.Sprintf("%s%d/%s", folderPrefix, found.mergeRequestID, *name)
+	if len(checksum) == sha256.Size {
+		sum := [sha256.Size]byte(checksum)
+		found.sha256 = &sum
+	}
+	if err := e.elsewhere(found.key, found.store); err != nil {
+		return found, err
+	}
+	rows, err := tx.Query(ctx, e.DB.Names.Render(externalFilesSQL), diffID)
+	if err != nil {
+		return found, fmt.Errorf("look where the files are: %w", err)
+	}
+	var file externalFile
+	var offset, size *int64
+	_, err = pgx.ForEachRow(rows, []any{&file.order, &offset, &size, &file.binary}, func() error {
+		if offset == nil || size == nil {
+			return &BrokenError{DiffID: diffID, Reason: fmt.Sprintf("file %d has no offset or no size", file.order)}
+		}
+		file.offset, file.size = *offset, *size
+		found.files = append(found.files, file)
+		return nil
+	})
+	if err != nil {
+		return found, err
+	}
+	return found, found.contiguous()
+}
+
+// external is a diff in its store.
+type external struct {
+	diffID, mergeRequestID int64
+	key                    string
+	store                  int
+	// size and sha256 are what was written; nil where somebody else has moved the diff.
+	size        *int64
+	sha256      *[sha256.Size]byte
+	fingerprint string
+	// files are in the order of their texts.
+	files []externalFile
+}
+
+type externalFile struct {
+	order        int32
+	offset, size int64
+	binary       bool
+}
+
+func (x external) bytes() int64 {
+	if len(x.files) == 0 {
+		return 0
+	}
+	last := x.files[len(x.files)-1]
+	return last.offset + last.size
+}
+
+// contiguous tells where the files do not stand one after the other.
+func (x external) contiguous() error {
+	at := int64(0)
+	for _, file := range x.files {
+		if file.offset != at || file.size < 0 {
+			return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf(
+				"file %d is at bytes %d to %d, but the one before it ends at %d", file.order, file.offset, file.offset+file.size, at)}
+		}
+		at += file.size
+	}
+	if x.size != nil && *x.size != at {
+		return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf("its files have %d bytes, but %d were written", at, *x.size)}
+	}
+	return nil
+}
+
+const externalSQL = `
+SELECT diff.merge_request_id, coalesce(diff.stored_externally, false), diff.external_diff, coalesce(diff.external_diff_store, 1),
+    ledger.size, ledger.sha256,
+    (SELECT ` + fingerprintSQL + ` FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = $1)
+FROM "public".merge_request_diffs AS diff
+LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = diff.id
+WHERE diff.id = $1`
+
+// Files without bytes come before the one that begins where they are.
+const externalFilesSQL = `
+SELECT file.relative_order, file.external_diff_offset::bigint, file.external_diff_size::bigint, coalesce(file."binary", false)
+FROM "public".merge_request_diff_files AS file
+WHERE file.merge_request_diff_id = $1
+ORDER BY file.external_diff_offset, file.external_diff_size, file.relative_order`
+
+// BrokenError says that what is stored of a diff does not fit together.
+type BrokenError struct {
+	DiffID int64
+	Reason string
+}
+
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("diff %d is damaged: %s", e.DiffID, e.Reason)
+}

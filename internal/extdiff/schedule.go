@@ -1,0 +1,182 @@
+package extdiff
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/lease"
+	"sexton/internal/pgschema"
+)
+
+const (
+	// windowRows is how many diffs that are in the database one transaction looks at.
+	windowRows = 2000
+	// mostWindows bounds a run: where few diffs of many are due, the next run goes on.
+	mostWindows = 500
+	// roundEvery is how long a round over all diffs takes at least, a little less than the hour between two ticks.
+	roundEvery = 50 * time.Minute
+	// defaultLimit is the number of diffs per run.
+	defaultLimit = 1000
+)
+
+// Schedule are the statistics of one run of the scheduler.
+type Schedule struct {
+	// Looked counts diffs in the database that were looked at, Due those among them that were handed on, Inserted the jobs that
+	// were not there yet.
+	Looked   int64 `json:"looked_at"`
+	Due      int64 `json:"due"`
+	Inserted int64 `json:"inserted"`
+	// OverLimit tells that the limit was met before the last diff was looked at.
+	OverLimit bool `json:"over_limit"`
+}
+
+// Scheduler hands diffs that are due on to whoever moves them.
+type Scheduler struct {
+	Conn  *pgx.Conn
+	Names pgschema.Names
+	Fence *lease.Lease
+	Rule  Rule
+	// Limit is the number of diffs per run; 0 means 1000.
+	Limit int
+	// Insert makes a job for each diff in the transaction, where there is none, and returns how many it made.
+	Insert func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
+}
+
+// Run looks through the diffs from where the last run has stopped, and hands at most Limit of them on, each once. What comes after
+// the last diff begins anew at the first, in a round at most every 50 minutes, so that no diff that is refused again and again
+// holds up the ones behind it. Handing on and the place where the next run begins commit together.
+func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
+	stats := &Schedule{}
+	limit := s.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	for range mostWindows {
+		if ctx.Err() != nil {
+			break
+		}
+		more, err := s.window(ctx, limit-int(stats.Due), stats)
+		if err != nil {
+			return stats, fmt.Errorf("schedule diffs: %w", err)
+		}
+		if !more {
+			return stats, nil
+		}
+		if stats.Due >= int64(limit) {
+			break
+		}
+	}
+	stats.OverLimit = true
+	return stats, nil
+}
+
+const cursorSQL = `
+INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
+VALUES ($1, 0)
+ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
+RETURNING after_id, round_began_at <= clock_timestamp() - make_interval(secs => $2::float8)`
+
+const advanceSQL = `
+UPDATE "sexton".external_diff_cursors
+SET after_id = $2,
+    round_began_at = CASE WHEN $3 THEN clock_timestamp() ELSE round_began_at END
+WHERE rule = $1`
+
+// scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and those that are due, $3 at most.
+func (r Rule) scanSQL() (string, error) {
+	eligible, err := r.eligibleSQL()
+	return `
+WITH scanned AS MATERIALIZED (
+    SELECT diff.id
+    FROM "public".merge_request_diffs AS diff
+    WHERE ` + inDatabaseSQL + ` AND diff.id > $1
+    ORDER BY diff.id
+    LIMIT $2
+), due AS MATERIALIZED (
+    SELECT diff.id
+    FROM scanned
+    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
+    WHERE ` + eligible + `
+    ORDER BY diff.id
+    LIMIT $3
+)
+SELECT (SELECT count(*) FROM scanned), (SELECT coalesce(max(scanned.id), 0) FROM scanned), ARRAY(SELECT due.id FROM due ORDER BY due.id)`, err
+}
+
+// window is one transaction of a run. It tells whether another one may find more.
+func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more bool, err error) {
+	scan, err := s.Rule.scanSQL()
+	if err != nil {
+		return false, err
+	}
+	err = pgx.BeginTxFunc(ctx, s.Conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
+			s.Fence.Key(), s.Fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
+		if err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		var after int64
+		var mayRestart bool
+		if err := tx.QueryRow(ctx, s.Names.Render(cursorSQL), string(s.Rule), roundEvery.Seconds()).Scan(&after, &mayRestart); err != nil {
+			return fmt.Errorf("read where the last run stopped: %w", err)
+		}
+		var looked, last int64
+		var due []int64
+		if err := tx.QueryRow(ctx, s.Names.Render(scan), after, windowRows, room).Scan(&looked, &last, &due); err != nil {
+			return fmt.Errorf("look for diffs that are due: %w", err)
+		}
+		ended := looked < windowRows
+		if len(due) == room {
+			// Those between the last one that is handed on and the end of the window are looked at again.
+			ended, last = ended && last == due[len(due)-1], due[len(due)-1]
+		}
+		inserted := 0
+		if len(due) > 0 {
+			if inserted, err = s.Insert(ctx, tx, due); err != nil {
+				return fmt.Errorf("insert jobs: %w", err)
+			}
+		}
+		restart := ended && mayRestart
+		switch {
+		case restart:
+			last = 0
+		case looked == 0:
+			last = after
+		}
+		if _, err := tx.Exec(ctx, s.Names.Render(advanceSQL), string(s.Rule), last, restart); err != nil {
+			return fmt.Errorf("note where this run stopped: %w", err)
+		}
+		stats.Looked += looked
+		stats.Due += int64(len(due))
+		stats.Inserted += int64(inserted)
+		// A run that has handed on diffs already might meet them again.
+		more = !ended || restart && stats.Due == 0
+		return nil
+	})
+	return more, err
+}
+
+// DueSQL is a condition, to be rendered for the configured schemas: there is work for a run that begins now. It looks at a window
+// of diffs behind the place where the last run stopped; the next round finds the others.
+func (r Rule) DueSQL() (string, error) {
+	eligible, err := r.eligibleSQL()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`(%s OR EXISTS (
+    SELECT
+    FROM (
+        SELECT diff.id
+        FROM "public".merge_request_diffs AS diff
+        WHERE %s
+          AND diff.id > coalesce((SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '%s'), 0)
+        ORDER BY diff.id
+        LIMIT %d
+    ) AS scanned
+    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
+    WHERE %s
+))`, RemovalDueSQL, inDatabaseSQL, r, windowRows, eligible), nil
+}

@@ -1,0 +1,171 @@
+package extdiff
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// File is one file of a diff, without its text.
+type File struct {
+	Order   int32  `json:"relative_order"`
+	OldPath string `json:"old_path"`
+	NewPath string `json:"new_path"`
+	// Bytes is the length of the text as it is stored.
+	Bytes int64 `json:"bytes"`
+	// Binary tells that it is stored as base64.
+	Binary bool `json:"binary"`
+	// External tells that it is in the store, at Offset of the object.
+	External bool  `json:"external"`
+	Offset   int64 `json:"offset,omitempty"`
+
+	key string
+}
+
+const filesSQL = `
+SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path),
+    coalesce(CASE WHEN diff.stored_externally THEN file.external_diff_size END, ` + sizeSQL + `)::bigint,
+    coalesce(file."binary", false)
+        OR "sexton".external_diff_encoded(CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
+    coalesce(diff.stored_externally, false),
+    coalesce(file.external_diff_offset, 0)::bigint,
+    coalesce(format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff), ''),
+    coalesce(diff.external_diff_store, 1)
+FROM "public".merge_request_diffs AS diff
+JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
+WHERE diff.id = $1
+ORDER BY file.relative_order`
+
+// Reading is one diff as it is at one moment, wherever it is stored.
+type Reading struct {
+	engine *Engine
+	tx     pgx.Tx
+	diffID int64
+	Files  []File
+}
+
+// Read calls read with a diff. Until that returns, the diff's rows stay readable as they are; of an external one the object may
+// go when the diff is deleted or restored meanwhile. The error is ErrNoDiff where there is none.
+func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
+		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
+			return err
+		}
+		var there bool
+		err := tx.QueryRow(ctx, e.DB.Names.Render(`SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)`), diffID).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("read diff %d: %w", diffID, err)
+		}
+		if !there {
+			return fmt.Errorf("read diff %d: %w", diffID, ErrNoDiff)
+		}
+		r := &Reading{engine: e, tx: tx, diffID: diffID}
+		rows, err := tx.Query(ctx, e.DB.Names.Render(filesSQL), diffID)
+		if err != nil {
+			return fmt.Errorf("read diff %d: %w", diffID, err)
+		}
+		var f File
+		var store int
+		_, err = pgx.ForEachRow(rows, []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.key, &store}, func() error {
+			r.Files = append(r.Files, f)
+			if f.External {
+				return e.elsewhere(f.key, store)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read diff %d: %w", diffID, err)
+		}
+		return read(r)
+	})
+}
+
+// WriteText sends the text of a file to a writer, decoded where it is base64. What is marked so and is none, as old applications have
+// it, is sent as it is.
+func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
+	if !file.Binary {
+		return r.writeStored(ctx, file, to)
+	}
+	// Nothing can be taken back, so the first reading is to see whether it can be decoded.
+	err := r.decode(ctx, file, io.Discard)
+	if _, corrupt := errors.AsType[base64.CorruptInputError](err); corrupt || errors.Is(err, io.ErrUnexpectedEOF) {
+		return r.writeStored(ctx, file, to)
+	}
+	if err != nil {
+		return err
+	}
+	return r.decode(ctx, file, to)
+}
+
+func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
+	reader, writer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := r.writeStored(ctx, file, writer)
+		_ = writer.CloseWithError(err)
+		ended <- err
+	}()
+	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), reader))
+	_ = reader.Close()
+	if storedErr := <-ended; storedErr != nil && !errors.Is(storedErr, io.ErrClosedPipe) {
+		return storedErr
+	}
+	return err
+}
+
+// pieceSQL is the text of one file ($2) of a diff ($1), in pieces of $3 bytes, as it would be stored.
+const pieceSQL = `
+SELECT piece.number, substring(text.body FROM piece.number * $3 + 1 FOR $3)
+FROM (
+    SELECT "sexton".external_diff_body(file.diff) AS body
+    FROM "public".merge_request_diff_files AS file
+    WHERE file.merge_request_diff_id = $1
+      AND file.relative_order = $2
+    OFFSET 0
+) AS text
+CROSS JOIN LATERAL generate_series(0, (octet_length(text.body) - 1) / $3) AS piece (number)
+WHERE octet_length(text.body) > 0`
+
+// writeStored sends a text as it is stored.
+func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) error {
+	if file.External {
+		if file.Bytes == 0 {
+			return nil
+		}
+		from, err := r.engine.Store.Range(ctx, file.key, file.Offset, file.Bytes)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		_, err = io.Copy(to, from)
+		return err
+	}
+	rows, err := r.tx.Query(ctx, r.engine.DB.Names.Render(pieceSQL), r.diffID, file.Order, pieceBytes)
+	if err != nil {
+		return fmt.Errorf("read text: %w", err)
+	}
+	defer rows.Close()
+	for want := 0; rows.Next(); want++ {
+		var number int
+		var piece pgtype.DriverBytes
+		if err := rows.Scan(&number, &piece); err != nil {
+			return fmt.Errorf("read text: %w", err)
+		}
+		if number != want {
+			return fmt.Errorf("read text: piece %d came in place of piece %d", number, want)
+		}
+		if _, err := to.Write(piece); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read text: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package extdiff
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
+)
+
+// boundSQL bounds a transaction in all its statements ($1, in ms) and waits ($2), and keeps the planner to the keys: small parts of
+// big tables are wanted. Memoize would keep texts that are asked for once.
+const boundSQL = `
+SELECT
+    set_config('statement_timeout', $1::bigint::text, true),
+    set_config('lock_timeout', $2::bigint::text, true),
+    set_config('idle_in_transaction_session_timeout', $1::bigint::text, true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true),
+    set_config('enable_memoize', 'off', true),
+    set_config('enable_material', 'off', true),
+    set_config('jit', 'off', true),
+    set_config('row_security', 'off', true)`
+
+func (e *Engine) bound(ctx context.Context, tx pgx.Tx, statement time.Duration) error {
+	limits := e.Limits.orDefaults()
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(boundSQL), statement.Milliseconds(), limits.Lock.Milliseconds()); err != nil {
+		return fmt.Errorf("bound transaction: %w", err)
+	}
+	return nil
+}
+
+// transact runs a short transaction.
+func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, e.DB.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := e.bound(ctx, tx, e.Limits.orDefaults().Statement); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// settleSQL notes a diff ($1) that is moved and ends the claim.
+const settleSQL = `
+UPDATE "sexton".external_diffs
+SET size = $3,
+    sha256 = $4,
+    moved_at = clock_timestamp(),
+    skip_reason = NULL,
+    skipped_at = NULL,
+    busy_until = NULL,
+    holder = NULL
+WHERE diff_id = $1
+  AND token = $2`
+
+// lockFilesSQL locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
+// snapshot has.
+const lockFilesSQL = `
+SELECT ` + fingerprintSQL + `
+FROM (
+    SELECT file.relative_order, file.xmin
+    FROM "public".merge_request_diff_files AS file
+    WHERE file.merge_request_diff_id = $1
+    FOR UPDATE
+) AS file`
+
+// orphanSQL lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff
+// that it queued: in a transaction whose snapshot is older.
+const orphanSQL = `
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
+SELECT $1, $2, $3::integer
+WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued WHERE queued.diff_id = $1 AND queued.key = $2)`
+
+// finish takes the texts out of the database, if the rows are still those that were read. A diff that has been deleted meanwhile
+// leaves its object to the removal.
+func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (skipped Skip, err error) {
+	diffID := was.diffID
+	err = e.transact(ctx, func(tx pgx.Tx) error {
+		if err := claimed.confirm(ctx, tx); err != nil {
+			return err
+		}
+		// It also keeps rows of files from coming in, whose foreign key wants a lock on this row.
+		found, err := e.look(ctx, tx, diffID, "FOR UPDATE OF diff")
+		if err != nil {
+			return err
+		}
+		if skipped = found.skip; skipped == Gone {
+			_, err := tx.Exec(ctx, e.DB.Names.Render(orphanSQL), diffID, Key(was.mergeRequestID, diffID), int(e.Store.Kind()))
+			return err
+		}
+		if skipped != "" {
+			return nil
+		}
+		if found.mergeRequestID != was.mergeRequestID {
+			return errChanged
+		}
+		if err := e.switchFiles(ctx, tx, diffID, surveyed); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, e.DB.Names.Render(markSQL), diffID, objectName(diffID), int(e.Store.Kind()), surveyed.files)
+		if err != nil {
+			return fmt.Errorf("mark diff as external: %w", err)
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(settleSQL), diffID, claimed.token, digest.Size, digest.SHA256[:]); err != nil {
+			return fmt.Errorf("note what was moved: %w", err)
+		}
+		e.reach(PointSwitched)
+		return nil
+	})
+	return skipped, err
+}
+
+// switchFiles puts offsets and sizes in place of the texts.
+func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surveyed survey) error {
+	var fingerprint string
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(lockFilesSQL), diffID).Scan(&fingerprint); err != nil {
+		return fmt.Errorf("lock files: %w", err)
+	}
+	if fingerprint != surveyed.fingerprint {
+		return errChanged
+	}
+	switched, err := tx.Exec(ctx, e.DB.Names.Render(switchSQL), diffID)
+	if err != nil {
+		return fmt.Errorf("take texts out of the database: %w", err)
+	}
+	if switched.RowsAffected() != surveyed.files {
+		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), surveyed.files)
+	}
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(stepBackSQL), diffID); err != nil {
+		return fmt.Errorf("put files in order: %w", err)
+	}
+	return nil
+}
+
+const skipSQL = `
+UPDATE "sexton".external_diffs
+SET skip_reason = $3,
+    skipped_at = clock_timestamp()
+WHERE diff_id = $1
+  AND token = $2`
+
+// record notes why a diff stays in the database, if that is a reason to look after it.
+func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip) error {
+	switch reason {
+	case TooLarge, FilesMissing, Inconsistent:
+	case Gone, External, NotDue, Kept:
+		return nil
+	}
+	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(skipSQL), claimed.diffID, claimed.token, string(reason)); err != nil {
+		return fmt.Errorf("note that diff %d stays in the database: %w", claimed.diffID, err)
+	}
+	return nil
+}

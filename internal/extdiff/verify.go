@@ -1,0 +1,232 @@
+package extdiff
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
+)
+
+const (
+	verifyPage = 100
+	listPage   = 1000
+	// DefaultGrace is the age below which an object that nothing refers to is taken for one whose diff is being moved.
+	DefaultGrace = 24 * time.Hour
+)
+
+// Finding is something that is wrong in the store.
+type Finding struct {
+	// DiffID is 0 for an object that belongs to no diff.
+	DiffID int64  `json:"diff_id,omitempty"`
+	Key    string `json:"key"`
+	// Dangling marks an object that no row refers to. Nothing is lost by it but space.
+	Dangling bool   `json:"dangling,omitempty"`
+	Problem  string `json:"problem"`
+}
+
+// Verified is what Verify has looked at.
+type Verified struct {
+	Diffs   int64 `json:"diffs"`
+	Bytes   int64 `json:"bytes"`
+	Objects int64 `json:"objects"`
+	// Damaged and Dangling count findings.
+	Damaged  int64 `json:"damaged"`
+	Dangling int64 `json:"dangling"`
+}
+
+// Verify reads every external diff back and compares it with what its rows say: that its files stand one after the other, that the
+// object ends where they do, and that it has the checksum which was noted when it was moved. Then it looks for objects older
+// than grace that no row refers to. It tells found of each problem; an error ends it.
+func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Finding)) (Verified, error) {
+	var verified Verified
+	tell := func(f Finding) {
+		if f.Dangling {
+			verified.Dangling++
+		} else {
+			verified.Damaged++
+		}
+		found(f)
+	}
+	after := int64(0)
+	for {
+		ids, err := e.externalIDs(ctx, after)
+		if err != nil {
+			return verified, err
+		}
+		for _, id := range ids {
+			if err := e.verifyOne(ctx, id, &verified, tell); err != nil {
+				return verified, fmt.Errorf("verify diff %d: %w", id, err)
+			}
+			after = id
+		}
+		if len(ids) < verifyPage {
+			break
+		}
+	}
+	err := e.dangling(ctx, grace, &verified, tell)
+	return verified, err
+}
+
+func (e *Engine) externalIDs(ctx context.Context, after int64) ([]int64, error) {
+	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
+		SELECT diff.id FROM "public".merge_request_diffs AS diff
+		WHERE diff.stored_externally AND diff.id > $1 ORDER BY diff.id LIMIT $2`), after, verifyPage)
+	if err != nil {
+		return nil, fmt.Errorf("list external diffs: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("list external diffs: %w", err)
+	}
+	return ids, nil
+}
+
+// verifyOne looks at one diff. Where it is moved or deleted at the same moment, a second look decides.
+func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, tell func(Finding)) error {
+	was, problem, err := e.examine(ctx, id)
+	if problem != "" {
+		again, still, againErr := e.examine(ctx, id)
+		was, problem, err = again, still, againErr
+	}
+	if err != nil || was.key == "" {
+		return err
+	}
+	verified.Diffs++
+	verified.Bytes += was.bytes()
+	if problem != "" {
+		tell(Finding{DiffID: id, Key: was.key, Problem: problem})
+	}
+	return nil
+}
+
+func (e *Engine) examine(ctx context.Context, id int64) (was external, problem string, err error) {
+	err = pgx.BeginTxFunc(ctx, e.DB.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		was, err = e.readExternal(ctx, tx, id)
+		return err
+	})
+	broken, isBroken := errors.AsType[*BrokenError](err)
+	away, isAway := errors.AsType[*elsewhereError](err)
+	switch {
+	case errors.Is(err, ErrNoDiff):
+		return external{}, "", nil
+	case isBroken:
+		return was, broken.Reason, nil
+	case isAway:
+		return was, away.Error(), nil
+	case err != nil || was.key == "":
+		return was, "", err
+	}
+	found, err := e.Store.Digest(ctx, was.key)
+	switch {
+	case errors.Is(err, blobstore.ErrNotFound):
+		return was, "the object is missing", nil
+	case err != nil:
+		return was, "", err
+	case found.Size != was.bytes():
+		return was, fmt.Sprintf("the object has %d bytes, its files have %d", found.Size, was.bytes()), nil
+	case was.sha256 != nil && found.SHA256 != *was.sha256:
+		return was, fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256), short(*was.sha256)), nil
+	}
+	return was, "", nil
+}
+
+// short is enough of a checksum for a message.
+func short(sum [sha256.Size]byte) []byte { return sum[:8] }
+
+// dangling lists the objects and asks for each page which of them some row refers to.
+func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Verified, tell func(Finding)) error {
+	before := time.Now().Add(-grace)
+	var page []blobstore.Info
+	for object, err := range e.Store.List(ctx, rootPrefix) {
+		if err != nil {
+			return err
+		}
+		verified.Objects++
+		if object.ModTime.Before(before) {
+			page = append(page, object)
+		}
+		if len(page) == listPage {
+			if err := e.danglingOf(ctx, page, tell); err != nil {
+				return err
+			}
+			page = page[:0]
+		}
+	}
+	return e.danglingOf(ctx, page, tell)
+}
+
+func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell func(Finding)) error {
+	var ids []int64
+	for _, object := range page {
+		if id, ok := diffOf(object.Key); ok {
+			ids = append(ids, id)
+		}
+	}
+	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
+		SELECT format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
+		FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally`), ids)
+	if err != nil {
+		return fmt.Errorf("look which objects are in use: %w", err)
+	}
+	used, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look which objects are in use: %w", err)
+	}
+	for _, object := range page {
+		if slices.Contains(used, object.Key) {
+			continue
+		}
+		id, ok := diffOf(object.Key)
+		problem := "no row refers to this object"
+		switch {
+		case !ok:
+			problem = "this object is not named as those of diffs are"
+		case strings.HasSuffix(object.Key, unfinished):
+			problem = "an upload that was never finished"
+		}
+		tell(Finding{DiffID: id, Key: object.Key, Dangling: true, Problem: problem})
+	}
+	return nil
+}
+
+// unfinished is the end of the names of files that are being written, after the name of the object and a number.
+const unfinished = ".tmp"
+
+// diffOf reads the diff's number out of a key.
+func diffOf(key string) (diffID int64, ok bool) {
+	if begun, is := strings.CutSuffix(key, unfinished); is {
+		if dot := strings.LastIndexByte(begun, '.'); dot > 0 {
+			key = begun[:dot]
+		}
+	}
+	folder, name, found := strings.Cut(strings.TrimPrefix(key, folderPrefix), "/")
+	mergeRequest, err := strconv.ParseInt(folder, 10, 64)
+	if err != nil || !found {
+		return 0, false
+	}
+	diffID, err = strconv.ParseInt(strings.TrimPrefix(name, namePrefix), 10, 64)
+	if err != nil || Key(mergeRequest, diffID) != key {
+		return 0, false
+	}
+	return diffID, true
+}
+
+// RemoveDangling deletes one object that Verify has found dangling, if nothing refers to it even now.
+func (e *Engine) RemoveDangling(ctx context.Context, f Finding) error {
+	id, ok := diffOf(f.Key)
+	if !ok {
+		return fmt.Errorf("remove %s: it is not named as those of diffs are, so it is for its owner to delete", f.Key)
+	}
+	if _, err := e.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
+		return fmt.Errorf("remove %s: %w", f.Key, err)
+	}
+	return nil
+}

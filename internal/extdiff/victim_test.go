@@ -1,0 +1,259 @@
+package extdiff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/extdiff"
+)
+
+// With these variables this test program is a worker that kills itself at a point of its work.
+const (
+	victimPoint    = "SEXTON_TEST_VICTIM_POINT"
+	victimWork     = "SEXTON_TEST_VICTIM_WORK"
+	victimDatabase = "SEXTON_TEST_VICTIM_DATABASE"
+	victimStore    = "SEXTON_TEST_VICTIM_STORE"
+)
+
+// victim is the main function of such a worker. It returns only where it has not come to the point.
+func victim() int {
+	err := func() error {
+		ctx := context.Background()
+		pool, err := pgxpool.New(ctx, os.Getenv(victimDatabase))
+		if err != nil {
+			return err
+		}
+		store, err := blobstore.Open(ctx, os.Getenv(victimStore), blobstore.Options{})
+		if err != nil {
+			return err
+		}
+		engine := &extdiff.Engine{
+			DB: database.Database{Name: "main", Pool: pool, Names: dbtest.Names()}, Store: store, Rule: extdiff.Always, Holder: "victim",
+			Reached: func(p extdiff.Point) {
+				if string(p) == os.Getenv(victimPoint) {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					select {}
+				}
+			},
+		}
+		switch os.Getenv(victimWork) {
+		case "move":
+			_, err = engine.Move(ctx, 1)
+		case "restore":
+			_, err = engine.Restore(ctx, 1)
+		case "remove":
+			_, err = engine.Remove(ctx, 10)
+		}
+		return errors.Join(err, errors.New("it was not killed"))
+	}()
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// kill has a worker do its work up to a point and no further.
+func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
+	output, err := cmd.CombinedOutput()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	require.True(t, ok && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL, "%v: %s", err, output)
+}
+
+// expire stands for the time after which others may take over from a dead worker.
+func (b *bundle) expire() {
+	b.Exec("UPDATE sexton.external_diffs SET busy_until = now() - interval '1 second' WHERE busy_until IS NOT NULL")
+	b.Exec("UPDATE sexton.external_diff_removals SET not_before = now() - interval '1 second'")
+}
+
+func threeFiles() []file {
+	return []file{{path: "b", text: new(onePart)}, {path: "a/b", text: encoded("\x00"), binary: true}, {path: "c", text: new("äö\n")}}
+}
+
+func TestKilledAtAnyPointOfAMove(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		b.add(1, threeFiles()...)
+		before := b.texts(t, 1)
+		for _, point := range []extdiff.Point{
+			extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified, extdiff.PointSwitched, extdiff.PointMoved,
+		} {
+			b.kill(t, "move", point)
+			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
+			require.LessOrEqual(t, len(b.dangling(t)), 1, "objects after a death at %s", point)
+			if point == extdiff.PointMoved {
+				break
+			}
+			require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1), "killed at %s", point)
+			_, err := b.engine.Move(t.Context(), 1)
+			var busy *extdiff.BusyError
+			require.ErrorAs(t, err, &busy, "killed at %s", point)
+			require.Equal(t, "victim", busy.Holder)
+			b.expire()
+		}
+		b.expire()
+		require.Equal(t, extdiff.External, b.move(t, 1).Skipped)
+		require.Empty(t, b.verified(t, 0))
+		require.Equal(t, before, b.texts(t, 1))
+	})
+}
+
+// dangling are the objects that no row refers to, unfinished files included.
+func (b *bundle) dangling(t *testing.T) (keys []string) {
+	t.Helper()
+	for _, f := range b.verified(t, 0) {
+		require.True(t, f.Dangling, "%s: %s", f.Key, f.Problem)
+		keys = append(keys, f.Key)
+	}
+	return keys
+}
+
+func TestKilledAtAnyPointOfARestore(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		b.add(1, threeFiles()...)
+		before := b.texts(t, 1)
+		for _, point := range []extdiff.Point{extdiff.PointCollected, extdiff.PointRestored, extdiff.PointDeleted} {
+			require.NoError(t, b.engine.Release(t.Context(), 1))
+			_ = b.move(t, 1)
+			require.Equal(t, "t", b.stored(1)[0][0])
+			b.kill(t, "restore", point)
+			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
+			b.expire()
+			restored, err := b.engine.Restore(t.Context(), 1)
+			require.NoError(t, err)
+			require.Equal(t, point == extdiff.PointCollected, restored.Files > 0, "killed at %s", point)
+			require.Equal(t, before, b.texts(t, 1))
+			_, err = b.engine.Remove(t.Context(), 10)
+			require.NoError(t, err)
+			require.Empty(t, b.keys(t), "killed at %s", point)
+			require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals"))
+		}
+	})
+}
+
+func TestKilledAtAnyPointOfARemoval(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	for _, point := range []extdiff.Point{extdiff.PointDoomed, extdiff.PointDeleted} {
+		b.add(1, threeFiles()...)
+		b.move(t, 1)
+		b.Exec("DELETE FROM merge_request_diffs")
+		b.kill(t, "remove", point)
+		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
+		b.expire()
+		removed, err := b.engine.Remove(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+		require.Empty(t, b.keys(t))
+		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
+	}
+}
+
+// A worker that was stopped for longer than its claim lasts, at whatever point, changes neither rows nor object afterwards.
+func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		points := []extdiff.Point{extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified}
+		for i, point := range points {
+			id := int64(i + 1)
+			b.add(id, threeFiles()...)
+			before := b.texts(t, id)
+			late := b.newEngine(t, "late")
+			other := b.newEngine(t, "other")
+			taken := false
+			late.Reached = func(p extdiff.Point) {
+				if p != point || taken {
+					return
+				}
+				taken = true
+				b.expire()
+				// As if the rows had changed between the two, which makes the late object a wrong one.
+				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
+				moved, err := other.Move(t.Context(), id)
+				require.NoError(t, err)
+				require.Empty(t, moved.Skipped)
+			}
+			moved, err := late.Move(t.Context(), id)
+			require.True(t, taken)
+			require.True(t, err != nil || moved.Skipped == extdiff.External, "stopped at %s: %+v", point, moved)
+			before["b"] += "more"
+			require.Equal(t, before, b.texts(t, id), "stopped at %s", point)
+			require.Empty(t, b.dangling(t))
+		}
+	})
+}
+
+func TestTwoWorkersOnOneDiff(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const diffs, workers = 5, 4
+		for id := int64(1); id <= diffs; id++ {
+			b.add(id, threeFiles()...)
+		}
+		before := b.texts(t, 1)
+		won := make(chan int, workers)
+		for n := range workers {
+			engine := b.newEngine(t, fmt.Sprint("worker ", n))
+			go func() {
+				wins := 0
+				for id := int64(1); id <= diffs; id++ {
+					moved, err := engine.Move(context.Background(), id)
+					if _, busy := errors.AsType[*extdiff.BusyError](err); err != nil && !busy {
+						t.Errorf("move diff %d: %v", id, err)
+					}
+					if err == nil && moved.Skipped == "" {
+						wins++
+					}
+				}
+				won <- wins
+			}()
+		}
+		total := 0
+		for range workers {
+			total += <-won
+		}
+		require.Equal(t, diffs, total, "each diff has one winner")
+		for id := int64(1); id <= diffs; id++ {
+			require.Equal(t, before, b.texts(t, id))
+		}
+		require.Empty(t, b.verified(t, 0))
+		require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+	})
+}
+
+// The claim of a slow upload is renewed for as long as it takes.
+func TestAClaimIsRenewed(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, threeFiles()...)
+	b.engine.TTL = time.Second
+	waited := false
+	b.engine.Reached = func(p extdiff.Point) {
+		if p != extdiff.PointReading || waited {
+			return
+		}
+		waited = true
+		first := b.Rows("SELECT busy_until FROM sexton.external_diffs")
+		b.waitFor(t, "the claim to be renewed twice", "(SELECT busy_until FROM sexton.external_diffs) > $1::timestamptz + interval '400 ms'", first[0][0])
+	}
+	require.Empty(t, b.move(t, 1).Skipped)
+}

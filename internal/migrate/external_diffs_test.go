@@ -1,0 +1,105 @@
+package migrate_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+func withDiffs(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	db := everything(t, d)
+	db.ExternalDiffs = true
+	return db
+}
+
+func TestExternalDiffsComeAndGo(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	before := catalogueWithoutWriters(d)
+	db := withDiffs(t, d)
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
+	require.Empty(t, component(t, up(t, db), migrate.ExternalDiffs).Applied, "the second run finds nothing to do")
+
+	down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	require.Equal(t, before, catalogueWithoutWriters(d))
+	up(t, db)
+	d.Exec("DROP TABLE merge_request_diffs CASCADE")
+	down(t, db)
+}
+
+func TestUpRefusesTablesThatExternalDiffsCannotWorkWith(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ change, message string }{
+		"no files":   {"DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
+		"no metrics": {"ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
+		"no count": {
+			"ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
+			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(sample.Schema())
+			d.Exec(test.change)
+			before := catalogue(d)
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), withDiffs(t, d))
+			require.ErrorContains(t, err, test.message)
+			require.Equal(t, before, catalogue(d))
+		})
+	}
+}
+
+func TestDownKeepsObjectsThatAreToBeRemoved(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	db := withDiffs(t, d)
+	up(t, db)
+	d.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')")
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+	require.ErrorContains(t, err, "still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force")
+	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+	require.NoError(t, err)
+}
+
+func TestExternalDiffsGrants(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	db := withDiffs(t, d)
+	up(t, db)
+	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
+	d.Exec(strings.NewReplacer(
+		`:"application"`, pgx.Identifier{application}.Sanitize(),
+		`:"worker"`, pgx.Identifier{worker}.Sanitize(),
+		`:"viewer"`, pgx.Identifier{viewer}.Sanitize(),
+	).Replace(migrate.Grants(db)))
+	d.Exec("GRANT SELECT, DELETE ON merge_request_diffs, merge_request_diff_files TO " + pgx.Identifier{application}.Sanitize())
+	for role, statements := range map[string][]string{
+		application: {"DELETE FROM merge_request_diffs", "SELECT * FROM sexton.external_diff_layout(1)"},
+		worker: {
+			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
+			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals", "SELECT FROM merge_requests, merge_request_metrics",
+		},
+		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals"},
+	} {
+		conn, err := pgx.Connect(t.Context(), d.AsRole(role))
+		require.NoError(t, err)
+		for _, statement := range statements {
+			_, err := conn.Exec(t.Context(), statement)
+			require.NoError(t, err, statement)
+		}
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}

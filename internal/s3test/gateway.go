@@ -1,0 +1,157 @@
+// Package s3test gives tests an S3 server of their own: versitygw over a folder, behind a proxy that can be made a bad network.
+//
+// A package that uses it calls Prepare in its TestMain, before it runs the tests:
+//
+//	func TestMain(m *testing.M) { s3test.Prepare(); pgtest.Main(m) }
+//
+// The server's version is pinned by tools/versitygw, a module of its own. The go command builds it at the first use, which takes
+// a minute or two, and keeps it in its cache. There are no ports to choose: the server listens on a socket in a folder of the
+// test, the proxy on any free port of the loopback address.
+package s3test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	buildTimeout = 8 * time.Minute
+	startTimeout = 20 * time.Second
+	accessKey    = "sexton"
+	secretKey    = "the-spade-is-behind-the-door"
+)
+
+// binary builds the server once per test process.
+var binary = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	goMod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(goMod)))
+	var stderr bytes.Buffer
+	// With -n it builds the tool and prints where it is.
+	build := exec.CommandContext(ctx, "go", "-C", filepath.Join(root, "tools", "versitygw"), "tool", "-n", "versitygw")
+	build.Stderr = &stderr
+	path, err := build.Output()
+	if err != nil {
+		return "", fmt.Errorf("build versitygw, which needs the module proxy once: %w: %s", err, &stderr)
+	}
+	return strings.TrimSpace(string(path)), nil
+})
+
+// Prepare sets the credentials of this process. They belong to the process, so no single test can set them.
+func Prepare() {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+		// Whatever the developer has set up for himself stays out of the tests.
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "", "AWS_SESSION_TOKEN": "",
+	} {
+		_ = os.Setenv(name, value) // Only a wrong name is an error.
+	}
+}
+
+// Gateway is a running S3 server.
+type Gateway struct {
+	// Proxy is the way to it.
+	Proxy *Proxy
+
+	folder string
+	// small tells that the data is out of this process's sight, on a disk of its own.
+	small bool
+}
+
+// Options are for tests that need another server than the usual one.
+type Options struct {
+	// DiskBytes makes the server's disk that small; 0 means that it is as big as the machine's.
+	DiskBytes int64
+	// Secret is the server's own idea of the secret key.
+	Secret string
+}
+
+// New starts a server with one bucket, "diffs", and stops it at the end of the test.
+func New(tb testing.TB, options Options) *Gateway {
+	tb.Helper()
+	path, err := binary()
+	require.NoError(tb, err)
+	// A socket's path must be short.
+	folder, err := os.MkdirTemp("", "sexton-s3-")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(folder)) })
+	for _, name := range []string{"data", "data/diffs", "meta"} {
+		require.NoError(tb, os.Mkdir(filepath.Join(folder, name), 0o700))
+	}
+	g := &Gateway{folder: folder, small: options.DiskBytes > 0}
+	socket := filepath.Join(folder, "s3.sock")
+	args := []string{path, "--port", socket, "--quiet", "posix", "--sidecar", filepath.Join(folder, "meta"), filepath.Join(folder, "data")}
+	secret := options.Secret
+	if secret == "" {
+		secret = secretKey
+	}
+	g.run(tb, args, secret, options.DiskBytes)
+	g.Proxy = newProxy(tb, socket)
+	return g
+}
+
+// run starts the server and waits until it listens.
+func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int64) {
+	tb.Helper()
+	var output bytes.Buffer
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), args[0], args[1:]...)
+	if diskBytes > 0 {
+		cmd = onSmallDisk(tb, filepath.Join(g.folder, "data"), diskBytes, args)
+	}
+	cmd.Env = []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secret, "PATH=" + os.Getenv("PATH")}
+	cmd.Stdout, cmd.Stderr = &output, &output
+	ended, err := start(cmd)
+	require.NoError(tb, err, "start versitygw")
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	dialer := net.Dialer{}
+	for {
+		conn, err := dialer.DialContext(ctx, "unix", filepath.Join(g.folder, "s3.sock"))
+		if err == nil {
+			require.NoError(tb, conn.Close())
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			require.Fail(tb, "versitygw ended", "%s", &output)
+		case <-ctx.Done():
+			require.Fail(tb, "versitygw does not listen", "%v", errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// URL is that of a bucket: "diffs", or one that does not exist.
+func (g *Gateway) URL(bucket string) string {
+	return "s3://" + bucket + "?endpoint=" + url.QueryEscape(g.Proxy.URL())
+}
+
+// File is where the server keeps an object of the bucket "diffs", for tests that spoil one.
+func (g *Gateway) File(tb testing.TB, key string) string {
+	tb.Helper()
+	require.False(tb, g.small, "the server's disk is its own")
+	return filepath.Join(g.folder, "data", "diffs", filepath.FromSlash(key))
+}

@@ -1,0 +1,198 @@
+package s3test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Fault is what the network does to one connection.
+type Fault int
+
+// The faults.
+const (
+	// Pass lets everything through.
+	Pass Fault = iota
+	// Reset ends the connection before anything of the request has got through.
+	Reset
+	// Cut lets the request through and ends the connection in place of the answer: what was asked for has happened.
+	Cut
+	// Stall lets nothing through and does not end either.
+	Stall
+	// Slow delays the request and the answer by Delay each.
+	Slow
+	// Busy answers 503 itself.
+	Busy
+)
+
+// Delay is that of a Slow connection, in each direction.
+const Delay = 50 * time.Millisecond
+
+// Proxy is a network between a client and the server. It looks at the first request of each connection alone, and the server
+// ends a connection after each.
+type Proxy struct {
+	listener net.Listener
+	socket   string
+	running  sync.WaitGroup
+	stop     context.CancelFunc
+	ctx      context.Context //nolint:containedctx // ends all connections at the end of the test
+
+	mu    sync.Mutex
+	judge func(request string) Fault
+	open  map[net.Conn]bool
+	seen  []string
+}
+
+func newProxy(tb testing.TB, socket string) *Proxy {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	p := &Proxy{listener: listener, socket: socket, open: map[net.Conn]bool{}}
+	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(tb.Context()))
+	p.running.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// URL is where clients find the server.
+func (p *Proxy) URL() string { return "http://" + p.listener.Addr().String() }
+
+// Fail has a function decide what happens to each connection from now on, by its request: "PUT /diffs/key". Nil passes all.
+func (p *Proxy) Fail(judge func(request string) Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge = judge
+}
+
+// Seen are the requests so far, in the order in which they came.
+func (p *Proxy) Seen() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string{}, p.seen...)
+}
+
+func (p *Proxy) close() {
+	p.stop()
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.serve(conn) })
+	}
+}
+
+// keep has a connection closed at the end of the test, and returns what closes it before.
+func (p *Proxy) keep(conn net.Conn) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[conn] = true
+	if p.ctx.Err() != nil {
+		_ = conn.Close()
+	}
+	return func() {
+		_ = conn.Close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, conn)
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	release := p.keep(client)
+	defer release()
+	reader := bufio.NewReader(client)
+	line, err := reader.ReadString('\n')
+	if err != nil {
+		return
+	}
+	request, _, _ := strings.Cut(strings.TrimSpace(line), " HTTP/")
+	p.mu.Lock()
+	p.seen = append(p.seen, request)
+	fault := Pass
+	if p.judge != nil {
+		fault = p.judge(request)
+	}
+	p.mu.Unlock()
+	switch fault {
+	case Reset:
+		reset(client)
+		return
+	case Stall:
+		<-p.ctx.Done()
+		return
+	case Busy:
+		_, _ = io.WriteString(client, "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		return
+	case Pass, Cut, Slow:
+	}
+	p.forward(client, io.MultiReader(strings.NewReader(line), reader), fault)
+}
+
+// forward connects the client with the server.
+func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
+	server, err := (&net.Dialer{}).DialContext(p.ctx, "unix", p.socket)
+	if err != nil {
+		return
+	}
+	release := p.keep(server)
+	if fault == Slow {
+		p.wait()
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = io.Copy(server, request)
+	}()
+	switch fault {
+	case Cut:
+		// The answer has begun: the server has done its work.
+		_, _ = io.ReadFull(server, make([]byte, 1))
+		reset(client)
+	case Slow:
+		answer := bufio.NewReader(server)
+		_, _ = answer.Peek(1)
+		p.wait()
+		_, _ = io.Copy(client, answer)
+	case Pass, Reset, Stall, Busy:
+		_, _ = io.Copy(client, server)
+	}
+	release()
+	_ = client.Close()
+	<-sent
+}
+
+func (p *Proxy) wait() {
+	timer := time.NewTimer(Delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.ctx.Done():
+	}
+}
+
+// reset ends a connection so that the other side sees an error and not an end.
+func reset(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if ok {
+		_ = errors.Join(tcp.SetLinger(0), tcp.Close())
+	}
+}

@@ -1,0 +1,158 @@
+package riverjobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/config"
+	"sexton/internal/extdiff"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+)
+
+// MigrateExternalDiff is the kind of the job that moves one diff out of the database.
+const MigrateExternalDiff = "migrate_external_diff"
+
+const (
+	migrateAttempts = 3
+	// migrateWorkers bounds the memory of a process: an upload holds some 20 MiB.
+	migrateWorkers = 2
+	// longestMigration is more than other kinds have, as an upload cannot go on in a successor, and less than what River takes
+	// for stuck.
+	longestMigration = 110 * time.Second
+	longestTransfer  = 100 * time.Second
+	// A job pauses firstPause after the first outage, twice as long after each one more, and longestPause at most.
+	firstPause   = 10 * time.Second
+	longestPause = 15 * time.Minute
+)
+
+// MigrateExternalDiffArgs name the diff.
+type MigrateExternalDiffArgs struct {
+	DiffID int64 `json:"diff_id" river:"unique"`
+}
+
+// Kind is frozen: it stands in the rows of running installations.
+func (MigrateExternalDiffArgs) Kind() string { return MigrateExternalDiff }
+
+// InsertOpts make the job unique per diff while one is waiting or running.
+func (MigrateExternalDiffArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: MigrateExternalDiff, MaxAttempts: migrateAttempts, UniqueOpts: uniqueWhileUnfinished()}
+}
+
+// MigrateExternalDiffWorker moves one diff per job.
+type MigrateExternalDiffWorker struct {
+	river.WorkerDefaults[MigrateExternalDiffArgs]
+
+	deps Deps
+}
+
+// Timeout bounds the move.
+func (*MigrateExternalDiffWorker) Timeout(*river.Job[MigrateExternalDiffArgs]) time.Duration {
+	return longestMigration
+}
+
+// Work moves the diff. Where the store is not available, or somebody else works on the diff, the job comes back later, which
+// costs no attempt.
+func (w *MigrateExternalDiffWorker) Work(ctx context.Context, job *river.Job[MigrateExternalDiffArgs]) error {
+	pass, cancel := w.deps.untilStopped(ctx)
+	defer cancel()
+	report, err := runMigrateExternalDiff(pass, w.deps, job.Args)
+	if err := settle(ctx, pass, report, err); err != nil {
+		return err
+	}
+	if report.Outcome == jobrun.Skipped {
+		return river.JobSnooze(pauseAfter(job.Metadata))
+	}
+	return finish(ctx, w.deps, job, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
+}
+
+// pauseAfter is the length of the next pause. How many there were is in what River notes of a job.
+func pauseAfter(metadata []byte) time.Duration {
+	var noted struct {
+		Snoozes int64 `json:"snoozes"`
+	}
+	_ = json.Unmarshal(metadata, &noted) // Without a note it is the first.
+	return min(firstPause<<min(max(noted.Snoozes, 0), 10), longestPause)
+}
+
+func migrateExternalDiffJob(c *config.Config) Job {
+	return Job{
+		Kind: MigrateExternalDiff, Queue: MigrateExternalDiff, MaxWorkers: migrateWorkers, MaxAttempts: migrateAttempts,
+		Args: map[string]string{"diff_id": migrate.Bigint}, Defaults: map[string]any{},
+		Summary:   "moves the texts of one diff to object storage",
+		Databases: []string{c.Jobs.Database},
+		Run:       foreground(runMigrateExternalDiff),
+	}
+}
+
+// moveStats are the statistics of a move.
+type moveStats struct {
+	extdiff.Moved
+
+	// WaitingFor is why the diff could not be moved now.
+	WaitingFor string `json:"waiting_for,omitempty"`
+}
+
+// runMigrateExternalDiff moves one diff, under the diff's own claim. It is skipped where it has to wait, and done where there was
+// nothing to do.
+func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternalDiffArgs) (jobrun.Report, error) {
+	db := deps.jobsDB()
+	holder := ""
+	spec := jobrun.Spec{Kind: MigrateExternalDiff, Database: db.Name, Shared: true}
+	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		store, err := OpenDiffStore(ctx, deps.Config)
+		if err != nil {
+			return jobrun.Result{}, err
+		}
+		defer func() { _ = store.Close() }()
+		moved, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Move(ctx, args.DiffID)
+		stats := &moveStats{Moved: moved}
+		log := deps.Logger.With("kind", MigrateExternalDiff, "database", db.Name, "diff_id", args.DiffID)
+		outage, out := asOutage(err)
+		busy, taken := errors.AsType[*extdiff.BusyError](err)
+		switch {
+		case out:
+			stats.WaitingFor = outage.Error()
+			log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
+		case taken:
+			stats.WaitingFor, holder = busy.Error(), busy.Holder
+		case err != nil:
+			return jobrun.Result{Stats: stats, Failed: 1}, fmt.Errorf("diff %d: %w", args.DiffID, err)
+		case moved.Skipped != "":
+			log.InfoContext(ctx, "diff_skipped", "reason", string(moved.Skipped))
+		default:
+			log.InfoContext(ctx, "diff_moved", "key", moved.Key, "bytes", moved.Bytes, "files", moved.Files)
+		}
+		return moveResult(stats), nil
+	})
+	report.Holder = holder
+	return report, err
+}
+
+func moveResult(stats *moveStats) jobrun.Result {
+	result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Changed: true}
+	switch {
+	case stats.WaitingFor != "":
+		result.Outcome, result.Reason, result.Changed = jobrun.Skipped, stats.WaitingFor, false
+	case stats.Skipped != "":
+		result.Reason = string(stats.Skipped)
+		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, N: 1}}
+	default:
+		result.Processed = 1
+		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}
+	}
+	return result
+}
+
+func asOutage(err error) (*blobstore.OutageError, bool) {
+	return errors.AsType[*blobstore.OutageError](err)
+}

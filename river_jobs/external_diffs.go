@@ -1,0 +1,237 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/extdiff"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/triggers"
+)
+
+// ScheduleExternalDiffs is the kind of the job that looks for diffs to be moved out of the database, and removes the objects of
+// deleted ones.
+const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
+
+const (
+	diffTable    = "merge_request_diffs"
+	removalTable = "external_diff_removals"
+	// scheduleLease and its length are the original's. It is given back at the end.
+	scheduleLease    = "schedule_migrate_external_diffs_worker"
+	scheduleLeaseTTL = 2 * time.Hour
+	// removalsPerRun bounds how many objects one run removes.
+	removalsPerRun = 1000
+)
+
+// ScheduleExternalDiffsArgs are none: the job goes on where the last one has stopped.
+type ScheduleExternalDiffsArgs struct{}
+
+// Kind is frozen: it stands in the rows of running installations.
+func (ScheduleExternalDiffsArgs) Kind() string { return ScheduleExternalDiffs }
+
+// InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick or wake-up is the retry.
+func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: ScheduleExternalDiffs, MaxAttempts: 1, UniqueOpts: uniqueWhileUnfinished()}
+}
+
+// ScheduleExternalDiffsWorker runs one pass per job.
+type ScheduleExternalDiffsWorker struct {
+	river.WorkerDefaults[ScheduleExternalDiffsArgs]
+
+	deps Deps
+}
+
+// Work runs one pass. A lease that is taken is no error.
+func (w *ScheduleExternalDiffsWorker) Work(ctx context.Context, job *river.Job[ScheduleExternalDiffsArgs]) error {
+	return workPass(ctx, w.deps, job, runScheduleExternalDiffs, w.deps.jobsDB().Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		due, err := externalDiffsDue(ctx, tx, w.deps)
+		return due.Now, err
+	})
+}
+
+func scheduleExternalDiffsJob(c *config.Config) Job {
+	return Job{
+		Kind: ScheduleExternalDiffs, Queue: ScheduleExternalDiffs, Schedule: string(c.ExternalDiffs.Schedule), Cron: c.ExternalDiffs.Schedule,
+		MaxAttempts: 1, Args: map[string]string{}, Defaults: map[string]any{},
+		Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones",
+		DeletionTable: diffTable,
+		Wakes:         externalDiffsWakes(c),
+		LimitedByTick: true,
+		Databases:     []string{c.Jobs.Database},
+		ArgsOf:        func(string) river.JobArgs { return ScheduleExternalDiffsArgs{} },
+		Lane:          externalDiffsLane,
+		LeaseKey:      func(string) string { return scheduleLease },
+		Run:           runScheduleExternalDiffs,
+	}
+}
+
+// externalDiffsWakes are an object to be removed and, where all diffs are moved, a diff that comes to be one with files. One becomes
+// outdated by the passing of time or by a newer version; for those there are the ticks.
+func externalDiffsWakes(c *config.Config) []triggers.Wake {
+	wakes := []triggers.Wake{{Schema: c.Jobs.Schema, Table: removalTable}}
+	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
+		wakes = append(wakes, triggers.Wake{
+			Table: diffTable, Due: "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",
+		})
+	}
+	return wakes
+}
+
+func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
+	key1, key2 := triggers.AwakeKey(db.Names.Jobs, ScheduleExternalDiffs)
+	return &listen.Lane{
+		Kind: ScheduleExternalDiffs, Database: db.Name,
+		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Tables: []string{db.Names.Render(`"public".` + diffTable), db.Names.Render(`"sexton".` + removalTable)},
+		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
+			return externalDiffsDue(ctx, conn, deps)
+		},
+		Work: func(ctx context.Context) (time.Duration, error) {
+			return workThroughRiver(ctx, deps, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{})
+		},
+		Logger: deps.Logger,
+	}
+}
+
+func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
+
+// externalDiffsDue is the kind's one predicate: whether there is a diff that the next pass would look at, or an object to be
+// removed, now, and in how long the next removal that was put off falls due. Paused, or this tick's limit spent: not now.
+func externalDiffsDue(ctx context.Context, on dbsqlc.DBTX, deps Deps) (listen.Due, error) {
+	condition, err := diffRule(deps.Config).DueSQL()
+	if err != nil {
+		return listen.Due{}, err
+	}
+	db := deps.jobsDB()
+	var due listen.Due
+	var seconds float64
+	sql := "SELECT " + condition + " AND NOT (" + barredSQL + "), " + extdiff.NextRemovalSQL
+	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &seconds); err != nil {
+		return listen.Due{}, fmt.Errorf("look for diffs to be moved: %w", err)
+	}
+	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	return due, nil
+}
+
+// OpenDiffStore opens the configured store. The error is a *blobstore.AccessError.
+func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, error) {
+	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket"})
+}
+
+// DiffEngine is what moves diffs of a database to a store, and back.
+func DiffEngine(c *config.Config, db database.Database, store *blobstore.Store, holder string) *extdiff.Engine {
+	return &extdiff.Engine{DB: db, Store: store, Rule: diffRule(c), Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer}}
+}
+
+// scheduleStats are the statistics of a pass.
+type scheduleStats struct {
+	extdiff.Schedule
+	extdiff.Removed
+
+	// WaitingFor is why objects could not be removed.
+	WaitingFor string `json:"waiting_for,omitempty"`
+}
+
+// runScheduleExternalDiffs runs one pass under the kind's lease.
+func runScheduleExternalDiffs(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
+	db := deps.jobsDB()
+	if pass.Database != db.Name {
+		return jobrun.Report{}, fmt.Errorf("run %s: diffs are moved out of the jobs database, which is %s", ScheduleExternalDiffs, db.Name)
+	}
+	spec := jobrun.Spec{
+		Kind: ScheduleExternalDiffs, Database: db.Name, LeaseKey: scheduleLease, LeaseTTL: scheduleLeaseTTL, Fences: []database.Database{db},
+	}
+	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		ctx, cancel := granted.Context(ctx)
+		defer cancel()
+		stats := &scheduleStats{}
+		err := scheduleExternalDiffs(ctx, deps, db, granted, stats)
+		if err == nil {
+			err = removeExternalDiffs(ctx, deps, db, stats)
+		}
+		return scheduleResult(stats), err
+	})
+}
+
+func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {
+	conn, err := db.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	scheduler := extdiff.Scheduler{
+		Conn: conn.Conn(), Names: db.Names, Fence: granted, Rule: diffRule(deps.Config), Limit: deps.Config.ExternalDiffs.Limit,
+		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) { return enqueueDiffs(ctx, tx, db, ids) },
+	}
+	found, err := scheduler.Run(ctx)
+	if found != nil {
+		stats.Schedule = *found
+	}
+	return err
+}
+
+// enqueueDiffs makes one job per diff, all of them in one statement, and counts those that were not there yet.
+func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (inserted int, err error) {
+	const sql = `
+WITH enqueued AS MATERIALIZED (
+    SELECT "sexton".enqueue($1, jsonb_build_object('diff_id', diff.id)) AS id FROM unnest($2::bigint[]) AS diff (id)
+)
+SELECT array_agg(enqueued.id) FROM enqueued`
+	var jobs []int64
+	if err := tx.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids).Scan(&jobs); err != nil {
+		return 0, fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
+	}
+	const count = `
+SELECT count(*) FROM "sexton".river_job AS job
+WHERE job.id = ANY ($1::bigint[]) AND job.xmin = pg_current_xact_id()::xid AND job.attempt = 0`
+	if err := tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted); err != nil {
+		return 0, fmt.Errorf("count enqueued jobs: %w", err)
+	}
+	return inserted, nil
+}
+
+// removeExternalDiffs removes objects. A store that is not available is no fault of the pass, which has done the rest.
+func removeExternalDiffs(ctx context.Context, deps Deps, db database.Database, stats *scheduleStats) error {
+	var waiting bool
+	if err := db.Pool.QueryRow(ctx, db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
+		return err
+	}
+	store, err := OpenDiffStore(ctx, deps.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	removed, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Remove(ctx, removalsPerRun)
+	stats.Removed = removed
+	if outage, ok := asOutage(err); ok {
+		stats.WaitingFor = outage.Error()
+		deps.Logger.WarnContext(ctx, "store_unavailable", "kind", ScheduleExternalDiffs, "database", db.Name, "error", outage.Error())
+		return nil
+	}
+	return err
+}
+
+func scheduleResult(stats *scheduleStats) jobrun.Result {
+	result := jobrun.Result{
+		Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor, Processed: stats.Inserted + stats.Objects, Failed: stats.Removed.Failed,
+		Changed: stats.Inserted+stats.Objects+stats.Removed.Failed > 0,
+	}
+	if stats.OverLimit {
+		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
+	}
+	if stats.Objects > 0 {
+		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsRemoved, N: stats.Objects})
+	}
+	return result
+}

@@ -1,0 +1,162 @@
+package riverjobs
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// diffBundle is the reference application with a merge request of three diffs, and a folder for them.
+func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	db := dbtest.Reference(t)
+	db.Exec(`
+		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
+		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) SELECT n, 7, 1, 1 FROM generate_series(1, 3) AS n;
+		INSERT INTO merge_request_diff_files (
+			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
+		) SELECT n, 0, false, false, false, false, '0', '0', 'a', 'text ' || n FROM generate_series(1, 3) AS n`)
+	log := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	environ = append([]string{
+		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
+	}, environ...)
+	b = bundle{db: db, log: log, deps: Deps{
+		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Logger: logger,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
+	}}
+	conn, err := db.Connected.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	settings := conn.Conn().Config()
+	conn.Release()
+	_, err = migrate.Up(t.Context(), logger, migrate.Database{
+		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true, GhostUsers: true, ExternalDiffs: true,
+		Kinds: Kinds(b.deps.Config),
+	})
+	require.NoError(t, err)
+	return b, folder
+}
+
+// workUntil lets a real client work until something holds in the database.
+func (b bundle) workUntil(t *testing.T, what, condition string) {
+	t.Helper()
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
+		var ok bool
+		err := b.db.Pool().QueryRow(ctx, "SELECT "+condition).Scan(&ok)
+		return ok, err
+	})
+}
+
+func (b bundle) diffsDue(t *testing.T) bool {
+	t.Helper()
+	due, err := externalDiffsDue(t.Context(), b.db.Pool(), b.deps)
+	require.NoError(t, err)
+	return due.Now
+}
+
+func TestExternalDiffsWorkers(t *testing.T) {
+	t.Parallel()
+	b, folder := diffBundle(t)
+	require.True(t, b.diffsDue(t))
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
+	require.NoError(t, err)
+	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
+	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
+	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-2"))
+	require.NoError(t, err)
+	require.Equal(t, "text 2", string(content))
+	require.Contains(t, b.log.String(), "msg=diff_moved")
+	require.Contains(t, b.log.String(), "diff_id=2")
+	require.False(t, b.diffsDue(t))
+
+	b.db.Exec("DELETE FROM merge_requests")
+	require.True(t, b.diffsDue(t), "objects are to be removed")
+	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
+	require.NoError(t, err)
+	b.workUntil(t, "all objects to be removed", "NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
+	require.NoDirExists(t, filepath.Join(folder, "merge_request_diffs/mr-7"))
+	require.False(t, b.diffsDue(t))
+}
+
+// The address is one where nobody listens.
+func TestAnOutageCostsNoAttempt(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, MigrateExternalDiff, MigrateExternalDiffArgs{DiffID: 1}, nil)
+	require.NoError(t, err)
+	b.workUntil(t, "the job to be put off", "(SELECT state = 'scheduled' FROM sexton.river_job)")
+	require.Equal(t, [][]string{{"t", "0", "1", "t"}}, b.db.Rows(`
+		SELECT max_attempts - attempt >= 3, coalesce(array_length(errors, 1), 0), metadata ->> 'snoozes', scheduled_at > now() + interval '5 seconds'
+		FROM sexton.river_job`))
+	require.Equal(t, [][]string{{"skipped", "t"}}, b.db.Rows(`
+		SELECT outcome, stats ->> 'waiting_for' LIKE '%s3://diffs: the store is not available: connection refused' FROM sexton.runs`))
+	require.NotContains(t, b.log.String(), "hunter2")
+	require.Contains(t, b.log.String(), "msg=store_unavailable")
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "nothing is said about the diff")
+}
+
+func TestPausesGrow(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 10*time.Second, pauseAfter(nil))
+	require.Equal(t, 20*time.Second, pauseAfter([]byte(`{"snoozes": 1}`)))
+	require.Equal(t, 15*time.Minute, pauseAfter([]byte(`{"snoozes": 1000}`)))
+}
+
+func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{
+		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci", Schema: "own"},
+		ExternalDiffs: config.ExternalDiffs{Enabled: true, Schedule: "15 * * * *", When: "always"},
+	}
+	jobs := Jobs(c)
+	require.Len(t, jobs, 2)
+	require.Equal(t, []string{"ci"}, jobs[0].Databases)
+	require.True(t, jobs[1].Inserted())
+	wakes := jobs[0].wakesIn("app")
+	require.Len(t, wakes, 2)
+	require.Equal(t, "own", wakes[0].Schema)
+	require.Equal(t, "app", wakes[1].Schema)
+	require.Equal(t, ScheduleExternalDiffs, wakes[1].Kind)
+	c.ExternalDiffs.When = "outdated"
+	require.Len(t, Jobs(c)[0].wakesIn("app"), 1)
+}
+
+func TestTheTickLimitsTheSchedule(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
+	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
+	report, err := runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+	require.NoError(t, err)
+	require.Equal(t, jobrun.OverLimit, report.Outcome)
+	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
+	require.False(t, b.diffsDue(t), "the rest waits for the next tick")
+	taken, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected)
+	require.NoError(t, err)
+	report, err = runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+	require.NoError(t, err)
+	require.Equal(t, jobrun.Skipped, report.Outcome)
+	require.Contains(t, b.log.String(), "failed to obtain lock")
+	require.NoError(t, taken.Release(t.Context()))
+}
