@@ -106,7 +106,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
 		}
 	}
-	return removed, nil
+	return removed, nil //nolint:nilerr // the next run goes on
 }
 
 // bearable tells that an error is about one object alone.

@@ -70,7 +70,7 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 		}
 	}
 	stats.OverLimit = true
-	return stats, nil
+	return stats, nil //nolint:nilerr // the next run goes on
 }
 
 const cursorSQL = `
