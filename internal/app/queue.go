@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/listen"
 	riverjobs "sexton/river_jobs"
 )
@@ -116,14 +117,41 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 		return err
 	}
 	defer all.close()
-	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
-	if err != nil {
-		return fmt.Errorf("make river client: %w", err)
+	by := audittrail.Entry{Actor: actor()}
+	if note != nil {
+		by.Reason = note.Reason
 	}
-	err = pgx.BeginFunc(ctx, all.jobs().Pool, func(tx pgx.Tx) error {
+	if err := all.setPaused(ctx, job, note, by); err != nil {
+		return err
+	}
+	switch {
+	case a.json:
+		return a.printJSON(pauseReport{Kind: job.Kind, Paused: note != nil, pauseNote: note})
+	case note == nil:
+		a.printf("%s: resumed\n", job.Kind)
+	default:
+		a.printf("%s: paused\n", job.Kind)
+	}
+	return nil
+}
+
+// setPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom.
+func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pauseNote, by audittrail.Entry) error {
+	client, err := c.riverClient()
+	if err != nil {
+		return err
+	}
+	by.Target, by.Action = job.Kind, "pause"
+	if note == nil {
+		by.Action = "resume"
+	}
+	err = pgx.BeginFunc(ctx, c.jobs().Pool, func(tx pgx.Tx) error {
+		if err := audittrail.Record(ctx, c.jobs(), tx, by); err != nil {
+			return err
+		}
 		// River knows a queue once a worker has served it; a pause may come first.
 		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at) VALUES ($1, '{}', now(), now()) ON CONFLICT (name) DO NOTHING`
-		if _, err := tx.Exec(ctx, all.jobs().Names.Render(create), job.Queue); err != nil {
+		if _, err := tx.Exec(ctx, c.jobs().Names.Render(create), job.Queue); err != nil {
 			return err
 		}
 		if note == nil {
@@ -152,15 +180,16 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 	if err != nil {
 		return fmt.Errorf("change queue %s: %w", job.Queue, err)
 	}
-	switch {
-	case a.json:
-		return a.printJSON(pauseReport{Kind: job.Kind, Paused: note != nil, pauseNote: note})
-	case note == nil:
-		a.printf("%s: resumed\n", job.Kind)
-	default:
-		a.printf("%s: paused\n", job.Kind)
-	}
 	return nil
+}
+
+// riverClient looks at River's jobs and queues, and changes them; it works on none.
+func (c *connections) riverClient() (*river.Client[pgx.Tx], error) {
+	client, err := river.NewClient(riverpgxv5.New(c.jobs().Pool), &river.Config{Schema: c.config.Jobs.Schema})
+	if err != nil {
+		return nil, fmt.Errorf("make river client: %w", err)
+	}
+	return client, nil
 }
 
 // pauseReport is what `sexton pause --json` and `sexton resume --json` print.

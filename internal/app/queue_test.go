@@ -75,6 +75,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, reason+"; --force runs it all the same", s.ok("job", "run", kind))
 
 	require.Equal(t, kind+": paused\n", s.ok("pause", kind), "again, without a reason")
+	require.Equal(t, [][]string{{"pause", kind, "long backup", ""}, {"pause", kind, "", ""}},
+		s.Rows("SELECT action, target, reason, remote FROM sexton.audit WHERE actor <> '' ORDER BY id"))
 	_, job, _ = s.statusOf()
 	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
 

@@ -24,20 +24,21 @@ import (
 const stopTime = 9 * time.Second
 
 func (a *app) runCommand() *cobra.Command {
-	var failFast bool
+	var failFast, readOnly bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
 		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
 copies may run against the same databases. A signal stops it: running batches end, leases are given back;
 a second one ends the process at once.`,
-		Example: "  sexton run\n  sexton run --fail-fast",
+		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			c, err := a.loadConfig()
 			if err != nil {
 				return err
 			}
+			c.HTTP.ReadOnly = c.HTTP.ReadOnly || readOnly
 			log := a.logger(c)
 			all, err := bindRetrying(cmd.Context(), c, log, failFast)
 			if err != nil {
@@ -47,6 +48,7 @@ a second one ends the process at once.`,
 			return a.work(cmd.Context(), all, log, c.HTTP)
 		}),
 	}
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
 	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -208,9 +207,9 @@ func (t deletionTable) obstacle() (reason string, class waitClass) {
 // pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not
 // paused.
 func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
-	client, err := river.NewClient(riverpgxv5.New(all.jobs().Pool), &river.Config{Schema: all.config.Jobs.Schema})
+	client, err := all.riverClient()
 	if err != nil {
-		return "", fmt.Errorf("make queue client: %w", err)
+		return "", err
 	}
 	state, err := client.QueueGet(ctx, queue)
 	switch {

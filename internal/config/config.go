@@ -148,6 +148,14 @@ type HTTP struct {
 	User     string `yaml:"user"`
 	Password Secret `yaml:"password"`
 	Token    Secret `yaml:"token"`
+	// PasswordFile and TokenFile name files that hold the secrets instead, up to their last line end. Load has read
+	// them into Password and Token.
+	PasswordFile string `yaml:"password_file"`
+	TokenFile    string `yaml:"token_file"`
+	// ReadOnly refuses every request that could change something.
+	ReadOnly bool `yaml:"read_only"`
+	// ShowArgs lets River's pages show the arguments of jobs, which may hold personal data.
+	ShowArgs bool `yaml:"show_args"`
 }
 
 // Log configures what is logged and how.

@@ -160,6 +160,11 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 			c.LooseForeignKeys.Definitions[i] = resolve(base("loose_foreign_keys.definitions"), path)
 		}
 	}
+	for key, path := range map[string]*string{"http.password_file": &c.HTTP.PasswordFile, "http.token_file": &c.HTTP.TokenFile} {
+		if *path != "" {
+			*path = resolve(base(key), *path)
+		}
+	}
 	if path, ok := strings.CutPrefix(string(c.ExternalDiffs.Bucket), "file://"); ok && path != "" && path[0] != '/' {
 		if absolute, err := filepath.Abs(resolve(base("external_diffs.bucket"), path)); err == nil {
 			c.ExternalDiffs.Bucket = URL("file://" + filepath.ToSlash(absolute))

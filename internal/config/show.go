@@ -23,5 +23,18 @@ func (c *Config) Show() *yamlfile.Node {
 		}
 		shown.LooseForeignKeys.Definitions[i] = path
 	}
+	// What a file says is not said twice.
+	showFile(&shown.HTTP.PasswordFile, &shown.HTTP.Password)
+	showFile(&shown.HTTP.TokenFile, &shown.HTTP.Token)
 	return yamlfile.Encode(shown)
+}
+
+func showFile(path *string, secret *Secret) {
+	if *path == "" {
+		return
+	}
+	*secret = ""
+	if absolute, err := filepath.Abs(*path); err == nil {
+		*path = absolute
+	}
 }

@@ -146,8 +146,8 @@ func TestSecretsAreHiddenEverywhere(t *testing.T) {
 		slog.New(slog.NewTextHandler(&logged, nil)).Info("m", "url", u)
 		require.NotContains(t, logged.String(), "geh", text)
 	}
-	require.Equal(t, "{   }", fmt.Sprint(config.HTTP{}))
-	require.Equal(t, "{ u *** ***}", fmt.Sprint(config.HTTP{User: "u", Password: "geheim", Token: "geheim"}))
+	require.Equal(t, "{      false false}", fmt.Sprint(config.HTTP{}))
+	require.Equal(t, "{ u *** ***   false false}", fmt.Sprint(config.HTTP{User: "u", Password: "geheim", Token: "geheim"}))
 }
 
 // TestErrorsNeverRepeatValues puts a password where every value stands, by file, by ${VARIABLE} and by override.

@@ -189,11 +189,16 @@ func (v *validator) looseForeignKeys() {
 }
 
 func (v *validator) http() {
+	v.secretFile("http.password", v.config.HTTP.PasswordFile, &v.config.HTTP.Password)
+	v.secretFile("http.token", v.config.HTTP.TokenFile, &v.config.HTTP.Token)
 	h := v.config.HTTP
 	if (h.User == "") != (h.Password == "") && !v.reported("http.user") && !v.reported("http.password") {
 		given, missing := "user", "password"
 		if h.User == "" {
 			given, missing = missing, given
+			if h.PasswordFile != "" {
+				given = "password_file"
+			}
 		}
 		v.fail("http."+given, "is set without http."+missing, "")
 	}

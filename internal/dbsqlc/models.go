@@ -25,6 +25,17 @@ type LooseForeignKeysDeletedRecord struct {
 	LastError               *string
 }
 
+// Sexton: who paused, resumed or retried what, and why; kept 90 days
+type SextonAudit struct {
+	ID     int64
+	At     time.Time
+	Actor  string
+	Remote string
+	Action string
+	Target string
+	Reason string
+}
+
 // Sexton: running workers and when each was last seen
 type SextonClient struct {
 	ClientID  string
@@ -90,6 +101,18 @@ type SextonRun struct {
 	Stats     json.RawMessage
 	Error     *string
 	Folded    int32
+}
+
+// Sexton: backlog over time, every 15 s for a day and every 5 minutes for 7 days
+type SextonSample struct {
+	TakenAt          time.Time
+	Database         string
+	DeletionTable    string
+	Pending          int64
+	Capped           bool
+	Deferred         int64
+	OldestAgeSeconds float64
+	Coarse           bool
 }
 
 // Sexton: last tick of each schedule

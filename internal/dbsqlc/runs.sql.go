@@ -329,3 +329,65 @@ func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 	}
 	return result.RowsAffected(), nil
 }
+
+const runsRecent = `-- name: RunsRecent :many
+SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error
+FROM (
+    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.folded
+    FROM "sexton".runs AS run
+    ORDER BY run.started_at DESC
+    LIMIT $1::int
+) AS recent
+WHERE recent.ended_at IS NOT NULL
+  AND (recent.changed OR recent.error IS NOT NULL)
+ORDER BY recent.started_at DESC, recent.id DESC
+LIMIT $2::int
+`
+
+type RunsRecentParams struct {
+	WindowRows int32
+	Most       int32
+}
+
+type RunsRecentRow struct {
+	ID        int64
+	Kind      string
+	Database  string
+	Holder    string
+	StartedAt time.Time
+	EndedAt   *time.Time
+	Outcome   *string
+	Stats     json.RawMessage
+	Error     *string
+}
+
+// The last runs that did something or met an error, among so many of the last ones of all.
+func (q *Queries) RunsRecent(ctx context.Context, arg RunsRecentParams) ([]RunsRecentRow, error) {
+	rows, err := q.db.Query(ctx, runsRecent, arg.WindowRows, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsRecentRow
+	for rows.Next() {
+		var i RunsRecentRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Database,
+			&i.Holder,
+			&i.StartedAt,
+			&i.EndedAt,
+			&i.Outcome,
+			&i.Stats,
+			&i.Error,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

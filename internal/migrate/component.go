@@ -99,7 +99,7 @@ func (c sqlComponent) creates() []string {
 	case Base:
 		return []string{versionTable(Base), "fences", "events"}
 	case Jobs:
-		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds"}
+		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "samples", "audit"}
 	case LooseForeignKeys:
 		return []string{versionTable(LooseForeignKeys), "swept"}
 	case AdjournedGroups:

@@ -130,10 +130,10 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	for name, damage := range map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
-		"crash between two versions": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits; DELETE FROM sexton.migrations_jobs WHERE version = 4;
-			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".(enqueue_new|job_waits)'`,
+		"crash between two versions": `DROP TABLE sexton.samples, sexton.audit; DELETE FROM sexton.migrations_jobs WHERE version = 5;
+			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".(samples|audit)'`,
 		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument;
-			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds;
+			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,8 +159,8 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
 	require.ErrorContains(t, err,
-		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds"]`)
-	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds;
+		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".samples" "\"sexton\".audit"]`)
+	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument`)
 	down(t, db)
 	require.Equal(t, before, catalogue(d))

@@ -85,13 +85,17 @@ func TestGrants(t *testing.T) {
 		"DELETE FROM sexton.clients",
 		"INSERT INTO sexton.schedules VALUES ('k', 'd', now()) ON CONFLICT (kind, database) DO UPDATE SET last_tick = excluded.last_tick",
 		"SELECT sexton.enqueue('tidy')",
+		"INSERT INTO sexton.samples VALUES (now(), 'd', 't', 1, false, 0, 0, true)",
+		"DELETE FROM sexton.samples",
+		"INSERT INTO sexton.audit (actor, remote, action, target, reason) VALUES ('a', '', 'pause', 'tidy', '')",
+		"DELETE FROM sexton.audit",
 		"INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')",
 		"SELECT FROM app.loose_foreign_keys_deleted_records ORDER BY id FOR UPDATE SKIP LOCKED",
 		"UPDATE app.loose_foreign_keys_deleted_records SET cleanup_attempts = 1",
 		"DELETE FROM app.loose_foreign_keys_deleted_records",
 	)
 	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.objects",
-		"DELETE FROM sexton.job_kinds")
+		"DELETE FROM sexton.job_kinds", "UPDATE sexton.audit SET actor = 'another'")
 	client, err := river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"})
 	require.NoError(t, err)
 	_, err = client.Insert(t.Context(), probeArgs{}, nil)
@@ -103,8 +107,8 @@ func TestGrants(t *testing.T) {
 	require.NoError(t, migrate.Check(t.Context(), db))
 	view := as(viewer)
 	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.clients", "SELECT FROM sexton.schedules",
-		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
-	refused(view, "DELETE FROM sexton.runs", "UPDATE sexton.leases SET token = 3", "DELETE FROM app.loose_foreign_keys_deleted_records",
+		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.samples", "SELECT FROM sexton.audit", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
+	refused(view, "DELETE FROM sexton.runs", "DELETE FROM sexton.audit", "UPDATE sexton.leases SET token = 3", "DELETE FROM app.loose_foreign_keys_deleted_records",
 		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
 
 	// Without the grants, the error says where to find them.

@@ -64,7 +64,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	up(t, db)
 	d.Exec(`
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument;
-		DROP TABLE sexton.clients, sexton.schedules, sexton.job_kinds;
+		DROP TABLE sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 		DELETE FROM sexton.migrations_jobs WHERE version > 1;
 		DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ '(leases|runs|migrations_jobs)$';
 		CREATE TABLE sexton.clients (name text)`)
@@ -77,7 +77,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	require.Equal(t, before, catalogue(d), "nothing changed")
 
 	d.Exec("ALTER TABLE sexton.clients RENAME TO customers")
-	require.Len(t, component(t, up(t, db), migrate.Jobs).Applied, 3)
+	require.Len(t, component(t, up(t, db), migrate.Jobs).Applied, 4)
 	require.True(t, down(t, db).SchemaKept)
 	require.Equal(t, [][]string{{"customers"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
 }

@@ -76,6 +76,7 @@ func TestUpByComponents(t *testing.T) {
 		{Version: 2, Name: "00002_clients_schedules_kinds"},
 		{Version: 3, Name: "00003_enqueue"},
 		{Version: 4, Name: "00004_enqueue_new"},
+		{Version: 5, Name: "00005_samples_and_audit"},
 	}, component(t, report, migrate.Jobs).Applied)
 }
 

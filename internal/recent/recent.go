@@ -21,6 +21,13 @@ type Value[T any] struct {
 	until time.Time // monotonic
 }
 
+// Forget has the next one who asks get a new answer: something is known to have changed.
+func (v *Value[T]) Forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.until = time.Time{}
+}
+
 // Get returns the kept answer, or else a new one, for which those who come meanwhile wait as well. An asker that
 // goes away does not break it off for the others.
 func (v *Value[T]) Get(ctx context.Context) T {

@@ -53,7 +53,17 @@ func (s *Server) handler(loopback bool) http.Handler {
 		// Whoever went away needs no answer.
 		_ = json.NewEncoder(w).Encode(state)
 	})
-	protected := http.NewCrossOriginProtection().Handler(newCredentials(s.Settings).require(mux))
+	if s.River != nil {
+		mux.Handle(RiverPath, s.riverHandler())
+	}
+	if s.Page != nil {
+		mux.Handle("/", s.Page)
+	}
+	var served http.Handler = mux
+	if s.Settings.ReadOnly {
+		served = refuseChanges(mux)
+	}
+	protected := http.NewCrossOriginProtection().Handler(newCredentials(s.Settings).require(served))
 	if loopback {
 		protected = requireLocalHost(protected)
 	}

@@ -30,29 +30,35 @@ func digest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) 
 // any tells whether there are credentials at all.
 func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
 
-// admit tells whether a request carries the right ones.
-func (c credentials) admit(r *http.Request) bool {
+// admit tells whether a request carries the right ones, and whose they are.
+func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
 		sentUser, sentPassword := digest(user), digest(password)
-		return subtle.ConstantTimeCompare(sentUser[:], c.user[:])&subtle.ConstantTimeCompare(sentPassword[:], c.password[:]) == 1
+		return user, subtle.ConstantTimeCompare(sentUser[:], c.user[:])&subtle.ConstantTimeCompare(sentPassword[:], c.password[:]) == 1
 	}
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !c.acceptsBearer || !strings.EqualFold(scheme, "Bearer") {
-		return false
+		return "", false
 	}
 	sent := digest(strings.TrimSpace(token))
-	return subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
+	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
 // require lets only requests with the right credentials through, and all where there are none. The path of the
 // health check is open.
 func (c credentials) require(next http.Handler) http.Handler {
 	if !c.any() {
-		return next
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), Visitor{Actor: anybody, Remote: r.RemoteAddr})))
+		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == healthPath || c.admit(r) {
+		if r.URL.Path == healthPath {
 			next.ServeHTTP(w, r)
+			return
+		}
+		if actor, ok := c.admit(r); ok {
+			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), Visitor{Actor: actor, Remote: r.RemoteAddr})))
 			return
 		}
 		if c.acceptsPassword {
@@ -63,6 +69,22 @@ func (c credentials) require(next http.Handler) http.Handler {
 		}
 		http.Error(w, "user and password or the token are wrong or missing", http.StatusUnauthorized)
 	})
+}
+
+// refuseChanges lets only requests through that read.
+func refuseChanges(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if changes(r) {
+			http.Error(w, "this server is read-only (http.read_only)", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// changes tells whether a request may change something.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
 // requireLocalHost refuses requests that name another host. A page elsewhere can have its own name resolve to this

@@ -1,4 +1,4 @@
-// Package web is a worker's HTTP server: metrics, health, and what protects them.
+// Package web is a worker's HTTP server: the page, River's pages, metrics, health, and what protects them.
 //
 // Work does not depend on it: a port that is taken is a warning, and is tried again until it is free.
 package web
@@ -35,8 +35,15 @@ type Server struct {
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	// Ready answers /readyz. It is called at most once a second, and its context ends after two.
-	Ready  func(ctx context.Context) Readiness
-	Logger *slog.Logger
+	Ready func(ctx context.Context) Readiness
+	// Page serves all other paths, and River those under RiverPath. Nil means that there is nothing.
+	Page  http.Handler
+	River http.Handler
+	// Record is told of each change that is asked of River, and by whom, before it is made. An error refuses it.
+	Record func(ctx context.Context, by Visitor, change Change) error
+	// Listening, if set, is told of the address once it can be connected to.
+	Listening func(address net.Addr)
+	Logger    *slog.Logger
 }
 
 // Run serves until ctx ends. It does nothing where no address is configured.
@@ -55,6 +62,9 @@ func (s *Server) Run(ctx context.Context) {
 		ErrorLog:       slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	s.Logger.InfoContext(ctx, "http server listens", "address", listener.Addr().String())
+	if s.Listening != nil {
+		s.Listening(listener.Addr())
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -83,7 +93,8 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 			return nil
 		}
 		if !told {
-			s.Logger.WarnContext(ctx, "no metrics and health checks for now: http.listen cannot be served; give each copy its own address, or \"\" for none",
+			s.Logger.WarnContext(ctx,
+				"no page, metrics and health checks for now: http.listen cannot be served; give each copy its own address, or \"\" for none",
 				"key", "http.listen", "address", s.Settings.Listen, "error", err, "retry_ms", retryEvery.Milliseconds())
 		}
 		timer := time.NewTimer(retryEvery)

@@ -84,6 +84,11 @@ type site struct {
 // start starts a server and returns before it listens.
 func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 	t.Helper()
+	return startWith(t, settings, ready, func(*web.Server) {})
+}
+
+func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change func(*web.Server)) site {
+	t.Helper()
 	s := site{log: &lines{news: make(chan struct{})}}
 	server := web.Server{
 		Settings: settings,
@@ -91,6 +96,7 @@ func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 		Ready:    func(context.Context) web.Readiness { return ready },
 		Logger:   slog.New(slog.NewJSONHandler(s.log, nil)),
 	}
+	change(&server)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { server.Run(ctx) })
@@ -102,10 +108,15 @@ func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 // serve starts a server on a port of its own.
 func serve(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 	t.Helper()
+	return serveWith(t, settings, ready, func(*web.Server) {})
+}
+
+func serveWith(t *testing.T, settings config.HTTP, ready web.Readiness, change func(*web.Server)) site {
+	t.Helper()
 	if settings.Listen == "" {
 		settings.Listen = "127.0.0.1:0"
 	}
-	s := start(t, settings, ready)
+	s := startWith(t, settings, ready, change)
 	address, ok := s.log.wait(t, "http server listens")["address"].(string)
 	require.True(t, ok)
 	s.address = address
@@ -177,7 +188,7 @@ func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	first := serve(t, config.HTTP{}, web.Readiness{})
 	second := start(t, config.HTTP{Listen: first.address}, web.Readiness{Ready: true})
-	warning := second.log.wait(t, "no metrics and health checks for now")
+	warning := second.log.wait(t, "no page, metrics and health checks for now")
 	require.Equal(t, "http.listen", warning["key"])
 	require.Equal(t, first.address, warning["address"])
 	require.Equal(t, "WARN", warning["level"])
@@ -198,7 +209,7 @@ func TestStopWhileThePortIsTaken(t *testing.T) {
 	t.Parallel()
 	first := serve(t, config.HTTP{}, web.Readiness{})
 	second := start(t, config.HTTP{Listen: first.address}, web.Readiness{})
-	second.log.wait(t, "no metrics")
+	second.log.wait(t, "no page")
 	began := time.Now()
 	second.stop()
 	require.Less(t, time.Since(began), 4*time.Second, "it does not wait for the next try")
@@ -223,7 +234,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 func TestBeyondLoopbackNeedsCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t, config.HTTP{Listen: "0.0.0.0:0"}, web.Readiness{})
-	require.Contains(t, s.log.wait(t, "no metrics")["error"], "needs user and password, or a token")
+	require.Contains(t, s.log.wait(t, "no page")["error"], "needs user and password, or a token")
 	s.stop()
 
 	s = serve(t, config.HTTP{Listen: "0.0.0.0:0", Token: "secret"}, web.Readiness{})

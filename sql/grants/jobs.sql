@@ -10,8 +10,11 @@ GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".job_kinds TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
     TO :"worker";
+-- Nobody changes what has been recorded; the worker removes it once it is old.
+GRANT SELECT, INSERT, DELETE ON TABLE "sexton".samples, "sexton".audit TO :"worker";
 
 GRANT SELECT
-    ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds
+    ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds,
+    "sexton".samples, "sexton".audit
     TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".job_waits(text, text) TO :"viewer";

@@ -129,3 +129,17 @@ WHERE id IN (
     ORDER BY old.id
     LIMIT 1000
 );
+
+-- name: RunsRecent :many
+-- The last runs that did something or met an error, among so many of the last ones of all.
+SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error
+FROM (
+    SELECT run.*
+    FROM "sexton".runs AS run
+    ORDER BY run.started_at DESC
+    LIMIT @window_rows::int
+) AS recent
+WHERE recent.ended_at IS NOT NULL
+  AND (recent.changed OR recent.error IS NOT NULL)
+ORDER BY recent.started_at DESC, recent.id DESC
+LIMIT @most::int;

@@ -1,0 +1,33 @@
+package audittrail_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	d.Exec(`INSERT INTO sexton.audit (at, actor, remote, action, target, reason)
+		SELECT now() - age, 'old', '', 'pause', 'k', '' FROM (VALUES (interval '89 days'), ('91 days')) AS kept (age)`)
+	first := audittrail.Entry{Actor: "ann", Remote: "10.0.0.7:1234", Action: "pause", Target: "k", Reason: "long backup"}
+	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), first))
+	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), audittrail.Entry{Actor: "bob", Action: "resume", Target: "k"}))
+
+	entries, err := audittrail.Last(t.Context(), d.Connected, 2)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, "bob", entries[0].Actor)
+	require.WithinDuration(t, time.Now(), entries[1].At, time.Minute)
+	first.At = entries[1].At
+	require.Equal(t, first, entries[1])
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.audit"), "what is older than 90 days is gone")
+}

@@ -1,0 +1,151 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+)
+
+// RiverPath is where River's pages are.
+const RiverPath = "/river/"
+
+const (
+	// riverAPI is where they get and change what they show.
+	riverAPI = RiverPath + "api/"
+	// maxChange bounds the body of a request for a change, in bytes. River's hold ids.
+	maxChange = 64 << 10
+	// riverPolicy lets River's pages load what comes from here. Its components set styles on their elements.
+	riverPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
+		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+// Change is what somebody asks to have changed.
+type Change struct {
+	// Action is a short word, such as retry; Target names what it is done to, such as "jobs 7, 8" or "queue users".
+	Action string
+	Target string
+}
+
+// riverHandler serves River's pages: every change is recorded before it is made, and arguments of jobs are hidden.
+func (s *Server) riverHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", riverPolicy)
+		if changes(r) && !s.recordChange(w, r) {
+			return
+		}
+		if !strings.HasPrefix(r.URL.Path, riverAPI) || s.Settings.ShowArgs {
+			s.River.ServeHTTP(w, r)
+			return
+		}
+		answer := &held{header: http.Header{}, code: http.StatusOK}
+		s.River.ServeHTTP(answer, r)
+		answer.send(w)
+	})
+}
+
+// recordChange reports whether the change may be made. If not, it has answered.
+func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChange))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
+		return false
+	}
+	if err != nil {
+		return false // The sender has gone away.
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err := s.record(r.Context(), riverChange(r.URL.Path, body)); err != nil {
+		s.Logger.ErrorContext(r.Context(), "change is not made as it cannot be recorded", "path", r.URL.Path, "error", err)
+		http.Error(w, "the change cannot be recorded and so is not made", http.StatusServiceUnavailable)
+		return false
+	}
+	return true
+}
+
+func (s *Server) record(ctx context.Context, change Change) error {
+	if s.Record == nil {
+		return nil
+	}
+	return s.Record(ctx, VisitorOf(ctx), change)
+}
+
+// riverChange words a request to River: POST jobs/ACTION with ids in its body, PUT queues/NAME/ACTION, PATCH queues/NAME.
+func riverChange(path string, body []byte) Change {
+	parts := strings.Split(strings.TrimPrefix(path, riverAPI), "/")
+	switch {
+	case len(parts) == 3 && parts[0] == "queues":
+		return Change{Action: parts[2], Target: "queue " + parts[1]}
+	case len(parts) == 2 && parts[0] == "queues":
+		return Change{Action: "update", Target: "queue " + parts[1]}
+	case len(parts) == 2 && parts[0] == "jobs":
+		var jobs struct {
+			IDs []json.Number `json:"ids"`
+		}
+		// What it does not understand River refuses.
+		_ = json.Unmarshal(body, &jobs)
+		ids := make([]string, len(jobs.IDs))
+		for i, id := range jobs.IDs {
+			ids[i] = id.String()
+		}
+		return Change{Action: parts[1], Target: "jobs " + strings.Join(ids, ", ")}
+	}
+	return Change{Action: "change", Target: path}
+}
+
+// held is an answer that is looked at before it is sent.
+type held struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (h *held) Header() http.Header { return h.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (h *held) WriteHeader(code int) { h.code = code }
+
+// Write implements http.ResponseWriter.
+func (h *held) Write(p []byte) (int, error) { return h.body.Write(p) }
+
+// send sends it without arguments of jobs. What is no JSON goes as it is: River's errors.
+func (h *held) send(w http.ResponseWriter) {
+	body := h.body.Bytes()
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber() // Ids are longer than a float.
+	var document any
+	if err := decoder.Decode(&document); err == nil {
+		if cleaned, err := json.Marshal(withoutArgs(document)); err == nil {
+			body = cleaned
+		}
+	}
+	header := w.Header()
+	maps.Copy(header, h.header)
+	header.Del("Content-Length")
+	w.WriteHeader(h.code)
+	_, _ = w.Write(body)
+}
+
+// withoutArgs replaces the arguments in jobs, wherever these are in a document.
+func withoutArgs(document any) any {
+	switch at := document.(type) {
+	case []any:
+		for i := range at {
+			at[i] = withoutArgs(at[i])
+		}
+	case map[string]any:
+		for key, value := range at {
+			if key == "args" {
+				at[key] = map[string]any{"hidden": "http.show_args is off"}
+				continue
+			}
+			at[key] = withoutArgs(value)
+		}
+	}
+	return document
+}

@@ -1,0 +1,29 @@
+package web
+
+import "context"
+
+// The names of actors who have none of their own.
+const (
+	anybody = "page"  // where nobody has to log in
+	bearer  = "token" // whoever has it
+)
+
+// Visitor is who sent a request.
+type Visitor struct {
+	// Actor is the user that logged in, "token" for a bearer token, or "page" where nobody has to log in.
+	Actor string
+	// Remote is the address that the request came from, with its port.
+	Remote string
+}
+
+type visitorKey struct{}
+
+func withVisitor(ctx context.Context, v Visitor) context.Context {
+	return context.WithValue(ctx, visitorKey{}, v)
+}
+
+// VisitorOf returns who sent the request with this context. Outside of the server it is the zero Visitor.
+func VisitorOf(ctx context.Context) Visitor {
+	visitor, _ := ctx.Value(visitorKey{}).(Visitor)
+	return visitor
+}
