@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -305,6 +306,7 @@ func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *te
 	t.Helper()
 	d := startDemo(t, p, inTerminal)
 	d.shows(t, `[1-9][0-9,]* paid off`)
+	d.servesThePage(t)
 	stop(t, d)
 	require.Equal(t, code, d.exit(t))
 	if code == 0 {
@@ -313,6 +315,17 @@ func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *te
 		require.NotContains(t, d.out.String(), "are left", "what is not drained has no count")
 	}
 	d.nothingLeft(t)
+}
+
+// servesThePage opens the address that the demo prints.
+func (d *demoRun) servesThePage(t *testing.T) {
+	t.Helper()
+	address := regexp.MustCompile(`http://(127\.0\.0\.1:[0-9]+)/`).FindStringSubmatch(d.out.String())
+	require.Len(t, address, 2, "the page's address")
+	pgtest.WaitFor(t, "the demo's page", func(ctx context.Context) (bool, error) {
+		code, body := ask(ctx, address[1], "/", "")
+		return code == http.StatusOK && strings.Contains(body, `id="job-loose_foreign_keys_cleanup"`), nil
+	})
 }
 
 // stopDemoBy are the ways to end a demo, with the exit code that follows.

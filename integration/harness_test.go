@@ -41,6 +41,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run with a late child", func(t *testing.T) { t.Parallel(); testRunLateChild(t, p) })
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
 	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
+	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
 	t.Run("run serves with a token", func(t *testing.T) { t.Parallel(); testRunServesWithToken(t, p) })
 	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
 	t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })

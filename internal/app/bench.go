@@ -171,7 +171,7 @@ func (a *app) onSite(ctx context.Context, url string, do func(*bench.Site) error
 	site := &bench.Site{
 		URL: own, Pool: all.jobs().Pool, Admin: admin.jobs().Pool,
 		Work: func(ctx context.Context) error {
-			return a.work(ctx, all, newLogger(a.stderr, all.config.Log), config.HTTP{})
+			return a.work(ctx, all, newLogger(a.stderr, all.config.Log), endpoint{})
 		},
 		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format+"\n", args...) },
 	}

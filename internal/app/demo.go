@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -142,9 +143,17 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 	}
 	defer all.close()
 
+	// Only this machine can reach it, and nobody else knows the port: other demos and workers may run beside this one.
+	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for the page: %w", err)
+	}
+	defer page.Close()
+	_, _ = fmt.Fprintf(out, "the page, with what waits and why:\n  http://%s/\n\n", page.Addr())
+
 	site := demo.Site{
 		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Rows: rows, View: view,
-		Work: func(ctx context.Context) error { return a.work(ctx, all, log, config.HTTP{}) },
+		Work: func(ctx context.Context) error { return a.work(ctx, all, log, endpoint{listener: page}) },
 		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
 			return activity(ctx, all, backlog)
 		},

@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/config"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -45,7 +44,7 @@ a second one ends the process at once.`,
 				return err
 			}
 			defer all.close()
-			return a.work(cmd.Context(), all, log, c.HTTP)
+			return a.work(cmd.Context(), all, log, endpoint{settings: c.HTTP})
 		}),
 	}
 	cmd.Flags().BoolVar(&readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
@@ -53,8 +52,8 @@ a second one ends the process at once.`,
 	return cmd
 }
 
-// work runs the worker until ctx ends. The zero value of serve is for one without an HTTP server.
-func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, serve config.HTTP) error {
+// work runs the worker until ctx ends, and serves there.
+func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoint) error {
 	for _, db := range all.databases {
 		warnings, err := warningsOf(ctx, all, db)
 		if err != nil {
@@ -115,8 +114,9 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, serve conf
 	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
 	// It shows the end of the worker, too.
 	serving.Go(func() {
-		view.serve(settle, serve, &readiness{all: all.connections, lanes: lanes, heart: heart, stopping: ctx}, log)
+		view.serve(settle, on, &readiness{all: all.connections, lanes: lanes, heart: heart, stopping: ctx}, log)
 	})
+	serving.Go(func() { view.source.sampleUntil(settle) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))
 
 	<-ctx.Done()

@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"slices"
+	"strings"
 
 	"riverqueue.com/riverui"
 
 	"sexton/internal/audittrail"
 	"sexton/internal/config"
+	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/web"
+	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -20,6 +25,7 @@ type operatorView struct {
 	all     *connections
 	metrics *metrics.Metrics
 	gauges  *gauges
+	source  *pageSource
 }
 
 func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
@@ -34,16 +40,33 @@ func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
+	if v.source, err = newPageSource(all.connections, noted, log); err != nil {
+		return nil, err
+	}
 	return v, nil
 }
 
+// endpoint is where a worker serves. The zero value is for one without an HTTP server.
+type endpoint struct {
+	settings config.HTTP
+	// listener, if set, is served in place of settings.Listen.
+	listener net.Listener
+}
+
 // serve serves until ctx ends.
-func (v *operatorView) serve(ctx context.Context, settings config.HTTP, ready *readiness, log *slog.Logger) {
-	if settings.Listen == "" {
+func (v *operatorView) serve(ctx context.Context, on endpoint, ready *readiness, log *slog.Logger) {
+	settings := on.settings
+	if settings.Listen == "" && on.listener == nil {
 		return
 	}
 	v.gauges.lanes = ready.lanes
-	server := web.Server{Settings: settings, Metrics: v.metrics.Handler(), Ready: ready.check, Record: v.record, Logger: log}
+	server := web.Server{Settings: settings, Listener: on.listener, Metrics: v.metrics.Handler(), Ready: ready.check, Record: v.record, Logger: log}
+	shown, err := page.New(page.Options{Source: v.source, ReadOnly: settings.ReadOnly, Version: readVersions().Version, Logger: log})
+	if err != nil {
+		log.ErrorContext(ctx, "the page cannot be shown", "error", err)
+	} else {
+		server.Page = shown
+	}
 	// A worker does not end because somebody cannot watch it.
 	if river, err := riverPages(v.all, log); err != nil {
 		log.ErrorContext(ctx, "River's pages cannot be shown", "error", err)
@@ -71,5 +94,21 @@ func riverPages(all *connections, log *slog.Logger) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make River's pages: %w", err)
 	}
-	return pages, nil
+	return wakingAfterResume(all, log, pages), nil
+}
+
+// wakingAfterResume wakes the workers of a kind whose queue has been resumed: River does not know that what came in meanwhile
+// woke nobody.
+func wakingAfterResume(all *connections, log *slog.Logger, pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pages.ServeHTTP(w, r)
+		queue, resumed := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, web.RiverPath+"api/queues/"), "/resume")
+		if !resumed || r.Method != http.MethodPut || !slices.Contains(all.kinds(), queue) {
+			return
+		}
+		// There is one queue per kind, of its name. Without the wake-up the schedule is the floor.
+		if _, err := all.jobs().Pool.Exec(r.Context(), "SELECT pg_notify($1, $2)", listen.Channel, queue); err != nil {
+			log.WarnContext(r.Context(), "workers are not woken after a queue was resumed", "queue", queue, "error", err)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/listen"
@@ -268,6 +269,10 @@ func (a *app) tombstonesRetry(ctx context.Context, s scope, ids []int64) error {
 	if len(ids) > 0 && len(databases) > 1 {
 		return usageError{errors.New("--id needs --database: each database numbers its own tombstones")}
 	}
+	entry := audittrail.Entry{Actor: actor(), Action: "retry", Target: s.retried(ids)}
+	if err := audittrail.Record(ctx, all.jobs(), all.jobs().Pool, entry); err != nil {
+		return err
+	}
 	log := a.logger(all.config)
 	reports := []retryReport{}
 	var unknown []int64
@@ -293,6 +298,21 @@ func (a *app) tombstonesRetry(ctx context.Context, s scope, ids []int64) error {
 		return fmt.Errorf("no waiting tombstone has the id %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(unknown)), ", "), "[]"))
 	}
 	return nil
+}
+
+// retried says what a retry is for, as the page does.
+func (s *scope) retried(ids []int64) string {
+	text := "all tombstones"
+	switch {
+	case len(ids) > 0:
+		text = "tombstones " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
+	case s.table != "":
+		text = "tombstones of parent " + s.table
+	}
+	if s.database != "" {
+		text += " of " + s.database
+	}
+	return text
 }
 
 func (a *app) printRetried(reports []retryReport) error {

@@ -80,6 +80,8 @@ func TestTombstonesRetry(t *testing.T) {
 	require.Equal(t, []any{map[string]any{"database": "main", "retried": 1.0, "due": 0.0, "busy": 0.0, "unknown": []any{}}},
 		s.json(0, "tombstones", "retry", "--table", "projects"))
 	require.Equal(t, "main: 0 failed tombstones due now\n", s.ok("tombstones", "retry", "--all"))
+	require.Equal(t, [][]string{{"tombstones 1002, 7, 1003"}, {"tombstones of parent projects"}, {"all tombstones"}},
+		s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry' ORDER BY id"))
 	require.Equal(t, [][]string{{"0", "f"}}, s.Rows("SELECT DISTINCT cleanup_attempts, consume_after > now() FROM loose_foreign_keys_deleted_records"))
 	require.Contains(t, s.ok("job", "run", kind), "tombstones 3 processed")
 	require.Contains(t, s.run("tombstones", "retry", "--id", "1002,1001").stderr, "no waiting tombstone has the id 1001, 1002")

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"time"
 )
 
 const clientBeat = `-- name: ClientBeat :execrows
@@ -100,15 +101,17 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 }
 
 const clientsAlive = `-- name: ClientsAlive :many
-SELECT client_id, deaf
+SELECT client_id, host, started_at, deaf
 FROM "sexton".clients
 WHERE seen_at >= clock_timestamp() - make_interval(secs => $1::float8)
 ORDER BY client_id
 `
 
 type ClientsAliveRow struct {
-	ClientID string
-	Deaf     []string
+	ClientID  string
+	Host      string
+	StartedAt time.Time
+	Deaf      []string
 }
 
 func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
@@ -120,7 +123,12 @@ func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]C
 	var items []ClientsAliveRow
 	for rows.Next() {
 		var i ClientsAliveRow
-		if err := rows.Scan(&i.ClientID, &i.Deaf); err != nil {
+		if err := rows.Scan(
+			&i.ClientID,
+			&i.Host,
+			&i.StartedAt,
+			&i.Deaf,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,6 +59,8 @@ type ListOptions struct {
 	// FailedOnly leaves out what has not failed.
 	FailedOnly bool
 	Limit      int
+	// Window is how many tombstones of a parent are looked at in each of the two places where those that failed stand; 0 means 10,000.
+	Window int
 }
 
 // TombstoneList is the beginning of a queue.
@@ -117,8 +120,9 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 		return list, err
 	}
 	var total int64
+	window := int64(cmp.Or(options.Window, listWindow))
 	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, t.Names.Render(listSQL), parents, listWindow+1, options.FailedOnly, options.Limit)
+		rows, err := tx.Query(ctx, t.Names.Render(listSQL), parents, window+1, options.FailedOnly, options.Limit)
 		if err != nil {
 			return err
 		}
@@ -134,8 +138,8 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 	if err != nil {
 		return list, fmt.Errorf("list tombstones: %w", err)
 	}
-	list.Capped = total > listWindow
-	list.More = max(0, min(total, listWindow)-int64(len(list.Tombstones)))
+	list.Capped = total > window
+	list.More = max(0, min(total, window)-int64(len(list.Tombstones)))
 	return list, nil
 }
 

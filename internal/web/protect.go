@@ -49,7 +49,7 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 func (c credentials) require(next http.Handler) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), Visitor{Actor: anybody, Remote: r.RemoteAddr})))
+			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), newVisitor(anybody, r))))
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (c credentials) require(next http.Handler) http.Handler {
 			return
 		}
 		if actor, ok := c.admit(r); ok {
-			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), Visitor{Actor: actor, Remote: r.RemoteAddr})))
+			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), newVisitor(actor, r))))
 			return
 		}
 		if c.acceptsPassword {

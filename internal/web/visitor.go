@@ -1,6 +1,10 @@
 package web
 
-import "context"
+import (
+	"context"
+	"net"
+	"net/http"
+)
 
 // The names of actors who have none of their own.
 const (
@@ -12,8 +16,16 @@ const (
 type Visitor struct {
 	// Actor is the user that logged in, "token" for a bearer token, or "page" where nobody has to log in.
 	Actor string
-	// Remote is the address that the request came from, with its port.
+	// Remote is the address that the request came from, without its port. Behind a proxy it is the proxy's.
 	Remote string
+}
+
+func newVisitor(actor string, r *http.Request) Visitor {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return Visitor{Actor: actor, Remote: host}
 }
 
 type visitorKey struct{}

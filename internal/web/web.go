@@ -41,17 +41,20 @@ type Server struct {
 	River http.Handler
 	// Record is told of each change that is asked of River, and by whom, before it is made. An error refuses it.
 	Record func(ctx context.Context, by Visitor, change Change) error
-	// Listening, if set, is told of the address once it can be connected to.
-	Listening func(address net.Addr)
-	Logger    *slog.Logger
+	// Listener, if set, is served in place of Settings.Listen, and closed at the end.
+	Listener net.Listener
+	Logger   *slog.Logger
 }
 
 // Run serves until ctx ends. It does nothing where no address is configured.
 func (s *Server) Run(ctx context.Context) {
-	if s.Settings.Listen == "" {
-		return
+	listener := s.Listener
+	if listener == nil {
+		if s.Settings.Listen == "" {
+			return
+		}
+		listener = s.listen(ctx)
 	}
-	listener := s.listen(ctx)
 	if listener == nil {
 		return
 	}
@@ -62,9 +65,6 @@ func (s *Server) Run(ctx context.Context) {
 		ErrorLog:       slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	s.Logger.InfoContext(ctx, "http server listens", "address", listener.Addr().String())
-	if s.Listening != nil {
-		s.Listening(listener.Addr())
-	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {

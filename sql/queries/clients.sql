@@ -12,7 +12,7 @@ SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf;
 
 -- name: ClientsAlive :many
-SELECT client_id, deaf
+SELECT client_id, host, started_at, deaf
 FROM "sexton".clients
 WHERE seen_at >= clock_timestamp() - make_interval(secs => @silence_seconds::float8)
 ORDER BY client_id;

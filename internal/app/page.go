@@ -1,0 +1,268 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/heartbeat"
+	"sexton/internal/recent"
+	"sexton/internal/samples"
+	"sexton/internal/schedule"
+	"sexton/internal/web/page"
+	riverjobs "sexton/river_jobs"
+)
+
+const (
+	// pingTimeout is how long a reading waits for a database before it takes it for down.
+	pingTimeout = time.Second
+	// shownRuns are those among the last runsWindow of all that did something.
+	shownRuns    = 15
+	runsWindow   = 500
+	shownChanges = 10
+	// failuresFor is for how long a look at failures is shared: it reads more than the rest.
+	failuresFor     = 10 * time.Second
+	failuresTimeout = 5 * time.Second
+	// shownFailures are of each source.
+	shownFailures = 20
+)
+
+// pageSource is what the page shows and changes.
+type pageSource struct {
+	all   *connections
+	noted *riverjobs.Bindings
+	log   *slog.Logger
+	ticks []schedule.Tick
+	// failures are read less often than the rest.
+	failures *recent.Value[failureList]
+}
+
+var _ page.Source = (*pageSource)(nil)
+
+func newPageSource(all *connections, noted *riverjobs.Bindings, log *slog.Logger) (*pageSource, error) {
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.config})
+	if err != nil {
+		return nil, err
+	}
+	s := &pageSource{all: all, noted: noted, log: log, ticks: ticks}
+	s.failures = &recent.Value[failureList]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
+	return s, nil
+}
+
+// Overview implements page.Source.
+func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
+	all, document, err := s.status(ctx)
+	if err != nil {
+		return page.Overview{}, err
+	}
+	jobs := all.jobs()
+	var o page.Overview
+	for _, t := range document.DeletionTables {
+		o.Tables = append(o.Tables, tableOf(t))
+	}
+	for _, l := range document.Leases {
+		o.Leases = append(o.Leases, page.Lease{Key: l.Key, Holder: l.Holder, ExpiresAt: l.ExpiresAt})
+	}
+	o.Jobs = s.jobs(document, time.Now())
+	alive, err := jobs.Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
+	if err != nil {
+		return o, fmt.Errorf("read workers: %w", err)
+	}
+	for _, c := range alive {
+		o.Workers = append(o.Workers, page.Worker{ID: c.ClientID, Host: c.Host, StartedAt: c.StartedAt, Polls: c.Deaf})
+	}
+	runs, err := jobs.Queries().RunsRecent(ctx, dbsqlc.RunsRecentParams{WindowRows: runsWindow, Most: shownRuns})
+	if err != nil {
+		return o, fmt.Errorf("read last runs: %w", err)
+	}
+	for _, r := range runs {
+		o.Runs = append(o.Runs, s.run(r))
+	}
+	changes, err := audittrail.Last(ctx, jobs, shownChanges)
+	if err != nil {
+		return o, err
+	}
+	for _, c := range changes {
+		o.Changes = append(o.Changes, page.Change(c))
+	}
+	failed := s.failures.Get(ctx)
+	o.Failures, o.MoreFailures = failed.failures, failed.more
+	return o, nil
+}
+
+// status reads the document of `sexton status`, of the databases that answer now.
+func (s *pageSource) status(ctx context.Context) (*connections, statusDocument, error) {
+	all := s.all.reachable(ctx)
+	if err := all.down[all.jobs().Name]; err != nil {
+		return nil, statusDocument{}, err
+	}
+	document, err := readStatus(ctx, all, func(_ context.Context, db database.Database) ([]string, error) {
+		return s.noted.Noted(db.Name), nil
+	})
+	return all, document, err
+}
+
+// reachable are the connections, with those as down that do not answer now, the jobs database too.
+func (c *connections) reachable(ctx context.Context) *connections {
+	failed := make([]error, len(c.databases))
+	var asking sync.WaitGroup
+	for i, db := range c.databases {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+			defer cancel()
+			failed[i] = db.Ping(ctx)
+		})
+	}
+	asking.Wait()
+	now := &connections{config: c.config, databases: c.databases, down: map[string]error{}}
+	for i, err := range failed {
+		if err != nil {
+			now.down[c.databases[i].Name] = err
+		}
+	}
+	return now
+}
+
+func tableOf(t deletionTable) page.Table {
+	out := page.Table{
+		Name: t.Table, Database: t.Database, Unit: t.unit(), Pending: t.Pending, Capped: t.Capped,
+		OldestAge: time.Duration(t.OldestAgeSeconds * float64(time.Second)), Deferred: t.Deferred, DeferredReason: t.DeferredReason,
+		Confirming: t.Confirming, Undefined: t.Undefined, Unreachable: t.Unreachable,
+	}
+	if t.DeferredUntil != nil {
+		out.DeferredUntil = *t.DeferredUntil
+	}
+	return out
+}
+
+// jobs are the kinds with what they do in each of their databases.
+func (s *pageSource) jobs(document statusDocument, now time.Time) []page.Job {
+	var out []page.Job
+	for _, state := range document.Jobs {
+		if len(out) == 0 || out[len(out)-1].Kind != state.Kind {
+			out = append(out, page.Job{
+				Kind: state.Kind, Summary: state.job.Summary, Schedule: state.Schedule, Table: state.job.DeletionTable, Paused: state.Paused,
+			})
+		}
+		job := &out[len(out)-1]
+		lane := page.Lane{
+			Database: state.Database, LastOutcome: deref(state.LastOutcome), LastError: deref(state.LastError), WaitingFor: deref(state.WaitingFor),
+		}
+		if state.LastRun != nil {
+			lane.LastRun = *state.LastRun
+		}
+		at := slices.IndexFunc(s.ticks, func(t schedule.Tick) bool { return t.Kind == state.Kind && t.Database == state.Database })
+		if at >= 0 {
+			lane.Next = s.ticks[at].Schedule.Next(now.UTC())
+		}
+		if run := state.Running; run != nil {
+			lane.Running = &page.Pass{RunID: run.RunID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats, Unit: unitOf(state.job)}
+			for _, t := range document.DeletionTables {
+				if t.Table == state.job.DeletionTable && t.Database == state.Database {
+					lane.Running.Pending, lane.Running.Capped = t.Pending, t.Capped
+				}
+			}
+		}
+		job.Lanes = append(job.Lanes, lane)
+	}
+	return out
+}
+
+// unitOf is what the rows are called that a job works off.
+func unitOf(job riverjobs.Job) string { return deletionTable{Table: job.DeletionTable}.unit() }
+
+func (s *pageSource) run(r dbsqlc.RunsRecentRow) page.Run {
+	out := page.Run{ID: r.ID, Kind: r.Kind, Database: r.Database, StartedAt: r.StartedAt, Outcome: deref(r.Outcome), Error: deref(r.Error), Stats: r.Stats}
+	if r.EndedAt != nil {
+		out.Took = r.EndedAt.Sub(r.StartedAt)
+	}
+	for _, job := range riverjobs.Jobs(s.all.config) {
+		if job.Kind == r.Kind {
+			out.Unit = unitOf(job)
+		}
+	}
+	return out
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// History implements page.Source.
+func (s *pageSource) History(ctx context.Context, span, bin time.Duration) ([]page.Series, error) {
+	series, err := samples.Read(ctx, s.all.jobs(), span, bin)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]page.Series, len(series))
+	for i, one := range series {
+		out[i] = page.Series{Table: one.Table, Database: one.Database, Points: make([]page.Point, len(one.Points))}
+		for j, point := range one.Points {
+			out[i].Points[j] = page.Point(point)
+		}
+	}
+	return out, nil
+}
+
+// sample adds the backlog to its history, where no other worker has lately.
+func (s *pageSource) sample(ctx context.Context) error {
+	due, err := samples.Due(ctx, s.all.jobs())
+	if err != nil || !due {
+		return err
+	}
+	_, document, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	var tables []samples.Sample
+	for _, t := range document.DeletionTables {
+		if t.Unreachable == "" {
+			tables = append(tables, samples.Sample{
+				Database: t.Database, Table: t.Table, Pending: t.Pending, Capped: t.Capped, Deferred: t.Deferred, OldestAge: tableOf(t).OldestAge,
+			})
+		}
+	}
+	_, err = samples.Add(ctx, s.all.jobs(), tables)
+	return err
+}
+
+// sampleUntil samples until ctx ends.
+func (s *pageSource) sampleUntil(ctx context.Context) {
+	ticker := time.NewTicker(samples.Every)
+	defer ticker.Stop()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, samples.Every)
+		// Its absence is seen in the history; whoever wonders finds why at level debug.
+		if err := s.sample(bounded); err != nil && ctx.Err() == nil {
+			s.log.DebugContext(ctx, "backlog is not sampled", "error", err)
+		}
+		cancel()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sourcesByName are where failures come from.
+func (s *pageSource) sourcesByName() map[string]failureSource {
+	out := map[string]failureSource{}
+	for _, source := range failureSources(s.all) {
+		out[source.name()] = source
+	}
+	return out
+}
+
+// names lists what a retry may name.
+func names(sources map[string]failureSource) []string { return slices.Sorted(maps.Keys(sources)) }

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/web"
+	"sexton/internal/web/page"
+	riverjobs "sexton/river_jobs"
+)
+
+// Pause implements page.Source.
+func (s *pageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
+	return s.setPaused(ctx, by, kind, reason, &pauseNote{Actor: by.Actor, Reason: reason})
+}
+
+// Resume implements page.Source.
+func (s *pageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
+	return s.setPaused(ctx, by, kind, reason, nil)
+}
+
+func (s *pageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *pauseNote) error {
+	for _, job := range riverjobs.Jobs(s.all.config) {
+		if job.Kind == kind {
+			return s.all.setPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+		}
+	}
+	return &page.RefusedError{Reason: fmt.Sprintf("there is no job %q, or it is not enabled", kind)}
+}
+
+// Retry implements page.Source.
+func (s *pageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
+	sources := s.sourcesByName()
+	source, ok := sources[what.Source]
+	if !ok {
+		return "", &page.RefusedError{Reason: fmt.Sprintf("nothing called %q fails here; there are %s", what.Source, strings.Join(names(sources), ", "))}
+	}
+	target := "all " + what.Source
+	if what.ID != "" {
+		target = what.Source + " " + what.ID
+	}
+	if what.Database != "" {
+		target += " of " + what.Database
+	}
+	defer s.failures.Forget()
+	return source.retry(ctx, what.Database, what.ID, func() error {
+		entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "retry", Target: target}
+		return audittrail.Record(ctx, s.all.jobs(), s.all.jobs().Pool, entry)
+	})
+}
+
+// failureList is what failed, as far as it is shown.
+type failureList struct {
+	failures []page.Failure
+	more     bool
+}
+
+// readFailures asks all sources. One that cannot be read hides no other.
+func (s *pageSource) readFailures(ctx context.Context) failureList {
+	var all failureList
+	reachable := s.all.reachable(ctx)
+	for _, source := range failureSources(reachable) {
+		failures, more, err := source.list(ctx, shownFailures)
+		if err != nil {
+			s.log.WarnContext(ctx, "failures cannot be read", "failures", source.name(), "error", err)
+		}
+		all.failures = append(all.failures, failures...)
+		all.more = all.more || more
+	}
+	return all
+}

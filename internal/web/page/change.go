@@ -1,0 +1,89 @@
+package page
+
+import (
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"sexton/internal/web"
+)
+
+const (
+	// maxForm bounds what a button may send, in bytes; maxReason is in characters.
+	maxForm   = 16 << 10
+	maxReason = 200
+)
+
+// notice tells what came of a button.
+type notice struct {
+	Text   string
+	Failed bool
+}
+
+// change answers a button with what it has changed: with fragments for htmx, else by sending the browser back to the page.
+func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "the form cannot be read", http.StatusBadRequest)
+			return
+		}
+		said, err := do(r)
+		code, fragments := http.StatusOK, r.Header.Get("Hx-Request") == "true"
+		if err != nil {
+			code, said = refusal(err)
+			if code == http.StatusInternalServerError {
+				p.options.Logger.ErrorContext(r.Context(), "change failed", "path", r.URL.Path, "actor", web.VisitorOf(r.Context()).Actor, "error", err)
+			}
+		}
+		p.overview.Forget()
+		switch {
+		case fragments:
+			shown := p.newView(r.Context())
+			shown.Notice = notice{Text: sentence(said) + ".", Failed: err != nil}
+			p.render(w, code, "live", shown)
+		case err != nil:
+			http.Error(w, said, code)
+		default:
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+		}
+	}
+}
+
+// reason is what was given as one, without what would break a line of a log or a table.
+func reason(r *http.Request) (string, error) {
+	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxReason {
+		return "", &RefusedError{Reason: "the reason is too long: 200 characters at most"}
+	}
+	return text, nil
+}
+
+func (p *Page) pause(r *http.Request) (string, error) {
+	why, err := reason(r)
+	if err != nil {
+		return "", err
+	}
+	kind := r.PathValue("kind")
+	if err := p.options.Source.Pause(r.Context(), web.VisitorOf(r.Context()), kind, why); err != nil {
+		return "", err
+	}
+	return "paused " + kind + "; a pass that is running ends by itself", nil
+}
+
+func (p *Page) resume(r *http.Request) (string, error) {
+	why, err := reason(r)
+	if err != nil {
+		return "", err
+	}
+	kind := r.PathValue("kind")
+	if err := p.options.Source.Resume(r.Context(), web.VisitorOf(r.Context()), kind, why); err != nil {
+		return "", err
+	}
+	return "resumed " + kind, nil
+}
+
+func (p *Page) retry(r *http.Request) (string, error) {
+	what := Retry{Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id")}
+	return p.options.Source.Retry(r.Context(), web.VisitorOf(r.Context()), what)
+}

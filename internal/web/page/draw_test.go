@@ -1,0 +1,87 @@
+package page
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 12: "12", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
+		require.Equal(t, want, number(n))
+	}
+	for d, want := range map[time.Duration]string{
+		0: "under a second", 300 * time.Millisecond: "under a second", 1540 * time.Millisecond: "1.5 s", 9 * time.Second: "9 s", 59900 * time.Millisecond: "59 s",
+		time.Minute: "1 min", 95 * time.Second: "1 min 35 s", time.Hour: "1 h", 125 * time.Minute: "2 h 5 min", 24 * time.Hour: "1 d", 77 * time.Hour: "3 d 5 h",
+	} {
+		require.Equal(t, want, span(d))
+	}
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	require.Equal(t, moment{Machine: "2030-01-02T03:03:00Z", Exact: "2030-01-02 03:03:00 UTC", Relative: "1 min 5 s ago"}, momentAt(now, now.Add(-65*time.Second)))
+	require.Equal(t, "in 2 s", momentAt(now, now.Add(2500*time.Millisecond)).Relative)
+	require.Equal(t, "just now", momentAt(now, now).Relative)
+	require.Equal(t, "until 03:04:35 UTC (in 30 s): x", humane(now, "until 2030-01-02T03:04:35Z: x"))
+	require.Equal(t, "no time at all", humane(now, "no time at all"))
+}
+
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	keys := digestOf(json.RawMessage(`{"connection": "main", "turbo_mode": false, "delete_count": 6, "update_count": 1, "processed": 3,
+		"delete_count_by_table": {"a": 1, "b": 2, "c": 3}, "update_count_by_table": {"d": 1, "a": 4, "e": 0, "f": 1}, "errors": [{"table": "a", "count": 1}]}`))
+	require.Equal(t, digest{Items: 3, Rows: 12, Tables: []tableCount{{"a", 5}, {"c", 3}, {"b", 2}, {"d", 1}}, MoreTables: 1}, keys)
+	users := digestOf(json.RawMessage(`{"users_processed": 2, "moved": {"issues.author_id": 7}, "deleted": {}, "nullified": {}, "current": {"user_id": 4711, "moved": 3}}`))
+	require.Equal(t, digest{Items: 2, Rows: 7, Tables: []tableCount{{"issues.author_id", 7}}}, users)
+	for _, text := range []string{"", "[]", `"x"`, "{", `{"processed": "many", "moved": [1]}`} {
+		require.Equal(t, digest{}, digestOf(json.RawMessage(text)), text)
+	}
+}
+
+func TestPace(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	stats := json.RawMessage(`{"processed": 100, "delete_count_by_table": {"a": 5000}}`)
+	got := paceOf(&Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats, Pending: 400}, now)
+	require.Equal(t, int64(500), got.RowsPerSecond)
+	require.Equal(t, int64(500), got.Whole)
+	require.Equal(t, 40*time.Second, got.Left)
+	got = paceOf(&Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats, Pending: 10_000, Capped: true}, now)
+	require.Zero(t, got.Left, "nobody knows how much there is")
+	require.Zero(t, got.Whole)
+	require.Zero(t, paceOf(&Pass{StartedAt: now, Stats: stats, Pending: 1}, now).RowsPerSecond, "it has only begun")
+}
+
+func TestChart(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	series := []Series{
+		{Table: "a", Database: "main", Points: []Point{{At: 999_000, Pending: 5}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
+		{Table: "a", Database: "ci", Points: []Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
+	}
+	tables := []Table{{Name: "a", Database: "main", Pending: 9, OldestAge: 2 * time.Second}, {Name: "a", Database: "ci", Unreachable: "down"}, {Name: "b", Database: "main", Pending: 1}}
+	encoded, err := json.Marshal(newChart(stretches()[0], series, tables, now))
+	require.NoError(t, err)
+	// The time after 999,030 has no values: nobody sampled for more than three bins.
+	require.JSONEq(t, `{"span": 3600, "now": 1000000, "at": [999000, 999030, 999031, 999900, 999901, 1000000], "series": [
+		{"label": "a in main", "pending": [5, 6, null, null, null, 9], "oldest": [0, 1.5, null, null, null, 2]},
+		{"label": "a in ci", "pending": [null, 7, null, 8, null, null], "oldest": [null, 0, null, 0, null, null]},
+		{"label": "b in main", "pending": [null, null, null, null, null, 1], "oldest": [null, null, null, null, null, 0]}]}`, string(encoded))
+	require.Len(t, series[0].Points, 2, "what is shared stays as it is")
+
+	empty, err := json.Marshal(newChart(stretches()[1], nil, nil, now))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"span": 86400, "now": 1000000, "at": [], "series": []}`, string(empty))
+}
+
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	series := []Series{{Table: "a", Database: "main", Points: []Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}}}}
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, Table{Name: "a", Database: "main", Pending: 5}, now))
+	series[0].Points = []Point{{At: now.Unix() - 300, Pending: 0}, {At: now.Unix() - 150, Pending: 10}}
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, Table{Name: "a", Database: "main", Pending: 5}, now))
+	require.Empty(t, spark(series, Table{Name: "b", Database: "main"}, now))
+	require.Empty(t, spark(nil, Table{Name: "a", Database: "main"}, now))
+}

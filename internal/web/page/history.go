@@ -1,0 +1,181 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"sexton/internal/recent"
+)
+
+// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some.
+type stretch struct{ Name, Title string }
+
+func stretches() []stretch {
+	return []stretch{{"1h", "1 hour"}, {"24h", "24 hours"}, {"7d", "7 days"}}
+}
+
+// bounds are a stretch's length and that of its bins, which make some 300 points.
+func (s stretch) bounds() (span, bin time.Duration) {
+	switch s.Name {
+	case "24h":
+		return 24 * time.Hour, 5 * time.Minute
+	case "7d":
+		return 7 * 24 * time.Hour, 30 * time.Minute
+	default:
+		return time.Hour, 30 * time.Second
+	}
+}
+
+const (
+	historyTimeout = 5 * time.Second
+	historyFor     = 10 * time.Second
+	// gap is after how many bins without a sample nobody was there to take one.
+	gap = 3
+)
+
+// history are the last readings of each stretch, shared among all who look.
+type history map[string]*recent.Value[reading[[]Series]]
+
+func newHistory(source Source) history {
+	all := history{}
+	for _, s := range stretches() {
+		span, bin := s.bounds()
+		all[s.Name] = &recent.Value[reading[[]Series]]{Timeout: historyTimeout, Keep: historyFor, Read: func(ctx context.Context) reading[[]Series] {
+			series, err := source.History(ctx, span, bin)
+			return reading[[]Series]{value: series, err: err, at: time.Now()}
+		}}
+	}
+	return all
+}
+
+// chart is the document that the chart is drawn from: one column of times and, per series, columns of the same length, with
+// null where a series has no value.
+type chart struct {
+	// Span is in seconds; times are in seconds of the epoch.
+	Span   int64         `json:"span"`
+	Now    int64         `json:"now"`
+	At     []int64       `json:"at"`
+	Series []chartSeries `json:"series"`
+}
+
+type chartSeries struct {
+	Label   string     `json:"label"`
+	Pending []*int64   `json:"pending"`
+	Oldest  []*float64 `json:"oldest"`
+}
+
+// newChart aligns the series, and ends each with the present value, which no sample has yet.
+func newChart(s stretch, series []Series, tables []Table, now time.Time) chart {
+	span, bin := s.bounds()
+	c := chart{Span: int64(span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
+	series = withPresent(series, tables, now)
+	for _, one := range series {
+		for _, point := range one.Points {
+			c.At = append(c.At, point.At)
+		}
+	}
+	slices.Sort(c.At)
+	c.At = withGaps(slices.Compact(c.At), gap*int64(bin.Seconds()))
+	several := slices.ContainsFunc(series, func(one Series) bool { return one.Database != series[0].Database })
+	for _, one := range series {
+		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At))}
+		if several {
+			column.Label += " in " + one.Database
+		}
+		for _, point := range one.Points {
+			if i, found := slices.BinarySearch(c.At, point.At); found {
+				column.Pending[i], column.Oldest[i] = &point.Pending, &point.OldestAgeSeconds
+			}
+		}
+		c.Series = append(c.Series, column)
+	}
+	return c
+}
+
+// withPresent adds what the tables hold now.
+func withPresent(series []Series, tables []Table, now time.Time) []Series {
+	out := make([]Series, 0, len(series)+len(tables))
+	for _, one := range series {
+		one.Points = slices.Clone(one.Points)
+		out = append(out, one)
+	}
+	for _, table := range tables {
+		if table.Unreachable != "" {
+			continue
+		}
+		at := slices.IndexFunc(out, func(s Series) bool { return s.Table == table.Name && s.Database == table.Database })
+		if at < 0 {
+			out = append(out, Series{Table: table.Name, Database: table.Database})
+			at = len(out) - 1
+		}
+		out[at].Points = append(out[at].Points, Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAge.Seconds()})
+	}
+	return out
+}
+
+// withGaps puts a time without values between times that are too far apart, so that no line bridges them.
+func withGaps(times []int64, most int64) []int64 {
+	out := make([]int64, 0, len(times))
+	for i, at := range times {
+		if i > 0 && at-times[i-1] > most {
+			out = append(out, times[i-1]+1)
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// serveHistory answers with the chart's document.
+func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
+	at := max(0, slices.IndexFunc(stretches(), func(s stretch) bool { return s.Name == r.URL.Query().Get("span") }))
+	s := stretches()[at]
+	kept := p.history[s.Name].Get(r.Context())
+	if kept.err != nil {
+		http.Error(w, "the history cannot be read", http.StatusServiceUnavailable)
+		return
+	}
+	document, err := json.Marshal(newChart(s, kept.value, p.look(r.Context()).value.Tables, time.Now()))
+	if err != nil {
+		p.options.Logger.ErrorContext(r.Context(), "history cannot be encoded", "error", err)
+		http.Error(w, "the history cannot be encoded", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(document)
+}
+
+const (
+	sparkWidth  = 120
+	sparkHeight = 28
+)
+
+// spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
+func spark(series []Series, table Table, now time.Time) string {
+	at := slices.IndexFunc(series, func(s Series) bool { return s.Table == table.Name && s.Database == table.Database })
+	if at < 0 {
+		return ""
+	}
+	points := append(slices.Clone(series[at].Points), Point{At: now.Unix(), Pending: table.Pending})
+	if len(points) < 3 {
+		return ""
+	}
+	span, _ := stretches()[0].bounds()
+	// A young history has the whole width, from five minutes on.
+	begin := max(now.Add(-span).Unix(), min(points[0].At, now.Add(-5*time.Minute).Unix()))
+	highest := int64(1)
+	for _, point := range points {
+		highest = max(highest, point.Pending)
+	}
+	var line strings.Builder
+	for _, point := range points {
+		x := float64(point.At-begin) / float64(now.Unix()-begin) * sparkWidth
+		y := (1 - float64(point.Pending)/float64(highest)) * sparkHeight
+		_, _ = fmt.Fprintf(&line, "%.1f,%.1f ", max(0, x), y+1)
+	}
+	return strings.TrimSpace(line.String())
+}

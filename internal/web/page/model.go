@@ -1,0 +1,185 @@
+// Package page is the operator's page: what waits and why, what runs and how fast, what failed, and the buttons for it.
+//
+// It is rendered on the server and reads without JavaScript. With it, two fragments are exchanged every two seconds and
+// the backlog is drawn over time. Nothing is loaded from elsewhere, and nothing stands inline: the content security policy
+// allows neither. However many look at it, the source is read once in that time.
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"sexton/internal/web"
+)
+
+// Source is what the page shows and changes. It may be called by several requests at a time.
+type Source interface {
+	Overview(ctx context.Context) (Overview, error)
+	// History is the backlog of the last span, the highest value of each bin.
+	History(ctx context.Context, span, bin time.Duration) ([]Series, error)
+	// Pause and Resume act on a kind of job, on all workers. A *RefusedError is shown to whoever asked.
+	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
+	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
+	// Retry has failed rows tried again now and says what came of it.
+	Retry(ctx context.Context, by web.Visitor, what Retry) (string, error)
+}
+
+// RefusedError is a change that cannot be meant, or cannot be made now.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Retry says which failed rows are to be tried again.
+type Retry struct {
+	// Source and Database are those of the Failure.
+	Source   string
+	Database string
+	// ID is that of one row; empty stands for all.
+	ID string
+}
+
+// Overview is the state of everything at one time.
+type Overview struct {
+	Tables   []Table
+	Jobs     []Job
+	Leases   []Lease
+	Workers  []Worker
+	Failures []Failure
+	// MoreFailures tells that the list is not complete.
+	MoreFailures bool
+	Runs         []Run
+	Changes      []Change
+}
+
+// Table is the backlog of one deletion table.
+type Table struct {
+	Name     string
+	Database string
+	// Unit is what one row is called, such as tombstone.
+	Unit string
+	// Pending counts rows as far as the counting goes; Capped tells that there are more.
+	Pending   int64
+	Capped    bool
+	OldestAge time.Duration
+	// Deferred counts rows that failed and are put off, the first of them until DeferredUntil (zero: unknown), for DeferredReason.
+	Deferred       int64
+	DeferredUntil  time.Time
+	DeferredReason string
+	// Confirming counts finished rows that wait for a second look. They are no backlog.
+	Confirming int64
+	// Undefined are parents whose rows nothing will work off.
+	Undefined []string
+	// Unreachable is why nothing is known.
+	Unreachable string
+}
+
+// Job is one kind.
+type Job struct {
+	Kind    string
+	Summary string
+	// Schedule is in cron's form; empty where another kind inserts the jobs.
+	Schedule string
+	// Table is the deletion table in which its work waits.
+	Table  string
+	Paused bool
+	Lanes  []Lane
+}
+
+// Lane is what a job does in one database.
+type Lane struct {
+	Database string
+	// Next is the next tick of its schedule; zero where there is none.
+	Next        time.Time
+	LastRun     time.Time
+	LastOutcome string
+	LastError   string
+	// WaitingFor says why nothing happens; empty where nothing stands in the way.
+	WaitingFor string
+	// Running is the pass at work; nil where none is.
+	Running *Pass
+}
+
+// Pass is a run that has not ended.
+type Pass struct {
+	RunID     int64
+	Holder    string
+	StartedAt time.Time
+	// Stats are the run's statistics so far, a JSON object of the kind's own shape.
+	Stats json.RawMessage
+	// Pending is the backlog that it works off; Capped tells that there is more. Unit is what a row of it is called.
+	Pending int64
+	Capped  bool
+	Unit    string
+}
+
+// Lease is one that is held.
+type Lease struct {
+	Key       string
+	Holder    string
+	ExpiresAt time.Time
+}
+
+// Worker is one that is alive.
+type Worker struct {
+	ID        string
+	Host      string
+	StartedAt time.Time
+	// Polls are the jobs, as kind/database, that it polls for because notifications do not reach it.
+	Polls []string
+}
+
+// Failure is a row, or a job of River's, that failed and was put off or given up.
+type Failure struct {
+	// Source names where it is, for Retry; Database is empty where there is one place only.
+	Source   string
+	Database string
+	ID       string
+	// What names it for people, such as "tombstone of public.projects, key 7".
+	What     string
+	Error    string
+	Attempts int64
+	// Next is when it is tried again by itself; zero where that is now or never.
+	Next time.Time
+	// GivenUp tells that it is not tried again by itself.
+	GivenUp bool
+}
+
+// Run is one that has ended.
+type Run struct {
+	ID        int64
+	Kind      string
+	Database  string
+	StartedAt time.Time
+	Took      time.Duration
+	Outcome   string
+	Error     string
+	Stats     json.RawMessage
+	// Unit is what it worked off, such as tombstone.
+	Unit string
+}
+
+// Change is something that somebody did.
+type Change struct {
+	At     time.Time
+	Actor  string
+	Remote string
+	Action string
+	Target string
+	Reason string
+}
+
+// Series is the backlog of one deletion table over time.
+type Series struct {
+	Table    string
+	Database string
+	// Points are in the order of time.
+	Points []Point
+}
+
+// Point is the backlog at one time, in seconds of the epoch.
+type Point struct {
+	At               int64
+	Pending          int64
+	OldestAgeSeconds float64
+}

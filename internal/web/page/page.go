@@ -1,0 +1,135 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"sexton/internal/recent"
+)
+
+const (
+	// readTimeout bounds a reading, readFor is for how long it is shared. The page asks every two seconds.
+	readTimeout = 5 * time.Second
+	readFor     = 1500 * time.Millisecond
+)
+
+// policy lets the page load what comes from here, and nothing that stands inline.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+// Options make a page.
+type Options struct {
+	Source Source
+	// ReadOnly leaves the buttons out. Refusing the requests is the server's part.
+	ReadOnly bool
+	// Version is the program's.
+	Version string
+	Logger  *slog.Logger
+}
+
+// Page serves the page, its fragments, its assets and its buttons.
+type Page struct {
+	options  Options
+	html     *template.Template
+	assets   assets
+	overview *recent.Value[reading[Overview]]
+	history  history
+	mux      *http.ServeMux
+}
+
+var _ http.Handler = (*Page)(nil)
+
+// New makes a page. An error means that the program was built wrongly.
+func New(options Options) (*Page, error) {
+	p := &Page{options: options, history: newHistory(options.Source), mux: http.NewServeMux()}
+	var err error
+	if p.assets, err = loadAssets(); err != nil {
+		return nil, err
+	}
+	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
+		return nil, fmt.Errorf("parse templates: %w", err)
+	}
+	p.overview = &recent.Value[reading[Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
+	p.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		p.render(w, http.StatusOK, "page", p.newView(r.Context()))
+	})
+	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
+		p.render(w, http.StatusOK, "live", p.newView(r.Context()))
+	})
+	p.mux.HandleFunc("GET /history", p.serveHistory)
+	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
+	p.mux.HandleFunc("POST /jobs/{kind}/pause", p.change(p.pause))
+	p.mux.HandleFunc("POST /jobs/{kind}/resume", p.change(p.resume))
+	p.mux.HandleFunc("POST /failures/retry", p.change(p.retry))
+	return p, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", policy)
+	p.mux.ServeHTTP(w, r)
+}
+
+// reading is what a source said and when.
+type reading[T any] struct {
+	value T
+	// at is when the value was read. With an error it is the last one that could be had.
+	at  time.Time
+	err error
+}
+
+// lasting keeps the last good reading beside an error. Whoever shares it calls it once at a time.
+func lasting[T any](read func(context.Context) (T, error)) func(context.Context) reading[T] {
+	var last reading[T]
+	return func(ctx context.Context) reading[T] {
+		value, err := read(ctx)
+		if err != nil {
+			last.err = err
+			return last
+		}
+		last = reading[T]{value: value, at: time.Now()}
+		return last
+	}
+}
+
+// look returns what is known of everything.
+func (p *Page) look(ctx context.Context) reading[Overview] { return p.overview.Get(ctx) }
+
+// render answers with a template. It is rendered before anything is sent, so that an answer is whole or an error.
+func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
+	var out bytes.Buffer
+	if err := p.html.ExecuteTemplate(&out, name, data); err != nil {
+		p.options.Logger.Error("page cannot be rendered", "template", name, "error", err)
+		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = out.WriteTo(w)
+}
+
+func (p *Page) functions() template.FuncMap {
+	return template.FuncMap{
+		"asset": p.assets.url, "number": number, "capped": capped, "plural": plural, "span": span, "took": took,
+		"moment": momentAt, "humane": humane, "sentence": sentence, "digest": digestOf,
+		"pace": paceOf, "outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
+		"lane": func(v *view, job jobView, lane laneView) laneContext {
+			return laneContext{Now: v.Now, Job: job, Lane: lane}
+		},
+	}
+}
+
+// refusal is what somebody is told whose change was not made.
+func refusal(err error) (code int, text string) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return http.StatusUnprocessableEntity, refused.Reason
+	}
+	return http.StatusInternalServerError, "this could not be done; the log says why"
+}

@@ -1,0 +1,289 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	htmltext "html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/web"
+	"sexton/internal/web/page"
+)
+
+// source is a state that tests set, and notes what it is asked for.
+type source struct {
+	mu       sync.Mutex
+	overview page.Overview
+	series   []page.Series
+	err      error
+	read     int
+	done     []string
+}
+
+func (s *source) Overview(context.Context) (page.Overview, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read++
+	return s.overview, s.err
+}
+
+func (s *source) History(context.Context, time.Duration, time.Duration) ([]page.Series, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.series, s.err
+}
+
+func (s *source) Pause(_ context.Context, by web.Visitor, kind, reason string) error {
+	return s.do("pause " + kind + " by " + by.Actor + ": " + reason)
+}
+
+func (s *source) Resume(_ context.Context, by web.Visitor, kind, reason string) error {
+	return s.do("resume " + kind + " by " + by.Actor + ": " + reason)
+}
+
+func (s *source) Retry(_ context.Context, by web.Visitor, what page.Retry) (string, error) {
+	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + " by " + by.Actor)
+}
+
+func (s *source) do(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = append(s.done, what)
+	return s.err
+}
+
+func (s *source) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func newPage(t *testing.T, s *source, readOnly bool) (*page.Page, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	p, err := page.New(page.Options{Source: s, ReadOnly: readOnly, Version: "v1.2.3", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	return p, &log
+}
+
+func get(t *testing.T, p http.Handler, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	p.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return answer
+}
+
+func post(t *testing.T, p http.Handler, path string, form url.Values, fragments bool) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if fragments {
+		request.Header.Set("Hx-Request", "true")
+	}
+	answer := httptest.NewRecorder()
+	p.ServeHTTP(answer, request)
+	return answer
+}
+
+// busy is a state with something in every place.
+func busy() page.Overview {
+	now := time.Now()
+	return page.Overview{
+		Tables: []page.Table{
+			{Name: "tombs", Database: "main", Unit: "tombstone", Pending: 10_000, Capped: true, OldestAge: 95 * time.Second, Deferred: 3, DeferredUntil: now.Add(time.Minute), DeferredReason: "issues: 23503"},
+			{Name: "tombs", Database: "ci", Unreachable: "database ci cannot be reached"},
+		},
+		Jobs: []page.Job{
+			{Kind: "clean", Summary: "cleans up", Schedule: "* * * * *", Table: "tombs", Lanes: []page.Lane{{
+				Database: "main", LastRun: now, Running: &page.Pass{
+					RunID: 7, Holder: "host:1", StartedAt: now.Add(-10 * time.Second), Unit: "tombstone",
+					Stats: []byte(`{"processed": 100, "delete_count": 3000, "delete_count_by_table": {"issues": 2000, "notes": 1000}}`), Pending: 300,
+				},
+			}, {Database: "ci", WaitingFor: "lease held by host:2 until 2030-01-02T03:04:05Z"}}},
+			{Kind: "import", Summary: "imports", Paused: true, Lanes: []page.Lane{{Database: "main", WaitingFor: "paused by ann since 2030-01-02T03:04:05Z: backup"}}},
+		},
+		Leases:   []page.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
+		Workers:  []page.Worker{{ID: "host:1", StartedAt: now.Add(-time.Hour), Polls: []string{"clean/main"}}},
+		Failures: []page.Failure{{Source: "tombstones", Database: "main", ID: "5", What: "public.projects, key <b>7</b>", Error: `issues: "quoted" <script>alert(1)</script>`, Attempts: 4, Next: now.Add(time.Hour)}, {Source: "jobs", ID: "9", What: "job 9", GivenUp: true}},
+		Runs:     []page.Run{{ID: 6, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Took: 12 * time.Millisecond, Outcome: "done", Unit: "tombstone", Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`)}},
+		Changes:  []page.Change{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
+	}
+}
+
+// text is the page as somebody reads it who sees no tags.
+func text(html string) string {
+	return htmltext.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(html, " ")), " "))
+}
+
+func TestPageReadsWithoutScripts(t *testing.T) {
+	t.Parallel()
+	p, log := newPage(t, &source{overview: busy()}, false)
+	answer := get(t, p, "/")
+	require.Equal(t, http.StatusOK, answer.Code)
+	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
+	shown := text(answer.Body.String())
+	for _, want := range []string{
+		"Database ci cannot be reached", "10,000+ tombstones", "1 min 35 s", "Next try in", "after: issues: 23503",
+		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.", "issues 2,000, notes 1,000",
+		"Waits for lease held by host:2 until 2030-01-02 03:04 UTC (in", "Paused by ann since 2030-01-02 03:04 UTC", ": backup",
+		"Cleans up. Schedule * * * * *", "polls for clean/main",
+		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
+	} {
+		require.Contains(t, shown, want)
+	}
+	require.Contains(t, answer.Body.String(), `<progress value="100" max="400"`)
+	require.Empty(t, log.String())
+}
+
+// The policy would make a browser drop what it forbids; this finds it without one.
+func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
+	t.Parallel()
+	p, _ := newPage(t, &source{overview: busy()}, false)
+	answer := get(t, p, "/")
+	html := answer.Body.String()
+	require.NotRegexp(t, `(?i)<style|\sstyle=|\son\w+=|javascript:`, html)
+	for _, script := range regexp.MustCompile(`<script[^>]*>[^<]*`).FindAllString(html, -1) {
+		require.Regexp(t, `^<script src="/assets/[^"]+" defer>$`, script)
+	}
+	for _, address := range regexp.MustCompile(`(?:src|href|action|hx-post|hx-get)="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		require.Regexp(t, `^(/[a-z]|#)`, address[1])
+	}
+	require.Contains(t, html, "&lt;script&gt;alert(1)&lt;/script&gt;")
+	require.Contains(t, html, "key &lt;b&gt;7&lt;/b&gt;")
+	for _, path := range []string{"/", "/live", "/history", "/assets/page.js", "/elsewhere"} {
+		policy := get(t, p, path).Header().Get("Content-Security-Policy")
+		require.Contains(t, policy, "default-src 'none'; script-src 'self'; style-src 'self'; ", path)
+		require.NotContains(t, policy, "unsafe", path)
+	}
+}
+
+func TestEmptyStatesSayWhatIsThere(t *testing.T) {
+	t.Parallel()
+	p, _ := newPage(t, &source{overview: page.Overview{
+		Tables: []page.Table{{Name: "tombs", Database: "main", Unit: "tombstone"}},
+		Jobs:   []page.Job{{Kind: "clean_up_all", Summary: "cleans up", Lanes: []page.Lane{{Database: "main"}}}},
+	}}, false)
+	shown := text(get(t, p, "/").Body.String())
+	for _, want := range []string{
+		"clean_ up_ all", "Nothing waits Everything that was deleted has been cleaned up after.", "0 tombstones", "Has not run yet.", "Runs when another job asks for it.",
+		"Nothing has failed that is not done by now.", "No run has changed anything yet.", "No worker is alive.", "None is held", "Nobody has changed anything",
+	} {
+		require.Contains(t, shown, want)
+	}
+}
+
+func TestReadingsAreShared(t *testing.T) {
+	t.Parallel()
+	s := &source{overview: busy()}
+	p, _ := newPage(t, s, false)
+	var viewers sync.WaitGroup
+	for range 50 {
+		viewers.Go(func() {
+			answer := httptest.NewRecorder()
+			p.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil))
+			_, _ = io.Copy(io.Discard, answer.Body)
+		})
+	}
+	viewers.Wait()
+	require.LessOrEqual(t, s.read, 2, "fifty viewers at a time")
+}
+
+func TestTroubleKeepsTheLastFigures(t *testing.T) {
+	t.Parallel()
+	s := &source{err: errors.New("no server answers")}
+	p, log := newPage(t, s, false)
+	shown := text(get(t, p, "/").Body.String())
+	require.Contains(t, shown, "The jobs database does not answer")
+	require.Contains(t, shown, "no server answers")
+	require.Contains(t, shown, "Nothing is known yet.")
+	require.Contains(t, log.String(), "page has no new figures")
+
+	s.fail(nil)
+	s.overview = busy()
+	require.Equal(t, http.StatusSeeOther, post(t, p, "/jobs/clean/resume", nil, false).Code, "a change asks anew")
+	require.Contains(t, text(get(t, p, "/").Body.String()), "10,000+ tombstones")
+	s.fail(errors.New("gone again"))
+	post(t, p, "/jobs/clean/resume", nil, false)
+	shown = text(get(t, p, "/").Body.String())
+	require.Contains(t, shown, "10,000+ tombstones")
+	require.Contains(t, shown, "gone again")
+	require.Regexp(t, "It was read (just now|[0-9]+ s ago)", shown)
+}
+
+func TestButtons(t *testing.T) {
+	t.Parallel()
+	s := &source{overview: busy()}
+	p, log := newPage(t, s, false)
+	plain := post(t, p, "/jobs/clean/pause", url.Values{"reason": {" long\n backup "}}, false)
+	require.Equal(t, http.StatusSeeOther, plain.Code)
+	require.Equal(t, "/", plain.Header().Get("Location"))
+	fragments := post(t, p, "/jobs/clean/pause", url.Values{}, true)
+	require.Equal(t, http.StatusOK, fragments.Code)
+	require.Contains(t, text(fragments.Body.String()), "Paused clean; a pass that is running ends by itself.")
+	for _, id := range []string{"notice", "overview", "rest"} {
+		require.Regexp(t, `id="`+id+`"[^>]* hx-swap-oob="true"`, fragments.Body.String())
+	}
+	require.Contains(t, text(post(t, p, "/jobs/clean/resume", url.Values{}, true).Body.String()), "Resumed clean.")
+	require.Contains(t, text(post(t, p, "/failures/retry", url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
+	require.Equal(t, []string{
+		"pause clean by : long backup", "pause clean by : ", "resume clean by : ", "retry tombstones/main/5 by ",
+	}, s.done)
+
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 201)}}, false).Code)
+	require.Equal(t, http.StatusBadRequest, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 17<<10)}}, false).Code)
+	require.Len(t, s.done, 4)
+	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
+
+	s.fail(&page.RefusedError{Reason: "there is no job <x>"})
+	refused := post(t, p, "/jobs/x/pause", nil, true)
+	require.Equal(t, http.StatusUnprocessableEntity, refused.Code)
+	require.Contains(t, refused.Body.String(), "There is no job &lt;x&gt;.")
+	require.Equal(t, "there is no job <x>\n", post(t, p, "/jobs/x/pause", nil, false).Body.String())
+	require.NotContains(t, log.String(), "change failed")
+	s.fail(errors.New("secret detail"))
+	broken := post(t, p, "/jobs/x/pause", nil, false)
+	require.Equal(t, http.StatusInternalServerError, broken.Code)
+	require.NotContains(t, broken.Body.String(), "secret")
+	require.Contains(t, log.String(), "secret detail")
+}
+
+func TestReadOnlyHasNoButtons(t *testing.T) {
+	t.Parallel()
+	p, _ := newPage(t, &source{overview: busy()}, true)
+	html := get(t, p, "/").Body.String()
+	require.NotContains(t, html, "<form")
+	require.NotContains(t, html, "<button")
+	require.Contains(t, html, "read-only")
+}
+
+func TestAssets(t *testing.T) {
+	t.Parallel()
+	p, _ := newPage(t, &source{}, false)
+	html := get(t, p, "/").Body.String()
+	loaded := regexp.MustCompile(`"(/assets/[^"]+)"`).FindAllStringSubmatch(html, -1)
+	require.GreaterOrEqual(t, len(loaded), 6)
+	for _, one := range loaded {
+		answer := get(t, p, one[1])
+		require.Equal(t, http.StatusOK, answer.Code, one[1])
+		require.Contains(t, answer.Header().Get("Cache-Control"), "immutable")
+		require.Regexp(t, `^(text/(javascript|css); charset=utf-8|image/svg\+xml)$`, answer.Header().Get("Content-Type"), one[1])
+	}
+	for _, licence := range []string{"/assets/htmx-LICENSE.txt", "/assets/uplot-LICENSE.txt"} {
+		require.Equal(t, http.StatusOK, get(t, p, licence).Code)
+	}
+	for _, path := range []string{"/assets/", "/assets/nothing.js", "/assets/../page.go", "/assets"} {
+		require.NotEqual(t, http.StatusOK, get(t, p, path).Code, path)
+	}
+}

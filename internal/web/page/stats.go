@@ -1,0 +1,93 @@
+package page
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+)
+
+// shownTables is how many tables of a run are named.
+const shownTables = 4
+
+// digest is what the statistics of any kind have in common: counts of what was worked off end in "processed", and objects of
+// numbers count rows by table.
+type digest struct {
+	Items  int64
+	Rows   int64
+	Tables []tableCount
+	// MoreTables counts those that are not named.
+	MoreTables int
+}
+
+type tableCount struct {
+	Name string
+	Rows int64
+}
+
+// digestOf reads statistics. Those of an unknown shape give the zero digest.
+func digestOf(raw json.RawMessage) digest {
+	var stats map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &stats); err != nil {
+		return digest{}
+	}
+	var d digest
+	byTable := map[string]int64{}
+	for key, value := range stats {
+		var items int64
+		if (key == "processed" || strings.HasSuffix(key, "_processed")) && json.Unmarshal(value, &items) == nil {
+			d.Items += items
+		}
+		var counts map[string]int64
+		// What is under way now has counts that are in the others as well.
+		if key == "current" || json.Unmarshal(value, &counts) != nil {
+			continue
+		}
+		for table, rows := range counts {
+			byTable[table] += rows
+			d.Rows += rows
+		}
+	}
+	for table, rows := range byTable {
+		if rows > 0 {
+			d.Tables = append(d.Tables, tableCount{Name: table, Rows: rows})
+		}
+	}
+	slices.SortFunc(d.Tables, func(a, b tableCount) int {
+		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
+	})
+	if more := len(d.Tables) - shownTables; more > 0 {
+		d.Tables, d.MoreTables = d.Tables[:shownTables], more
+	}
+	return d
+}
+
+// pace is how fast a pass goes.
+type pace struct {
+	Digest digest
+	// RowsPerSecond is 0 where the pass has only begun.
+	RowsPerSecond int64
+	// Left is how long the backlog will take at this rate; 0 where that cannot be told.
+	Left time.Duration
+	// Whole is what the backlog was when the pass began, as far as it is known; 0 where it is not.
+	Whole int64
+}
+
+// paceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
+func paceOf(p *Pass, now time.Time) pace {
+	out := pace{Digest: digestOf(p.Stats)}
+	ran := now.Sub(p.StartedAt)
+	if ran < time.Second/2 {
+		return out
+	}
+	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
+	if p.Capped {
+		return out
+	}
+	out.Whole = out.Digest.Items + p.Pending
+	if out.Digest.Items > 0 {
+		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(p.Pending))
+	}
+	return out
+}

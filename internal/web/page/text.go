@@ -1,0 +1,122 @@
+package page
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// number writes 12,340.
+func number(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	var out strings.Builder
+	for i, digit := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(digit)
+	}
+	return sign + out.String()
+}
+
+// capped is a number that may stand for more.
+func capped(n int64, more bool) string {
+	if more {
+		return number(n) + "+"
+	}
+	return number(n)
+}
+
+// plural writes the unit that goes with a number.
+func plural(n int64, unit string) string {
+	if n == 1 {
+		return unit
+	}
+	return unit + "s"
+}
+
+// span writes a duration in two units at most, as people say it.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = d.Abs(); {
+	case d < 950*time.Millisecond:
+		return "under a second"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return two(d, time.Minute, "min", time.Second, "s")
+	case d < day:
+		return two(d, time.Hour, "h", time.Minute, "min")
+	default:
+		return two(d, day, "d", time.Hour, "h")
+	}
+}
+
+func two(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	text := fmt.Sprintf("%d %s", d/large, largeName)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf(" %d %s", rest, smallName)
+	}
+	return text
+}
+
+// took writes how long a run was: most are far below a second.
+func took(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return span(d)
+}
+
+// moment is a time with its distance, for an element that names both.
+type moment struct {
+	// Machine is for the datetime attribute, Exact for people who want to know, Relative for the others.
+	Machine, Exact, Relative string
+}
+
+// momentAt describes a time as seen from another.
+func momentAt(now, at time.Time) moment {
+	at = at.UTC()
+	m := moment{Machine: at.Format(time.RFC3339), Exact: at.Format("2006-01-02 15:04:05 UTC")}
+	switch distance := at.Sub(now); {
+	case distance > time.Second:
+		m.Relative = "in " + whole(distance)
+	case distance > 0:
+		m.Relative = "now"
+	case distance > -time.Second:
+		m.Relative = "just now"
+	default:
+		m.Relative = whole(distance) + " ago"
+	}
+	return m
+}
+
+// whole is span without fractions, which would flicker.
+func whole(d time.Duration) string { return span(d.Abs().Truncate(time.Second)) }
+
+// sentence begins with a capital letter.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// outcomeText words how a run ended.
+func outcomeText(outcome string) string {
+	switch outcome {
+	case "over_limit":
+		return "met its limit"
+	case "skipped":
+		return "skipped"
+	default:
+		return outcome
+	}
+}
