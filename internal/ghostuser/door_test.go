@@ -182,7 +182,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.queue(false, 1)
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true})))
+		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true, PlaceholderUsers: true})))
 	b.Exec("GRANT SELECT, UPDATE, DELETE ON posts, likes, visits TO " + worker)
 	conn, err := pgx.Connect(t.Context(), b.AsRole(worker))
 	require.NoError(t, err)

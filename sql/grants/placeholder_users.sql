@@ -1,6 +1,7 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_placeholder_users TO :"worker";
-GRANT SELECT, UPDATE ON TABLE "public".import_placeholder_user_details TO :"worker";
+-- A row goes with its user, which the job of the ghost users deletes.
+GRANT SELECT, UPDATE, DELETE ON TABLE "public".import_placeholder_user_details TO :"worker";
 
 -- The worker also needs, on each table of placeholder_users.references:
 --     GRANT SELECT ON TABLE child TO :"worker";
