@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/replica"
+	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -210,8 +212,34 @@ func (r *reading) job(state jobState, shared *jobsReading) {
 	}
 	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
 	if state.LastRun != nil {
-		r.add(metrics.LastSuccess, shared.lastSuccess(state.Kind, state.Database), state.Kind, state.Database)
+		success := shared.lastSuccess(state.Kind, state.Database)
+		r.add(metrics.LastSuccess, success, state.Kind, state.Database)
+		if due, scheduled := successDue(state.job, state.Database, success); scheduled {
+			r.add(metrics.SuccessDue, due, state.Kind, state.Database)
+		}
 	}
+}
+
+// successDue is when the third tick after the last success falls that is for this database, in seconds of the epoch: by
+// ticks, as the gaps of a schedule may be of different lengths. It is 0 where there was no success; a kind without
+// ticks has none.
+func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
+	if job.Inserted() {
+		return 0, false
+	}
+	cron, err := job.Cron.Parse()
+	if err != nil || success == 0 {
+		return 0, err == nil
+	}
+	const ticks = 3
+	times := schedule.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))
+	at := time.Unix(int64(success), 0).UTC()
+	for range ticks {
+		if at = times.Next(at); at.IsZero() {
+			return 0, false
+		}
+	}
+	return float64(at.Unix()), true
 }
 
 // jobsReading is what the database with the jobs' own tables knows of all databases.

@@ -238,6 +238,13 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), values[gauge+" main"], 60)
 	require.Contains(t, values, gauge+" ci")
 	require.Zero(t, values[gauge+" ci"], "none that did not fail")
+
+	// Ticks come every minute and are for the two databases in turn.
+	const due = "sexton_success_due_timestamp_seconds " + cleanUp
+	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62, "the next one within two minutes, and two more")
+	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
+	require.Contains(t, values, due+" ci")
+	require.Zero(t, values[due+" ci"])
 }
 
 func TestListenersShowInTheirState(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 const (
 	hearing = 2 * time.Second
-	// Shares of the notification queue that is in use.
-	queueWarning = 0.1
+	// QueueWarning and queueError are shares of the notification queue that are in use.
+	QueueWarning = 0.1
 	queueError   = 0.5
 )
 
@@ -99,7 +99,7 @@ func notifyQueue(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 }
 
 func judgeQueue(usage float64) []Finding {
-	if usage <= queueWarning {
+	if usage <= QueueWarning {
 		return nil
 	}
 	severity := problem.Warning

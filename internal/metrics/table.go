@@ -89,6 +89,7 @@ const (
 	Waiting     = "sexton_waiting"
 	Running     = "sexton_running"
 	LastSuccess = "sexton_last_success_timestamp_seconds"
+	SuccessDue  = "sexton_success_due_timestamp_seconds"
 	Paused      = "sexton_paused"
 	QueueJobs   = "sexton_queue_jobs"
 	Workers     = "sexton_workers"
@@ -170,6 +171,7 @@ func Table() []Metric {
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
 		{LastSuccess, Gauge, []string{"kind", "database"}, "When the last run that did not fail ended, in any process; 0: none of the last 10,000."},
+		{SuccessDue, Gauge, []string{"kind", "database"}, "When the third tick of the schedule after that run falls: without a success until then something is wrong."},
 		{Paused, Gauge, []string{"kind"}, "Whether the kind's queue is paused."},
 		{QueueJobs, Gauge, []string{"kind", "state"}, "Jobs in the kind's queue, by state. Counting stops at 10,000."},
 		{Workers, Gauge, nil, "Workers that are alive, by their heartbeat."},
