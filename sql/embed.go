@@ -14,7 +14,7 @@ import "embed"
 //go:embed migrations
 var Migrations embed.FS
 
-// Grants holds the folder grants: header.sql and a file per component, for psql with the variables
+// Grants holds the folder grants: header.sql, roles.sql, which creates the roles, and a file per component, with psql's variables
 // application, worker and viewer.
 //
 //go:embed grants

@@ -271,7 +271,7 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 	_, lines = s.diagnosis(report, "privileges")
 	require.Greater(t, len(lines), 10)
 
-	s.Exec(strings.NewReplacer(`:"worker"`, quoted, `:"viewer"`, quoted, `:"application"`, quoted).Replace(s.ok("migrate", "up", "--print-grants", "--database-url", s.URL)))
+	s.Exec(s.ok("migrate", "up", "--print-grants", "--application", role, "--worker", role, "--viewer", role, "--database-url", s.URL))
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
 	s.requireFindings(5, "parent_privileges", "warning | public.projects | "+
 		"the database role may not read this parent, so children that come late stay behind | GRANT SELECT ON public.projects TO "+role)

@@ -16,23 +16,27 @@ func (a *app) migrateCommand() *cobra.Command {
 
 func (a *app) migrateUpCommand() *cobra.Command {
 	var grants bool
+	var roles migrate.Roles
 	cmd := a.reports(&cobra.Command{
 		Use:   "up",
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up\n  sexton migrate up --print-grants > grants.sql",
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n  sexton migrate up --print-grants --worker deleter",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			if grants {
-				return a.printGrants()
+				return a.printGrants(roles)
 			}
 			return a.migrateEach(cmd, nil, func(all *connections, db migrate.Database) (migrate.Report, error) {
 				return migrate.Up(cmd.Context(), a.logger(all.config), db)
 			})
 		}),
 	})
-	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL with the grants for an application, a worker and a viewer role, and change nothing")
+	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for an application, a worker and a viewer, with their grants, and change nothing")
+	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
+	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
+	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")
 	return cmd
 }
 
@@ -162,20 +166,23 @@ func (a *app) printMigrateStatus(statuses []databaseStatus) error {
 }
 
 // printGrants needs no connection: the statements are the same for every server.
-func (a *app) printGrants() error {
+func (a *app) printGrants(roles migrate.Roles) error {
+	if err := roles.Check(); err != nil {
+		return usageError{err}
+	}
 	c, err := a.loadConfig()
 	if err != nil {
 		return err
 	}
 	for _, settings := range c.Databases {
-		a.printf("-- database %s\n%s", settings.Name, migrate.Grants(migrate.Database{
+		a.printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
 			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
 			Jobs: settings.Name == c.Jobs.Database, LooseForeignKeys: c.LooseForeignKeys.Enabled,
 			GhostUsers:       c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
 			PlaceholderUsers: c.PlaceholderUsers.Enabled && settings.Name == c.Jobs.Database,
 			AdjournedGroups:  c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
 			ExternalDiffs:    c.ExternalDiffs.Enabled && settings.Name == c.Jobs.Database,
-		}))
+		}, roles))
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	if err != nil {
 		return table, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 	}
-	backlog, err := db.Queries().TombstoneBacklog(ctx, dbsqlc.TombstoneBacklogParams{Cap: pendingCap + 1, Parents: parents})
+	backlog, err := loosefk.ReadWaiting(ctx, db.Pool, db.Names)
 	if err != nil {
 		return table, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 	}
@@ -236,13 +236,9 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 			table.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(names, name) })
 		}
 	}
-	if backlog.DeferredUntilEpoch > 0 {
-		at := time.UnixMicro(int64(backlog.DeferredUntilEpoch * 1e6)).UTC()
-		table.DeferredUntil = &at
-	}
-	table.Pending, table.Capped = min(backlog.Pending, pendingCap), backlog.Pending > pendingCap
-	table.OldestAgeSeconds, table.Deferred = backlog.OldestAgeSeconds, min(backlog.Deferred, pendingCap)
-	table.Confirming, table.DeferredReason = min(confirming, pendingCap), backlog.DeferredReason
+	table.Pending, table.Capped, table.OldestAgeSeconds = backlog.Pending, backlog.Capped, backlog.OldestAge.Seconds()
+	table.Deferred, table.DeferredUntil, table.DeferredReason = backlog.Deferred, backlog.DeferredUntil, backlog.DeferredReason
+	table.Confirming = min(confirming, pendingCap)
 	return table, nil
 }
 

@@ -50,44 +50,25 @@ WHERE job.id = $1`
 // dropSQL takes a user out of the queue that exists no more.
 const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id = $1`
 
-// backlogCap is where Backlog stops to count.
-const backlogCap = 10_001
-
 // Backlog is what waits in the queue.
 type Backlog struct {
-	// Pending counts users, those that are put off included. Capped tells that there are more than it says.
+	// Pending counts users, those that are put off included, up to 10,000. Capped tells that there are more than it says.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
 	// OldestAge is the time since the first of them came in.
 	OldestAge time.Duration `json:"oldest_age"`
-	// Deferred counts those that are put off after an error, no further than Pending.
+	// Deferred counts those that are put off after an error, up to 10,000.
 	Deferred int64 `json:"deferred"`
 }
 
-const backlogSQL = `
-SELECT
-    (SELECT count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT $1) AS counted),
-    (SELECT count(*) FROM (
-        SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > statement_timestamp() LIMIT $1
-    ) AS counted),
-    coalesce((
-        SELECT greatest(extract(epoch FROM clock_timestamp() - job.created_at), 0)
-        FROM "public".users_ghost_user_migrations AS job
-        ORDER BY job.id
-        LIMIT 1
-    ), 0)::float8`
-
-// ReadBacklog counts what waits. It never reads a big queue as a whole.
+// ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+	const sql = `SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`
 	var b Backlog
 	var age float64
-	if err := db.QueryRow(ctx, names.Render(backlogSQL), backlogCap).Scan(&b.Pending, &b.Deferred, &age); err != nil {
+	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&b.Pending, &b.Capped, &age, &b.Deferred); err != nil {
 		return Backlog{}, fmt.Errorf("count users to be deleted: %w", err)
 	}
-	if b.Pending == backlogCap {
-		b.Pending, b.Capped = backlogCap-1, true
-	}
-	b.Deferred = min(b.Deferred, b.Pending)
 	b.OldestAge = time.Duration(age * float64(time.Second))
 	return b, nil
 }

@@ -97,7 +97,7 @@ func versionTable(component string) string { return "migrations_" + component }
 func (c sqlComponent) creates() []string {
 	switch c {
 	case Base:
-		return []string{versionTable(Base), "fences", "events"}
+		return []string{versionTable(Base), "fences", "events", "backlog"}
 	case Jobs:
 		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "samples", "audit"}
 	case LooseForeignKeys:

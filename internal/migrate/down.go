@@ -111,7 +111,7 @@ func (s *session) refuseLeftovers(ctx context.Context, before inspection) error 
 	for _, c := range allComponents() {
 		for _, name := range c.creates() {
 			id := identity(s.db.JobsSchema, name)
-			ours := before.owns("table", id) || c.name() == River && before.installed(s.db, c)
+			ours := before.ownsRelation(id) || c.name() == River && before.installed(s.db, c)
 			if ours && name != versionTable(c.name()) && slices.Contains(look.relations, name) {
 				left = append(left, id)
 			}
@@ -174,7 +174,7 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// Sexton has no views, so every view on its tables is somebody else's, wherever it lives.
+// Views on Sexton's tables are somebody else's, wherever they live, but for its own ($4).
 const dependentsSQL = `
 WITH ours AS (
 	SELECT class.oid
@@ -195,7 +195,8 @@ SELECT format('%I.%I', namespace.nspname, class.relname)
 FROM dependent
 JOIN pg_class AS class ON class.oid = dependent.oid
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-WHERE class.relkind IN ('v', 'm') OR class.oid NOT IN (SELECT ours.oid FROM ours)
+WHERE (class.relkind IN ('v', 'm') OR class.oid NOT IN (SELECT ours.oid FROM ours))
+  AND class.oid NOT IN (SELECT view.oid FROM unnest($4::text[]) AS own (name), to_regclass(own.name) AS view (oid) WHERE view.oid IS NOT NULL)
 ORDER BY 1`
 
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
@@ -210,7 +211,13 @@ func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 	if look.owns("table", identity(s.db.TrackedSchema, groupSchedules)) {
 		deletionTables = append(deletionTables, groupSchedules)
 	}
-	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables)
+	views := []string{}
+	for o := range look.objects {
+		if o.kind == "view" {
+			views = append(views, o.identity)
+		}
+	}
+	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables, views)
 	if err != nil {
 		return fmt.Errorf("look up dependents: %w", err)
 	}

@@ -130,9 +130,9 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	for name, damage := range map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
-		"crash between two versions": `DROP TABLE sexton.samples, sexton.audit; DELETE FROM sexton.migrations_jobs WHERE version = 5;
-			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".(samples|audit)'`,
-		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument;
+		"crash between two versions": `DROP FUNCTION sexton.job_status; DELETE FROM sexton.migrations_jobs WHERE version = 6;
+			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".job_status'`,
+		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
 			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
 	} {
@@ -161,7 +161,7 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 	require.ErrorContains(t, err,
 		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".samples" "\"sexton\".audit"]`)
 	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
-		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument`)
+		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status`)
 	down(t, db)
 	require.Equal(t, before, catalogue(d))
 }

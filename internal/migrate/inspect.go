@@ -215,6 +215,11 @@ func (i inspection) owns(kind, identity string) bool {
 	return ours
 }
 
+// ownsRelation tells whether a table or view is Sexton's.
+func (i inspection) ownsRelation(identity string) bool {
+	return i.owns("table", identity) || i.owns("view", identity)
+}
+
 // installed tells whether Sexton began to install the component here.
 func (i inspection) installed(db Database, c component) bool {
 	if c.name() == River {

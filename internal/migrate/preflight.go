@@ -129,7 +129,7 @@ func (db Database) conflicts(look inspection) error {
 			continue
 		}
 		for _, name := range c.creates() {
-			if id := identity(db.JobsSchema, name); slices.Contains(look.relations, name) && !look.owns("table", id) {
+			if id := identity(db.JobsSchema, name); slices.Contains(look.relations, name) && !look.ownsRelation(id) {
 				taken = append(taken, id)
 			}
 		}

@@ -63,7 +63,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	db := everything(t, d)
 	up(t, db)
 	d.Exec(`
-		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument;
+		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
 		DROP TABLE sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 		DELETE FROM sexton.migrations_jobs WHERE version > 1;
 		DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ '(leases|runs|migrations_jobs)$';
@@ -77,7 +77,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	require.Equal(t, before, catalogue(d), "nothing changed")
 
 	d.Exec("ALTER TABLE sexton.clients RENAME TO customers")
-	require.Len(t, component(t, up(t, db), migrate.Jobs).Applied, 4)
+	require.Len(t, component(t, up(t, db), migrate.Jobs).Applied, 5)
 	require.True(t, down(t, db).SchemaKept)
 	require.Equal(t, [][]string{{"customers"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
 }
@@ -211,7 +211,7 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 	db.LooseForeignKeys = false
 	status, err = migrate.Status(t.Context(), db)
 	require.NoError(t, err)
-	require.Equal(t, migrate.ComponentStatus{Component: migrate.LooseForeignKeys, Current: 2, Latest: 2, Pending: []migrate.Migration{}}, status[3])
+	require.Equal(t, migrate.ComponentStatus{Component: migrate.LooseForeignKeys, Current: 3, Latest: 3, Pending: []migrate.Migration{}}, status[3])
 }
 
 func TestCheckFindsOldAndRemoved(t *testing.T) {

@@ -71,7 +71,7 @@ func (db Database) removed(look inspection) (table, component string) {
 	for _, c := range db.components() {
 		for _, name := range c.creates() {
 			id := identity(db.JobsSchema, name)
-			if look.owns("table", id) && !slices.Contains(look.relations, name) {
+			if look.ownsRelation(id) && !slices.Contains(look.relations, name) {
 				return id, c.name()
 			}
 		}

@@ -22,7 +22,7 @@ func TestUpInstallsOnce(t *testing.T) {
 	report := up(t, db)
 	require.Equal(t, "main", report.Database)
 	require.Equal(t, migrate.ComponentReport{
-		Component: migrate.Base, From: 0, To: 1, Applied: []migrate.Migration{{Version: 1, Name: "00001_fences_and_events"}},
+		Component: migrate.Base, From: 0, To: 2, Applied: []migrate.Migration{{Version: 1, Name: "00001_fences_and_events"}, {Version: 2, Name: "00002_backlog"}},
 	}, component(t, report, migrate.Base))
 	require.Len(t, report.Components, 4)
 	require.Equal(t, component(t, report, migrate.River).To, int64(len(component(t, report, migrate.River).Applied)))
@@ -77,6 +77,7 @@ func TestUpByComponents(t *testing.T) {
 		{Version: 3, Name: "00003_enqueue"},
 		{Version: 4, Name: "00004_enqueue_new"},
 		{Version: 5, Name: "00005_samples_and_audit"},
+		{Version: 6, Name: "00006_job_status"},
 	}, component(t, report, migrate.Jobs).Applied)
 }
 
@@ -147,10 +148,12 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 func TestUpGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
-		"registry only": `DROP TABLE sexton.fences, sexton.events, sexton.migrations_base; DROP FUNCTION sexton.begin_batch, sexton.session_name;
+		"registry only": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.migrations_base;
+			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.backlog_rows;
 			DELETE FROM sexton.objects WHERE component <> 'registry'`,
-		"version table without a version": `DROP TABLE sexton.fences, sexton.events; DROP FUNCTION sexton.begin_batch, sexton.session_name;
-			DELETE FROM sexton.migrations_base WHERE version = 1;
+		"version table without a version": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events;
+			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.backlog_rows;
+			DELETE FROM sexton.migrations_base WHERE version > 0;
 			DELETE FROM sexton.objects WHERE component = 'base' AND identity !~ 'migrations'`,
 	}
 	for name, crash := range states {
@@ -162,7 +165,7 @@ func TestUpGoesOnAfterACrash(t *testing.T) {
 			up(t, db)
 			d.Exec(crash)
 
-			require.Len(t, component(t, up(t, db), migrate.Base).Applied, 1)
+			require.Len(t, component(t, up(t, db), migrate.Base).Applied, 2)
 			require.NoError(t, migrate.Check(t.Context(), db))
 		})
 	}

@@ -3,9 +3,15 @@ GRANT USAGE ON SCHEMA "sexton" TO :"worker";
 GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events TO :"worker";
 GRANT EXECUTE
-    ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text)
+    ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".backlog_rows()
     TO :"worker";
+GRANT SELECT ON TABLE "sexton".backlog TO :"worker";
+
+-- application: reads the outbox.
+GRANT USAGE ON SCHEMA "sexton" TO :"application";
+GRANT SELECT ON TABLE "sexton".events TO :"application";
 
 -- viewer: reads state and history.
 GRANT USAGE ON SCHEMA "sexton" TO :"viewer";
-GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".fences, "sexton".events TO :"viewer";
+GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".fences, "sexton".events, "sexton".backlog TO :"viewer";
+GRANT EXECUTE ON FUNCTION "sexton".backlog_rows() TO :"viewer";

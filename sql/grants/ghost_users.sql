@@ -8,6 +8,7 @@ GRANT SELECT ON TABLE "sexton".migrations_ghost_users TO :"worker";
 GRANT EXECUTE ON FUNCTION "sexton".ghost_user() TO :"worker";
 -- Project bots of groups that are destroyed enter the queue by the worker's hand.
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "public".users_ghost_user_migrations TO :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".backlog_of_ghost_users() TO :"worker", :"viewer";
 -- Who may update no column may not lock a row.
 GRANT SELECT, UPDATE (state), DELETE ON TABLE "public".users TO :"worker";
 

@@ -1,6 +1,7 @@
--- Rights for the roles that work with Sexton. Run with psql as the role that ran "sexton migrate up":
+-- Rights for the roles that work with Sexton. Run it as the role that ran "sexton migrate up", once more after each upgrade.
+-- To log in, a user of its own becomes a member of one of them:
 --
---     sexton migrate up --print-grants | psql -v application=NAME -v worker=NAME -v viewer=NAME DATABASE_URL
+--     GRANT :"worker" TO some_user;
 --
 -- To delete, the application needs nothing of this: the triggers run with the rights of their owner, so
 -- whoever may delete a parent may leave a tombstone.

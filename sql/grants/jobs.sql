@@ -1,6 +1,6 @@
--- application: asks for jobs by SQL.
+-- application: asks for jobs by SQL, and follows them.
 GRANT USAGE ON SCHEMA "sexton" TO :"application";
-GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) TO :"application", :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz), "sexton".job_status(bigint) TO :"application", :"worker";
 
 GRANT EXECUTE
     ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamptz), "sexton".job_waits(text, text)
@@ -18,3 +18,4 @@ GRANT SELECT
     "sexton".samples, "sexton".audit
     TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".job_waits(text, text) TO :"viewer";
+GRANT EXECUTE ON FUNCTION "sexton".job_status(bigint) TO :"viewer";

@@ -1,5 +1,6 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_loose_foreign_keys TO :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".backlog_of_loose_foreign_keys() TO :"worker", :"viewer";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "public".loose_foreign_keys_deleted_records, "sexton".swept
     TO :"worker";

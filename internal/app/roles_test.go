@@ -1,0 +1,216 @@
+package app_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+// roleSite is the reference application with every job, and the three roles as the program prints them.
+type roleSite struct {
+	*site
+
+	application, worker, viewer string
+}
+
+func roles(t *testing.T) roleSite {
+	t.Helper()
+	s := roleSite{site: newSite(t, pgtest.New(t))}
+	s.configure(s.URL, everyComponent)
+	s.write("loose_foreign_keys.yml", goodDefinitions)
+	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	s.Exec(sample.Schema())
+	s.Exec(`
+		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
+		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'one', 'one'), (2, 1, 'two', 'two');
+		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`)
+	s.ok("migrate", "up")
+	s.ok("triggers", "install")
+	s.application, s.worker, s.viewer = s.CreateRole(), s.CreateRole(), s.CreateRole()
+	// The statements are the same for every server, so none is asked.
+	offline := append([]string{"DATABASE_URL=postgres://nobody@/none?host=" + s.dir}, s.environ...)
+	printed := run(offline, "migrate", "up", "--print-grants", "--config", s.dir+"/sexton.yaml",
+		"--application", s.application, "--worker", s.worker, "--viewer", s.viewer)
+	require.Zero(t, printed.code, printed.stderr)
+	s.Exec(printed.stdout)
+	s.Exec(printed.stdout) // Once more after each upgrade, it says.
+	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
+	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.application) + "; GRANT SELECT, DELETE ON projects TO " + quote(s.application))
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO " + quote(s.worker))
+	return s
+}
+
+// as runs statements as a role, each in a transaction of its own, and returns what the last one gives.
+func (s roleSite) as(t *testing.T, role string, statements ...string) [][]string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	var result [][]string
+	for _, statement := range statements {
+		rows, err := conn.Query(t.Context(), statement)
+		require.NoError(t, err, statement)
+		result, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+			values, err := row.Values()
+			texts := make([]string, len(values))
+			for i, value := range values {
+				texts[i] = fmt.Sprint(value)
+			}
+			return texts, err
+		})
+		require.NoError(t, err, statement)
+	}
+	return result
+}
+
+// refused requires that the role may do none of this.
+func (s roleSite) forbidden(t *testing.T, role string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	for _, statement := range statements {
+		_, err := conn.Exec(t.Context(), statement)
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr, statement)
+		require.Equal(t, "42501", pgErr.Code, statement)
+	}
+}
+
+// readers are the statements that somebody may try who has no right on Sexton's tables.
+var insides = []string{
+	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
+	"SELECT FROM sexton.swept", "SELECT FROM sexton.objects", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
+	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT sexton.backlog_of_ghost_users()",
+	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
+}
+
+// changes are what nobody but the owner may do, or the worker alone.
+var changes = []string{
+	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')", "DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
+	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
+	"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 2)",
+	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
+	"DELETE FROM users", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
+	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE projects DISABLE TRIGGER ALL",
+}
+
+func TestTheApplicationsRole(t *testing.T) {
+	t.Parallel()
+	s := roles(t)
+	id := s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{\"database\": \"main\"}')")[0][0]
+	require.Equal(t, [][]string{{"loose_foreign_keys_cleanup", "available", "0", "<nil>"}},
+		s.as(t, s.application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
+	require.Empty(t, s.as(t, s.application, "SELECT kind FROM sexton.job_status(-1)"), "there is no such job")
+	require.Equal(t, [][]string{{"true"}}, s.as(t, s.application, "SELECT sexton.delete_user(1, 2)"))
+	require.Empty(t, s.as(t, s.application, "SELECT kind FROM sexton.events"))
+	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1)
+	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
+
+	s.forbidden(t, s.application, append(append([]string{"SELECT FROM users", "UPDATE projects SET name = ''", "DELETE FROM issues"}, insides...), changes...)...)
+	refusal := s.run("status", "--database-url", s.AsRole(s.application))
+	require.Equal(t, 1, refusal.code)
+	require.Contains(t, refusal.stderr, "--print-grants")
+}
+
+func TestTheWorkersRole(t *testing.T) {
+	t.Parallel()
+	s := roles(t)
+	s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)")
+	for _, job := range s.json(0, "job", "list").([]any) {
+		kind, ok := job.(map[string]any)["kind"].(string)
+		require.True(t, ok)
+		if job.(map[string]any)["schedule"] != "" {
+			s.ok("job", "run", kind, "--database-url", s.AsRole(s.worker))
+		}
+	}
+	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
+		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"), "one gone with its project, one moved")
+	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
+	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}, {"triggers", "status"}} {
+		s.ok(append(args, "--database-url", s.AsRole(s.worker))...)
+	}
+	s.forbidden(t, s.worker, "DELETE FROM sexton.objects", "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
+		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
+}
+
+func TestTheViewersRole(t *testing.T) {
+	t.Parallel()
+	s := roles(t)
+	s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')")
+	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}} {
+		s.ok(append(args, "--database-url", s.AsRole(s.viewer))...)
+	}
+	require.Equal(t, [][]string{{"1"}}, s.as(t, s.viewer, "SELECT sum(pending)::text FROM sexton.backlog"))
+	require.Len(t, s.as(t, s.viewer, "SELECT kind FROM sexton.river_job"), 1)
+	require.Len(t, s.as(t, s.viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
+	s.forbidden(t, s.viewer, append([]string{
+		"SELECT FROM users", "SELECT FROM issues", "DELETE FROM projects", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
+		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()", "SELECT FROM sexton.leases FOR UPDATE",
+	}, changes...)...)
+	require.Equal(t, 1, s.run("job", "run", kind, "--database-url", s.AsRole(s.viewer)).code)
+}
+
+// What status says of a backlog is what the view says.
+func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	s := roles(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after, last_error)
+		SELECT id, 'public.projects', now() - interval '1 hour', CASE WHEN id > 9999 THEN now() + interval '1 day' ELSE now() END, 'because'
+		FROM generate_series(1, 10003) AS id`)
+	s.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at) VALUES (1, now(), now() - interval '2 hours'),
+		(2, now() + interval '1 hour', now())`)
+	view := s.Rows(`SELECT deletion_table, pending, capped, round(oldest_age_seconds / 60), deferred FROM sexton.backlog ORDER BY deletion_table`)
+	require.Equal(t, [][]string{
+		{"loose_foreign_keys_deleted_records", "10000", "t", "60", "4"}, {"users_ghost_user_migrations", "2", "f", "120", "1"},
+	}, view)
+	var status [][]string
+	for _, table := range s.json(0, "status").(map[string]any)["deletion_tables"].([]any) {
+		row := table.(map[string]any)
+		name, ok := row["table"].(string)
+		require.True(t, ok)
+		status = append(status, []string{
+			name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"])[:1], fmt.Sprintf("%.0f", row["oldest_age_seconds"].(float64)/60), fmt.Sprint(row["deferred"]),
+		})
+	}
+	require.Equal(t, view, status)
+	require.Equal(t, [][]string{{"t", "because"}}, s.Rows(`SELECT deferred_until > now() + interval '23 hours', deferred_reason
+		FROM sexton.backlog WHERE deletion_table = 'loose_foreign_keys_deleted_records'`))
+}
+
+func TestRolesHaveNames(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	printed := s.ok("migrate", "up", "--print-grants")
+	for _, name := range []string{`"sexton_app"`, `"sexton_worker"`, `"sexton_viewer"`, "ARRAY['sexton_app', 'sexton_worker', 'sexton_viewer']"} {
+		require.Contains(t, printed, name)
+	}
+	require.NotContains(t, printed, `:"`)
+	require.NotContains(t, printed, `:'`)
+	require.Contains(t, s.ok("migrate", "up", "--print-grants", "--worker", `O'Hara "x"`), `TO "O'Hara ""x""";`)
+	for _, name := range []string{"", strings.Repeat("x", 64), "pg_worker", "a$sexton$b"} {
+		r := s.run("migrate", "up", "--print-grants", "--worker", name)
+		require.Equal(t, 2, r.code, name)
+		require.Contains(t, r.stderr, "role of the worker: ")
+	}
+
+	// The roles are made where they are missing. They belong to the server, so the test's own names are used, and removed.
+	made := s.CreateRole() + "_made"
+	t.Cleanup(func() {
+		s.Exec("DROP OWNED BY " + pgx.Identifier{made}.Sanitize() + "; DROP ROLE " + pgx.Identifier{made}.Sanitize())
+	})
+	s.Exec(s.ok("migrate", "up", "--print-grants", "--application", made, "--worker", made, "--viewer", made))
+	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT rolcanlogin, rolsuper FROM pg_roles WHERE rolname = $1", made))
+}
+
+// everyComponent enables every job there is.
+const everyComponent = "ghost_users: {enabled: true}\n"

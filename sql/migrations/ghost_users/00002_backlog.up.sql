@@ -1,0 +1,52 @@
+-- The backlog of users to be deleted; see "sexton".backlog. Counts stop at 10,000, and the age is that of the user who was
+-- queued first.
+CREATE FUNCTION "sexton".backlog_of_ghost_users()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT
+        'users_ghost_user_migrations',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        coalesce((
+            SELECT greatest(extract(epoch FROM clock_timestamp() - job.created_at), 0)
+            FROM "public".users_ghost_user_migrations AS job
+            ORDER BY job.id
+            LIMIT 1
+        ), 0)::double precision,
+        counts.deferred,
+        first.consume_after,
+        first.last_error
+    FROM (
+        SELECT
+            (SELECT count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
+            (SELECT count(*) FROM (
+                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > statement_timestamp() LIMIT 10000
+            ) AS counted) AS deferred
+    ) AS counts
+    LEFT JOIN LATERAL (
+        SELECT job.consume_after, job.last_error
+        FROM "public".users_ghost_user_migrations AS job
+        WHERE job.consume_after > statement_timestamp()
+        ORDER BY job.consume_after, job.id
+        LIMIT 1
+    ) AS first ON true;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_ghost_users() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_ghost_users() IS 'Sexton: users that wait for their deletion';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('function', '"sexton".backlog_of_ghost_users()', 'ghost_users');
