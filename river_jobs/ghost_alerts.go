@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// ghostBacklogAlert is how many users may wait, put off ones included, before somebody should know.
-	ghostBacklogAlert = 1000
+	// GhostBacklogAlert is how many users may wait, put off ones included, before somebody should know.
+	GhostBacklogAlert = 1000
 	// ghostErrorShare is the share of a run's users that may fail, ghostErrorsFrom how many users a share says something about.
 	ghostErrorShare = 0.1
 	ghostErrorsFrom = 10
@@ -38,9 +38,9 @@ func ghostAlerts(ctx context.Context, log *slog.Logger, db database.Database, st
 		if ctx.Err() == nil {
 			log.WarnContext(ctx, "waiting users cannot be counted", "error", err)
 		}
-	case backlog.Pending > ghostBacklogAlert:
+	case backlog.Pending > GhostBacklogAlert:
 		log.WarnContext(ctx, "many users wait to be deleted", "waiting", backlog.Pending, "capped", backlog.Capped,
-			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAge.Seconds(), "alert_above", ghostBacklogAlert)
+			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAge.Seconds(), "alert_above", GhostBacklogAlert)
 		raised = append(raised, jobrun.Count{Metric: metrics.GhostBacklogAlerts, N: 1})
 	}
 	return raised

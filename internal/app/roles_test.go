@@ -29,6 +29,8 @@ func roles(t *testing.T) roleSite {
 	s.Exec(sample.Schema())
 	s.Exec(`
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
+		UPDATE users SET admin = true WHERE id = 2;
+		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'one', 'one'), (2, 1, 'two', 'two');
 		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
@@ -100,7 +102,8 @@ var changes = []string{
 	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
 	"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 2)",
 	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
-	"DELETE FROM users", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
+	"DELETE FROM users", "UPDATE groups SET name = ''", "DELETE FROM group_deletion_schedules", "DELETE FROM sexton.group_destructions",
+	"SELECT sexton.restore_group(1, 2, '')", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
 	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE projects DISABLE TRIGGER ALL",
 }
 
@@ -112,7 +115,10 @@ func TestTheApplicationsRole(t *testing.T) {
 		s.as(t, s.application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
 	require.Empty(t, s.as(t, s.application, "SELECT kind FROM sexton.job_status(-1)"), "there is no such job")
 	require.Equal(t, [][]string{{"true"}}, s.as(t, s.application, "SELECT sexton.delete_user(1, 2)"))
-	require.Empty(t, s.as(t, s.application, "SELECT kind FROM sexton.events"))
+	for _, door := range []string{"schedule_group_deletion", "delete_group_now", "cancel_group_deletion"} {
+		require.Equal(t, [][]string{{"true"}}, s.as(t, s.application, "SELECT sexton."+door+"(1, 2)"), door)
+	}
+	s.as(t, s.application, "SELECT kind FROM sexton.events")
 	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1)
 	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
 
@@ -125,7 +131,7 @@ func TestTheApplicationsRole(t *testing.T) {
 func TestTheWorkersRole(t *testing.T) {
 	t.Parallel()
 	s := roles(t)
-	s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)")
+	s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)", "SELECT sexton.schedule_group_deletion(1, 2)")
 	for _, job := range s.json(0, "job", "list").([]any) {
 		kind, ok := job.(map[string]any)["kind"].(string)
 		require.True(t, ok)
@@ -169,20 +175,24 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 		FROM generate_series(1, 10003) AS id`)
 	s.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at) VALUES (1, now(), now() - interval '2 hours'),
 		(2, now() + interval '1 hour', now())`)
-	view := s.Rows(`SELECT deletion_table, pending, capped, round(oldest_age_seconds / 60), deferred FROM sexton.backlog ORDER BY deletion_table`)
+	s.Exec(`UPDATE groups SET marked_for_deletion_on = current_date - 30; INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
+		VALUES (1, 2, current_date - 30)`)
+	const columns = "SELECT deletion_table, pending, capped::text, deferred FROM sexton.backlog ORDER BY deletion_table"
+	view := s.Rows(columns)
 	require.Equal(t, [][]string{
-		{"loose_foreign_keys_deleted_records", "10000", "t", "60", "4"}, {"users_ghost_user_migrations", "2", "f", "120", "1"},
+		{"group_deletion_schedules", "1", "false", "0"}, {"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"users_ghost_user_migrations", "2", "false", "1"},
 	}, view)
 	var status [][]string
 	for _, table := range s.json(0, "status").(map[string]any)["deletion_tables"].([]any) {
 		row := table.(map[string]any)
 		name, ok := row["table"].(string)
 		require.True(t, ok)
-		status = append(status, []string{
-			name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"])[:1], fmt.Sprintf("%.0f", row["oldest_age_seconds"].(float64)/60), fmt.Sprint(row["deferred"]),
-		})
+		status = append(status, []string{name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]), fmt.Sprint(row["deferred"])})
+		age := pgtest.Scalar[float64](t, s.Database, "SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
+		require.Greater(t, age, 3599.0, name)
+		require.InDelta(t, age, row["oldest_age_seconds"], 60, name)
 	}
-	require.Equal(t, view, status)
+	require.ElementsMatch(t, view, status, "every table of status is in the view, and the other way round")
 	require.Equal(t, [][]string{{"t", "because"}}, s.Rows(`SELECT deferred_until > now() + interval '23 hours', deferred_reason
 		FROM sexton.backlog WHERE deletion_table = 'loose_foreign_keys_deleted_records'`))
 }
@@ -213,4 +223,4 @@ func TestRolesHaveNames(t *testing.T) {
 }
 
 // everyComponent enables every job there is.
-const everyComponent = "ghost_users: {enabled: true}\n"
+const everyComponent = "ghost_users: {enabled: true}\nadjourned_groups: {enabled: true}\n"

@@ -37,29 +37,19 @@ type Backlog struct {
 	Unscheduled int64 `json:"unscheduled"`
 }
 
-// The days are counted from the cutoff: today less the period.
+// The days are counted from the cutoff: today less the period. What is due the database defines, for "sexton".backlog as well.
 const backlogSQL = `
 SELECT
     coalesce(today.day - today.cutoff, 0)::bigint,
-    (SELECT count(*) FROM (
-        SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
-        WHERE groups.marked_for_deletion_on < today.cutoff
-        LIMIT $1
-    ) AS counted),
-    coalesce((
-        SELECT greatest(extract(epoch FROM statement_timestamp()
-            - (min(groups.marked_for_deletion_on) + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'), 0)
-        FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
-        WHERE groups.marked_for_deletion_on < today.cutoff
-    ), 0)::float8,
+    due.pending,
+    due.capped,
+    due.oldest_age_seconds,
     (SELECT count(*) FROM (
         SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
         WHERE groups.marked_for_deletion_on >= coalesce(today.cutoff, '-infinity')
         LIMIT $1
     ) AS counted),
-    (SELECT count(*) FROM (
-        SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp() LIMIT $1
-    ) AS counted),
+    due.deferred,
     (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT $1) AS counted),
     (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $2 LIMIT $1) AS counted),
     (SELECT count(*) FROM (
@@ -68,19 +58,20 @@ SELECT
           AND NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = groups.id)
         LIMIT $1
     ) AS counted)
-FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)`
+FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+CROSS JOIN "sexton".backlog_of_adjourned_groups() AS due`
 
 // ReadBacklog counts what there is to delete.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	var b Backlog
 	var age float64
 	err := db.QueryRow(ctx, names.Render(backlogSQL), backlogCap, stuckAttempts).
-		Scan(&b.Period, &b.Due, &age, &b.Adjourned, &b.Failed, &b.Destroying, &b.Stuck, &b.Unscheduled)
+		Scan(&b.Period, &b.Due, &b.Capped, &age, &b.Adjourned, &b.Failed, &b.Destroying, &b.Stuck, &b.Unscheduled)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("count groups to be deleted: %w", err)
 	}
-	b.OldestAge, b.Capped = time.Duration(age*float64(time.Second)), b.Due == backlogCap
-	for _, count := range []*int64{&b.Due, &b.Adjourned, &b.Failed, &b.Destroying, &b.Stuck, &b.Unscheduled} {
+	b.OldestAge = time.Duration(age * float64(time.Second))
+	for _, count := range []*int64{&b.Adjourned, &b.Destroying, &b.Stuck, &b.Unscheduled} {
 		*count = min(*count, backlogCap-1)
 	}
 	return b, nil

@@ -85,7 +85,10 @@ func (m *Metrics) begin(o Options) {
 			m.add(leaseSkips, 0, kind, database)
 			m.duration.WithLabelValues(kind, database)
 		}
-		for _, name := range []string{apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, ConfirmedEarly, LateChildren} {
+		for _, name := range []string{
+			apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, ConfirmedEarly, LateChildren,
+			GhostUsersDestroyed, GhostUsersFailed, GhostBacklogAlerts, GhostErrorAlerts,
+		} {
 			m.add(name, 0, database)
 		}
 	}

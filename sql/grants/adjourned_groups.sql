@@ -21,6 +21,7 @@ GRANT SELECT, UPDATE, DELETE ON TABLE "public".groups, "public".group_deletion_s
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".group_deletion_cutoff() TO :"viewer";
+GRANT EXECUTE ON FUNCTION "sexton".backlog_of_adjourned_groups() TO :"worker", :"viewer";
 GRANT SELECT
     ON TABLE "sexton".migrations_adjourned_groups, "sexton".group_destructions, "sexton".group_deletion_failures,
         "public".groups, "public".group_deletion_schedules
