@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 
@@ -8,6 +9,9 @@ import (
 
 	"sexton/internal/migrate"
 )
+
+// version is that of a release, set by the linker: -ldflags "-X sexton/internal/app.version=v1.2.3".
+var version string //nolint:gochecknoglobals // the linker sets nothing else; nobody writes to it at run time
 
 // versions is what `sexton version --json` prints.
 type versions struct {
@@ -39,12 +43,12 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func readVersions() versions {
-	v := versions{Version: "unknown", Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
+	v := versions{Version: cmp.Or(version, "unknown"), Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	v.Version = info.Main.Version
+	v.Version = cmp.Or(version, info.Main.Version)
 	for _, module := range info.Deps {
 		if module.Path == "github.com/riverqueue/river" {
 			v.River = module.Version
