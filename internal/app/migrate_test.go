@@ -1,9 +1,14 @@
 package app_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
 )
 
 func TestMigrateUpAndDown(t *testing.T) {
@@ -109,6 +114,31 @@ func TestSchemaThatIsNewer(t *testing.T) {
 		require.Contains(t, r.stderr, "component base is at version 99, this binary knows version 2; this binary is older than the schema, use a newer one", args)
 	}
 	require.Equal(t, before, s.snapshot())
+}
+
+// Whichever component is newer, the program stops with the same exit code, names it, and says what to do.
+func TestEveryComponentMayBeNewer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, everyComponent)
+	s.write("loose_foreign_keys.yml", goodDefinitions)
+	s.Exec(sample.Schema())
+	s.ok("migrate", "up")
+	for _, installed := range migrate.Versions() {
+		table, columns, value := "sexton.migrations_"+installed.Component, "(version)", "(99)"
+		if installed.Component == migrate.River {
+			table, columns, value = "sexton.river_migration", "(line, version)", "('main', 99)"
+		}
+		s.Exec("INSERT INTO " + table + " " + columns + " VALUES " + value)
+		for _, args := range [][]string{{"run", "--fail-fast"}, {"status"}, {"migrate", "up"}} {
+			r := s.run(args...)
+			require.Equal(t, 3, r.code, "%s with %s", args, installed.Component)
+			require.Contains(t, r.stderr, fmt.Sprintf("component %s is at version 99, this binary knows version %d; this binary is older than the schema, use a newer one",
+				installed.Component, installed.Version), args)
+		}
+		s.Exec("DELETE FROM " + table + " WHERE version = 99")
+	}
+	s.ok("status")
 }
 
 func TestSchemaInAnotherPlace(t *testing.T) {
