@@ -160,10 +160,10 @@ func TestTheViewersRole(t *testing.T) {
 	require.Len(t, s.as(t, s.viewer, "SELECT kind FROM sexton.river_job"), 1)
 	require.Len(t, s.as(t, s.viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
 	s.forbidden(t, s.viewer, append([]string{
-		"SELECT FROM users", "SELECT FROM issues", "DELETE FROM projects", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
+		"SELECT email FROM users", "SELECT FROM issues", "DELETE FROM projects", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
 		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()", "SELECT FROM sexton.leases FOR UPDATE",
 	}, changes...)...)
-	require.Equal(t, 1, s.run("job", "run", kind, "--database-url", s.AsRole(s.viewer)).code)
+	require.NotZero(t, s.run("job", "run", kind, "--database-url", s.AsRole(s.viewer)).code)
 }
 
 // What status says of a backlog is what the view says.
@@ -180,16 +180,19 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 	const columns = "SELECT deletion_table, pending, capped::text, deferred FROM sexton.backlog ORDER BY deletion_table"
 	view := s.Rows(columns)
 	require.Equal(t, [][]string{
-		{"group_deletion_schedules", "1", "false", "0"}, {"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"users_ghost_user_migrations", "2", "false", "1"},
+		{"group_deletion_schedules", "1", "false", "0"}, {"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"merge_request_diffs", "0", "false", "0"}, {"users_ghost_user_migrations", "2", "false", "1"},
 	}, view)
 	var status [][]string
 	for _, table := range s.json(0, "status").(map[string]any)["deletion_tables"].([]any) {
 		row := table.(map[string]any)
 		name, ok := row["table"].(string)
 		require.True(t, ok)
+		if name == "import_placeholder_user_details" {
+			continue // What is due of these is a matter of the configuration, which the database does not know.
+		}
 		status = append(status, []string{name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]), fmt.Sprint(row["deferred"])})
 		age := pgtest.Scalar[float64](t, s.Database, "SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
-		require.Greater(t, age, 3599.0, name)
+		require.Equal(t, name != "merge_request_diffs", age > 3599, name)
 		require.InDelta(t, age, row["oldest_age_seconds"], 60, name)
 	}
 	require.ElementsMatch(t, view, status, "every table of status is in the view, and the other way round")
@@ -223,4 +226,5 @@ func TestRolesHaveNames(t *testing.T) {
 }
 
 // everyComponent enables every job there is.
-const everyComponent = "ghost_users: {enabled: true}\nadjourned_groups: {enabled: true}\n"
+const everyComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
+	"external_diffs: {enabled: true, bucket: \"file:diffs\"}\n"

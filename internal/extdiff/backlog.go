@@ -33,22 +33,16 @@ type Backlog struct {
 // ReadBacklog counts what is left. It never reads a big table as a whole.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	b := Backlog{Skipped: map[Skip]int64{}}
+	// The database defines what is left, for "sexton".backlog as well, and who may see that need not read the diffs.
 	err := db.QueryRow(ctx, names.Render(`
-		SELECT
-			(SELECT count(*) FROM (SELECT FROM "public".merge_request_diffs AS diff WHERE `+inDatabaseSQL+` LIMIT $1) AS counted),
-			(SELECT coalesce(sum(octet_length(file.diff)), 0)::bigint
-			FROM (SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE `+inDatabaseSQL+` ORDER BY diff.id LIMIT $2) AS first
-			CROSS JOIN LATERAL (
-				SELECT file.diff FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = first.id OFFSET 0
-			) AS file),
-			(SELECT count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)`), backlogCap+1, bytesCap).
-		Scan(&b.Pending, &b.Bytes, &b.Removals)
+		SELECT diffs.pending, diffs.capped, "sexton".external_diff_bytes($2),
+			(SELECT count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)
+		FROM "sexton".backlog_of_external_diffs() AS diffs`), backlogCap, bytesCap).
+		Scan(&b.Pending, &b.Capped, &b.Bytes, &b.Removals)
 	if err != nil {
 		return b, fmt.Errorf("count diffs in the database: %w", err)
 	}
 	b.BytesCapped = b.Pending > bytesCap
-	b.Capped = b.Pending > backlogCap
-	b.Pending, b.Removals = min(b.Pending, backlogCap), min(b.Removals, backlogCap)
 	rows, err := db.Query(ctx, names.Render(`
 		SELECT skipped.skip_reason, count(*)
 		FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped

@@ -8,3 +8,4 @@ GRANT SELECT, UPDATE, DELETE ON TABLE "public".import_placeholder_user_details T
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT ON TABLE "sexton".migrations_placeholder_users, "public".import_placeholder_user_details TO :"viewer";
+GRANT SELECT (id, user_type) ON TABLE "public".users TO :"viewer";
