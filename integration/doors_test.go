@@ -21,8 +21,9 @@ func docBlocks(t *testing.T, file, language string) []string {
 	text, err := os.ReadFile(filepath.Join("..", "docs", file))
 	require.NoError(t, err)
 	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)\n```$").FindAllStringSubmatch(string(text), -1) {
-		blocks = append(blocks, match[1])
+	// Blocks inside a list are indented as a whole.
+	for _, match := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)\n *```$").FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, strings.ReplaceAll("\n"+match[2], "\n"+match[1], "\n")[1:])
 	}
 	return blocks
 }

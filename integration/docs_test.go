@@ -1,0 +1,94 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
+func testOperations(t *testing.T, p program) {
+	t.Helper()
+	blocks := docBlocks(t, "operations.md", "sh")
+	require.Len(t, blocks, 3)
+	// Roles belong to the server, so it is one of the test's own.
+	server := pgtest.Server(t).URL("postgres")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"),
+		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
+	shell := func(script string) string {
+		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
+		cmd.Dir = dir
+		cmd.Env = []string{"DATABASE_URL=" + server, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + dir}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", script, out)
+		return string(out)
+	}
+	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'CREATE TABLE projects (id bigint PRIMARY KEY)' \
+		-c 'CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)' -c 'CREATE INDEX ON issues (project_id)'`)
+	shell(blocks[0])
+	require.Equal(t, "sexton_app\nsexton_viewer\nsexton_worker\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sexton%' ORDER BY 1"`))
+
+	// An earlier version: the last migration of a component is missing.
+	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)' \
+		-c "DELETE FROM sexton.objects WHERE identity LIKE '%job_status%'" -c 'DELETE FROM sexton.migrations_jobs WHERE version = (SELECT max(version) FROM sexton.migrations_jobs)'`)
+	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
+	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
+	shell(blocks[2])
+	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
+}
+
+// Every shell block of docs is one that a test runs, by file.
+func TestShellOfTheDocumentsIsRun(t *testing.T) {
+	t.Parallel()
+	run := map[string]int{"operations.md": 3, "sql.md": 1}
+	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		name := filepath.Base(file)
+		require.Len(t, docBlocks(t, name, "sh"), run[name], "shell blocks of docs/%s that a test runs", name)
+	}
+}
+
+// Links of the documents lead to files, and to headings where they name one.
+func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	require.NoError(t, err)
+	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", "/", "", ".", "", "(", "", ")", "", ":", "")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			path, heading, _ := strings.Cut(link[1], "#")
+			target := file
+			if path != "" {
+				target = filepath.Join("..", "docs", path)
+			}
+			content, err := os.ReadFile(target)
+			if info, statErr := os.Stat(target); statErr == nil && info.IsDir() {
+				continue
+			}
+			require.NoError(t, err, "link %s of %s", link[1], file)
+			if heading == "" {
+				continue
+			}
+			var headings []string
+			for _, line := range regexp.MustCompile("(?m)^#+ (.+)$").FindAllStringSubmatch(string(content), -1) {
+				headings = append(headings, anchor.Replace(strings.ToLower(line[1])))
+			}
+			require.Contains(t, headings, heading, "link %s of %s", link[1], file)
+		}
+	}
+}
