@@ -99,7 +99,7 @@ func testDoors(t *testing.T, p program) {
 	require.Len(t, outbox, 2)
 	read := strings.NewReplacer(":txid", "(SELECT max(txid) FROM sexton.events)", ":id", "(SELECT max(id) FROM sexton.events)").Replace(outbox[1])
 	for _, events := range []int64{1, 0} { // The second time there is nothing new.
-		require.EqualValues(t, events, s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
+		require.Equal(t, events, s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
 		_, err = client.Exec(t.Context(), read)
 		require.NoError(t, err)
 	}

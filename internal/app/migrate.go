@@ -33,7 +33,7 @@ and from several machines at once. Application tables are not touched.`,
 			})
 		}),
 	})
-	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for an application, a worker and a viewer, with their grants, and change nothing")
+	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")

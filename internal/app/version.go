@@ -11,7 +11,7 @@ import (
 )
 
 // version is that of a release, set by the linker: -ldflags "-X sexton/internal/app.version=v1.2.3".
-var version string //nolint:gochecknoglobals // the linker sets nothing else; nobody writes to it at run time
+var version string
 
 // versions is what `sexton version --json` prints.
 type versions struct {
