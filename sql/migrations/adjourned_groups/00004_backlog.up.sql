@@ -41,6 +41,8 @@ AS $sexton$
                 SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp() LIMIT 10000
             ) AS counted) AS failed
         FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
     ) AS counts
     LEFT JOIN LATERAL (
         SELECT failure.retry_at, failure.last_error

@@ -34,6 +34,8 @@ AS $sexton$
             (SELECT count(*) FROM (
                 SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > statement_timestamp() LIMIT 10000
             ) AS counted) AS deferred
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
     ) AS counts
     LEFT JOIN LATERAL (
         SELECT job.consume_after, job.last_error

@@ -52,7 +52,8 @@ AS $sexton$
             ORDER BY deferred.consume_after
             LIMIT 1
         ) AS first
-    ), counts AS (
+    ), counts AS MATERIALIZED (
+        -- Otherwise everybody who uses a count would count again.
         SELECT
             (SELECT count(*) FROM (
                 SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001
