@@ -70,6 +70,7 @@ SELECT
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
               AND tombstone.consume_after > statement_timestamp()
+              AND tombstone.consume_after < 'infinity'
             ORDER BY tombstone.consume_after
             LIMIT 1
         ) AS next

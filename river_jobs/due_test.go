@@ -22,6 +22,16 @@ func (b bundle) due(t *testing.T) listen.Due {
 	return due
 }
 
+// Nothing falls due of what is put off for ever, and looking at it is no error.
+func TestTombstonesPutOffForEverAreNeverDue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("DELETE FROM parents WHERE id = 1; UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
+	require.Equal(t, listen.Due{}, b.due(t))
+	b.db.Exec("DELETE FROM parents WHERE id = 2; UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + '1 hour' WHERE primary_key_value = 2")
+	require.InDelta(t, 3600, b.due(t).In.Seconds(), 60)
+}
+
 func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

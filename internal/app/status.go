@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/database"
@@ -412,8 +413,8 @@ func printUsers(w io.Writer, users []ghostuser.Waiting) {
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
-		if u.ConsumeAfter.After(time.Now()) {
-			after = u.ConsumeAfter.UTC().Format(time.RFC3339)
+		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
+			after = instant(at)
 		}
 		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
 			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, text(&u.LastError))

@@ -41,6 +41,10 @@ func TestUserDelete(t *testing.T) {
 	require.Regexp(t, `users_ghost_user_migrations +main +1 `, status)
 	require.Regexp(t, `USER +MOVED +DELETED +NULLIFIED`, status)
 	require.Contains(t, status, "a worker: none is running")
+	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
+	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.ok("status"), "put off until told otherwise")
+	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity'")
+	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +- +-\n`, s.ok("status"))
 
 	report := s.json(0, "job", "run", ghostKind).(map[string]any)
 	require.Equal(t, "done", report["outcome"])

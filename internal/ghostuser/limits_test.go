@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
@@ -113,6 +114,15 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, []string{"t", "30"}, due())
 	b.run(t)
 	require.Equal(t, []string{"f", "30"}, due(), "what is put off is not due")
+
+	// An operator's way to put somebody off until told otherwise.
+	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
+	require.Equal(t, []string{"f", "0"}, due(), "for ever")
+	require.Zero(t, b.run(t).UsersProcessed)
+	waiting, err := ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10)
+	require.NoError(t, err)
+	require.Equal(t, pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, waiting[0].ConsumeAfter)
+	require.EqualValues(t, 1, read().Deferred)
 }
 
 // overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.

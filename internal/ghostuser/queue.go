@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
@@ -16,11 +17,12 @@ import (
 const DueSQL = `EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= statement_timestamp())`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
-// falls due that is put off, or 0 where none is.
+// falls due that is put off, or 0 where none is. Whoever is put off for ever (infinity) never does, and Postgres refuses to
+// subtract that.
 const NextDueSQL = `coalesce((
     SELECT extract(epoch FROM min(job.consume_after) - statement_timestamp())
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.consume_after > statement_timestamp()
+    WHERE job.consume_after > statement_timestamp() AND job.consume_after < 'infinity'
 ), 0)::float8`
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
@@ -78,13 +80,13 @@ type Waiting struct {
 	UserID     int64     `json:"user_id"`
 	HardDelete bool      `json:"hard_delete"`
 	CreatedAt  time.Time `json:"created_at"`
-	// ConsumeAfter is the time before which the user is not taken.
-	ConsumeAfter time.Time `json:"consume_after"`
-	Attempts     int64     `json:"attempts"`
-	LastError    string    `json:"last_error,omitempty"`
-	Moved        int64     `json:"moved"`
-	Deleted      int64     `json:"deleted"`
-	Nullified    int64     `json:"nullified"`
+	// ConsumeAfter is the time before which the user is not taken; it may be infinite.
+	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
+	Attempts     int64              `json:"attempts"`
+	LastError    string             `json:"last_error,omitempty"`
+	Moved        int64              `json:"moved"`
+	Deleted      int64              `json:"deleted"`
+	Nullified    int64              `json:"nullified"`
 	// Remaining is an estimate: nil before the user's first turn is over, and remainingCap (10,000) where it is that or more.
 	Remaining *int64 `json:"remaining,omitempty"`
 }
