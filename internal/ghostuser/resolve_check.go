@@ -18,6 +18,7 @@ func (r *resolver) checkUsers() bool {
 	switch {
 	case users == nil || !users.IsTable():
 		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.catalog.schema)
+	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", queueTable)
 	default:
@@ -27,15 +28,22 @@ func (r *resolver) checkUsers() bool {
 			}
 		}
 		r.checkGroups()
-		if id, found := users.Columns["id"]; found && !pgcatalog.Integer(id.Base) {
-			r.reportf(problem.Error, section, "only integers are supported", "users.id is of type %s", id.Type)
-		}
 		if !queue.Leads(queue.OID, "consume_after") {
 			r.reportf(problem.Warning, section, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (consume_after, id)", queue.SQL()),
 				"no index of %s begins with consume_after, so every look at it reads the whole table", queueTable)
 		}
 	}
 	return r.problems.Err() == nil
+}
+
+// integer tells whether a column of the users is one, if it is there, and reports where it is not.
+func (r *resolver) integer(name string) bool {
+	c, found := r.catalog.users.Columns[name]
+	if !found || pgcatalog.Integer(c.Base) {
+		return true
+	}
+	r.reportf(problem.Error, section, "only integers are supported", "users.%s is of type %s", name, c.Type)
+	return false
 }
 
 // checkGroups tells whether "sexton".delete_user could look for groups that would be left without an owner.

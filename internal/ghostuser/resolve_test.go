@@ -83,6 +83,17 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, problems.Err(), "the table users_ghost_user_migrations is not installed (run `sexton migrate up`)")
 
+	for column, message := range map[string]string{
+		"id uuid, user_type smallint": "users.id is of type uuid (only integers are supported)",
+		"id int, user_type text":      "users.user_type is of type text (only integers are supported)",
+	} {
+		odd := pgtest.New(t)
+		odd.Exec("CREATE TABLE users (" + column + ")")
+		_, problems, err = ghostuser.Resolve(t.Context(), odd.Pool(), "public", ghostuser.Lists{})
+		require.NoError(t, err)
+		require.ErrorContains(t, problems.Err(), message)
+	}
+
 	db := dbtest.WithUsers(t, application+"CREATE TABLE groups (id bigint, path text); CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state int, requested_at date)")
 	_, problems = resolve(t, db, lists())
 	require.Equal(t, []string{

@@ -66,6 +66,10 @@ func TestUpRefusesTablesThatGhostUsersCannotWorkWith(t *testing.T) {
 		"no users":             {"", `component ghost_users needs the table "public".users, which`},
 		"a view of users":      {"CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
 		"users without fields": {"CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
+		"users without numbers": {
+			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
+			`the table "public".users with the columns id (an integer), which`,
+		},
 		"another queue": {
 			usersTable + "CREATE TABLE users_ghost_user_migrations (id bigint, user_id bigint)",
 			`holds "public".users_ghost_user_migrations, not created by Sexton; nothing was changed: it lacks the columns initiator_user_id, hard_delete,`,

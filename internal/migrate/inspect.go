@@ -34,6 +34,8 @@ type relation struct {
 	// kind is pg_class.relkind; empty where there is none.
 	kind    string
 	columns []string
+	// integers are those of the columns that are of one of Postgres's own integer types.
+	integers []string
 }
 
 func (r relation) there() bool { return r.kind != "" }
@@ -121,7 +123,9 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection) error {
 	rows, err := tx.Query(ctx, `
 		SELECT c.relname::text, c.relkind::text,
-			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+				AND a.atttypid IN ('pg_catalog.int2'::regtype, 'pg_catalog.int4'::regtype, 'pg_catalog.int8'::regtype))
 		FROM pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema,
@@ -131,7 +135,7 @@ func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection)
 	}
 	var name string
 	var found relation
-	_, err = pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns, &found.integers}, func() error {
 		switch name {
 		case users:
 			look.users = found

@@ -62,6 +62,13 @@ func (db Database) requirements(look inspection) error {
 		if err != nil {
 			return err
 		}
+		for _, name := range []string{"id", "user_type"} {
+			if !slices.Contains(look.users.integers, name) {
+				return &RequirementError{
+					Database: db.Name, Component: GhostUsers, Table: identity(db.TrackedSchema, users), Columns: []string{name + " (an integer)"},
+				}
+			}
+		}
 		err = db.fitsQueue(ghostQueue, look.ghostQueue,
 			"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
 		if err != nil {
