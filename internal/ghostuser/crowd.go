@@ -123,8 +123,8 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 	return true, nil
 }
 
-// lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or may not be
-// deleted, leaves it.
+// lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or not for
+// this kind of deletion, or may not be deleted, leaves it.
 func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error) {
 	sql, args := r.engine.Plan.crowdLookStatement(r.engine.Session.Names, c, r.ghost)
 	var entitled []int64

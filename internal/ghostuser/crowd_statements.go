@@ -8,7 +8,8 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// crowdLookStatement tells in one row who of a crowd is in the queue still and may be deleted, whether the ghost user is
+// crowdLookStatement tells in one row who of a crowd is in the queue still, for the crowd's kind of deletion, and may be
+// deleted, whether the ghost user is
 // still one, and which steps have rows of any of them.
 func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (string, []any) {
 	args := &arguments{}
@@ -16,14 +17,14 @@ func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (
 	for _, j := range c.members {
 		jobs = append(jobs, j.id)
 	}
-	usersAt, jobsAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(ghost)
+	usersAt, jobsAt, hardAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(c.hardDelete), args.add(ghost)
 	sql := fmt.Sprintf(`SELECT
 ARRAY(
 	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id = job.user_id
-	WHERE job.id = ANY ($%d::bigint[]) AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
+	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
 ),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
-%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, humanType, projectBotType, serviceAccountType, placeholderType,
+%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType,
 		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("= ANY ($%d::bigint[])", usersAt), args))
 	return sql, args.values
 }

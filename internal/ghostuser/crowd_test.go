@@ -87,6 +87,23 @@ func TestOneOfACrowdFails(t *testing.T) {
 	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
 }
 
+// A user whose kind of deletion changes is not deleted as the others are.
+func TestTheKindOfDeletionChangesInACrowd(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, "")
+	b.queue(true, numbers(1001, 1020)...)
+	late := false
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if !late && stats.Nullified["posts.author_id"] == 20*20 {
+			late = true
+			b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id = 1007; INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
+		}
+	}
+	b.requireDone(t, b.run(t), 20)
+	require.Equal(t, [][]string{{"9001", "9"}, {"9002", "NULL"}}, b.Rows("SELECT id, author_id FROM posts WHERE id > 9000 ORDER BY id"))
+	require.Equal(t, [][]string{{"1007"}}, b.Rows("SELECT payload ->> 'user_id' FROM sexton.events WHERE payload ->> 'hard_delete' = 'false'"))
+}
+
 // Two of a crowd have done the same thing, which the ghost user can have done once only.
 func TestDuplicatesInACrowd(t *testing.T) {
 	t.Parallel()

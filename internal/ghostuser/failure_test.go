@@ -204,6 +204,21 @@ func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
 	require.Equal(t, ghostuser.Cancelled, b.items[0].Outcome)
 }
 
+// Whoever thinks better of a hard delete saves what is there still, and the event tells what the queue said last.
+func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())
+	b.engine.Sizes.Nullify = 1
+	b.queue(true, 1)
+	b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false") }
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"posts.author_id": 25}, stats.Nullified, "one turn")
+	require.Equal(t, map[string]int64{"posts.author_id": 15}, stats.Moved)
+	require.Equal(t, [][]string{{"false"}}, b.Rows("SELECT payload ->> 'hard_delete' FROM sexton.events"))
+	require.False(t, b.items[0].HardDelete)
+}
+
 // An engine whose lease has passed on changes nothing any more.
 func TestTheFenceRefusesAnEarlierHolder(t *testing.T) {
 	t.Parallel()

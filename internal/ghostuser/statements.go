@@ -191,13 +191,13 @@ func live(steps []*step, owner string, args *arguments) string {
 	return "ARRAY[" + strings.Join(terms, ",\n") + "]"
 }
 
-// lookStatement tells in one row how the user stands: whether it is in the queue still, whether it exists, its type,
-// whether the ghost user is still one, and which steps have rows.
+// lookStatement tells in one row how the user stands: what the queue says of its deletion, NULL where it is in there no more,
+// its type, NULL where it does not exist, whether the ghost user is still one, and which steps have rows.
 func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string, []any) {
 	args := &arguments{}
 	jobAt, userAt, ghostAt := args.add(j.id), args.add(j.userID), args.add(ghost)
 	sql := fmt.Sprintf(`SELECT
-EXISTS (SELECT FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
+(SELECT job.hard_delete FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
 (SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id = $%d),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
 %s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
@@ -211,16 +211,16 @@ func (p *Plan) lockStatement(j *job) (string, []any) {
 }
 
 // destroyStatement deletes the user and its row in the queue and leaves word of it, if no step has a row left and the
-// user is in the queue still. It returns whether it did, which steps have rows, and what has been done for the user.
+// user is in the queue still, for the same kind of deletion. It returns whether it did, which steps have rows, and what has been done for the user.
 // Whoever reads the event needs no more than a way to recognise a name that he knows.
 func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
 	args := &arguments{}
-	jobAt, userAt := args.add(j.id), args.add(j.userID)
+	jobAt, userAt, hardAt := args.add(j.id), args.add(j.userID), args.add(j.hardDelete)
 	queue := names.Render(`"public".`) + queueTable
 	sql := fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
-	FROM %s AS queued WHERE queued.id = $%d AND queued.user_id = $%d FOR UPDATE
+	FROM %s AS queued WHERE queued.id = $%d AND queued.user_id = $%d AND queued.hard_delete = $%d FOR UPDATE
 ),
 gone AS (
 	DELETE FROM %s AS leaving USING looked, job
@@ -241,7 +241,7 @@ event AS (
 )
 SELECT EXISTS (SELECT FROM gone), looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
-		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args), queue, jobAt, userAt, p.users.SQL(), userAt,
+		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args), queue, jobAt, userAt, hardAt, p.users.SQL(), userAt,
 		humanType, projectBotType, serviceAccountType, placeholderType,
 		queue, jobAt, names.Render(`"sexton".events`))
 	return sql, args.values

@@ -53,7 +53,7 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 			return r.beaten(j, heldBy(fault.Judge(err), blocker), err)
 		}
 		switch {
-		case !look.queued:
+		case look.hardDelete == nil:
 			r.stats.UsersDropped++
 			r.tell(ctx, r.item(j, Cancelled))
 			return finished, fault.Fault{}, nil
@@ -67,6 +67,10 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 			if err := r.findGhost(ctx); err != nil {
 				return 0, fault.Fault{}, err
 			}
+			continue
+		case *look.hardDelete != j.hardDelete:
+			// Somebody has thought better of it. What was looked at are the columns of the other kind of deletion.
+			j.hardDelete = *look.hardDelete
 			continue
 		case len(look.live) == 0:
 			return r.finish(ctx, j)
@@ -129,10 +133,11 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 
 // look is how a user stands.
 type look struct {
-	queued   bool
-	userType *int32
-	ghost    bool
-	live     []*step
+	// hardDelete is what the queue says, nil where the user is in there no more.
+	hardDelete *bool
+	userType   *int32
+	ghost      bool
+	live       []*step
 }
 
 // look also returns who was in its way, where that is known.
@@ -145,7 +150,7 @@ func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err
 	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
 	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var live []bool
-		_, err := pgx.ForEachRow(rows, []any{&found.queued, &found.userType, &found.ghost, &live}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&found.hardDelete, &found.userType, &found.ghost, &live}, func() error {
 			found.live = r.liveSteps(j.hardDelete, live)
 			return nil
 		})
