@@ -96,12 +96,15 @@ func TestTheKindOfDeletionChangesInACrowd(t *testing.T) {
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
 		if !late && stats.Nullified["posts.author_id"] == 20*20 {
 			late = true
-			b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id = 1007; INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
+			b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id IN (1007, 1009); INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
 		}
 	}
 	b.requireDone(t, b.run(t), 20)
 	require.Equal(t, [][]string{{"9001", "9"}, {"9002", "NULL"}}, b.Rows("SELECT id, author_id FROM posts WHERE id > 9000 ORDER BY id"))
-	require.Equal(t, [][]string{{"1007"}}, b.Rows("SELECT payload ->> 'user_id' FROM sexton.events WHERE payload ->> 'hard_delete' = 'false'"))
+	require.Equal(t, [][]string{{"1007"}, {"1009"}}, b.Rows("SELECT payload ->> 'user_id' FROM sexton.events WHERE payload ->> 'hard_delete' = 'false' ORDER BY 1"))
+	for _, item := range b.items {
+		require.Equal(t, item.UserID != 1007 && item.UserID != 1009, item.HardDelete, "the log of user %d says what the event does", item.UserID)
+	}
 }
 
 // Two of a crowd have done the same thing, which the ghost user can have done once only.
