@@ -6,6 +6,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/ghostuser"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
@@ -16,8 +17,12 @@ func (x *examination) bindGhostUsers(ctx context.Context) {
 	for _, db := range x.databases {
 		if db.Name == x.config.Jobs.Database {
 			x.report.Run(ctx, "ghost_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-				_, found, err := riverjobs.CheckGhostUsers(ctx, x.config, db, db.Pool)
-				return asFindings(found), err
+				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.config, db, db.Pool)
+				if err != nil || plan == nil {
+					return asFindings(found), err
+				}
+				missing, err := ghostuser.MissingPrivileges(ctx, db.Pool, plan)
+				return asFindings(append(found, missing...)), err
 			})
 		}
 	}

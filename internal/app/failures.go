@@ -134,7 +134,8 @@ func (s userFailures) list(ctx context.Context, limit int) (failures []page.Fail
 	for _, user := range users[:min(limit, len(users))] {
 		failures = append(failures, page.Failure{
 			Source: s.name(), ID: strconv.FormatInt(user.UserID, 10), What: fmt.Sprintf("user %d", user.UserID),
-			Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter,
+			Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time,
+			GivenUp: user.ConsumeAfter.InfinityModifier == pgtype.Infinity,
 		})
 	}
 	return failures, len(users) > limit, nil

@@ -55,11 +55,8 @@ func (a *app) printReport(report jobrun.Report) error {
 
 // errorText renders how often an error came up in a pass.
 func errorText(e fault.Counts) string {
-	state := ""
-	if e.SQLState != "" { // The server has not said all of them.
-		state = "SQLSTATE " + e.SQLState + ": "
-	}
-	return fmt.Sprintf("%s: %s%s (%s)", e.Table, state, e.Message, counted(e.Count, "time"))
+	text := fault.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message}.Text()
+	return fmt.Sprintf("%s (%s)", text, counted(e.Count, "time"))
 }
 
 func perTable(counts map[string]int64) string {

@@ -55,6 +55,10 @@ func TestUserDelete(t *testing.T) {
 	require.Equal(t, "done", s.json(0, "job", "run", ghostKind).(map[string]any)["outcome"])
 	require.Len(t, s.Rows("SELECT FROM users"), 4, "the second run changes nothing; the ghost is the fourth")
 
+	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT id FROM users WHERE user_type = 5")
+	s.ok("job", "run", ghostKind)
+	require.Regexp(t, "done +1 user put off +the ghost user cannot be deleted \\(1 time\\)\n", s.ok("status"), "an error of no table's")
+
 	require.Equal(t, "user 2: blocked, and queued for deletion\n", s.ok("user", "delete", "2", "--hard", "--initiator", "3"))
 	s.ok("job", "run", ghostKind)
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")

@@ -2,6 +2,7 @@ package ghostuser_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/ghostuser"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 )
@@ -183,10 +185,27 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true, PlaceholderUsers: true})))
-	b.Exec("GRANT SELECT, UPDATE, DELETE ON posts, likes, visits TO " + worker)
+	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
 	conn, err := pgx.Connect(t.Context(), b.AsRole(worker))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	missing := func() (lines []string) {
+		problems, err := ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan)
+		require.NoError(t, err)
+		for _, p := range problems {
+			lines = append(lines, p.String())
+		}
+		return lines
+	}
+	hidden := "ghost_users: row-level security hides rows of public.users from the database role (ALTER ROLE " + worker + " BYPASSRLS)"
+	lacks := func(privileges, table string) string {
+		return fmt.Sprintf("ghost_users: the database role lacks %s on table %s (GRANT %s ON %s TO %s)", privileges, table, privileges, table, worker)
+	}
+	require.Equal(t, []string{
+		hidden, lacks("UPDATE", "public.posts"), lacks("DELETE, SELECT, UPDATE", "public.likes"), lacks("DELETE, UPDATE", "public.visits"),
+	}, missing())
+	b.Exec("GRANT SELECT, UPDATE, DELETE ON posts, likes, visits TO " + worker)
+	require.Equal(t, []string{hidden}, missing())
 	b.engine.Session.Conn = conn
 	stats := b.run(t)
 	require.Len(t, stats.Errors, 1, "policies would hide rows")

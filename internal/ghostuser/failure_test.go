@@ -210,7 +210,9 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())
 	b.engine.Sizes.Nullify = 1
 	b.queue(true, 1)
-	b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false") }
+	b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+		b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false")
+	}
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
 	require.Equal(t, map[string]int64{"posts.author_id": 25}, stats.Nullified, "one turn")
