@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/ghostuser"
@@ -69,4 +70,36 @@ func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	require.NoError(t, queued.Commit(t.Context()))
 	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "due still")
 	b.requireDone(t, b.run(t), 1)
+}
+
+// Neither is one who is gone and whose row in the queue is locked, nor one who is locked when the run ends.
+func TestALockInTheQueueEndsNoRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
+	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey; INSERT INTO users_ghost_user_migrations (user_id) VALUES (404)")
+	b.queue(false, 1, 2)
+	queued := b.begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 404 FOR UPDATE")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last pgx.Tx
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.UsersProcessed == 1 && last == nil {
+			last = b.begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
+			cancel()
+		}
+	}
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.True(t, stats.Interrupted)
+	require.NoError(t, last.Commit(t.Context()))
+
+	b.engine.Progress = nil
+	stats = b.run(t)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.EqualValues(t, 1, stats.UsersFailed)
+	require.NoError(t, queued.Commit(t.Context()))
+	require.EqualValues(t, 1, b.run(t).UsersDropped)
+	require.Empty(t, b.queued())
 }

@@ -253,14 +253,14 @@ func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
 }
 
 // drop takes a user out of the queue who does not exist any more.
-func (r *run) drop(ctx context.Context, j *job) error {
+func (r *run) drop(ctx context.Context, j *job) (result, fault.Fault, error) {
 	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(dropSQL), Args: []any{j.id}})
 	if err != nil {
-		return fmt.Errorf("take user %d out of the queue: %w", j.userID, err)
+		return r.beaten(j, fault.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
 	}
 	r.stats.UsersDropped++
 	r.tell(ctx, r.item(j, Gone))
-	return nil
+	return finished, fault.Fault{}, nil
 }
 
 func (*run) item(j *job, outcome Outcome) Item {

@@ -34,11 +34,17 @@ WHERE job.consume_after <= statement_timestamp()
 ORDER BY job.consume_after, job.id
 LIMIT $2`
 
-// deferSQL sends unfinished users to the back of those that are due, in the order in which they stand.
+// deferSQL sends unfinished users to the back of those that are due, in the order in which they stand. Whom somebody keeps
+// locked stays in front: the run is not to fail over that.
 const deferSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = clock_timestamp(), updated_at = clock_timestamp()
-WHERE job.id = ANY ($1::bigint[])`
+WHERE job.id = ANY (ARRAY(
+    SELECT unlocked.id
+    FROM "public".users_ghost_user_migrations AS unlocked
+    WHERE unlocked.id = ANY ($1::bigint[])
+    FOR NO KEY UPDATE SKIP LOCKED
+))`
 
 // blameSQL counts an attempt, records why, and puts the user off for $3 seconds.
 const blameSQL = `

@@ -58,7 +58,7 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 			r.tell(ctx, r.item(j, Cancelled))
 			return finished, fault.Fault{}, nil
 		case look.userType == nil:
-			return finished, fault.Fault{}, r.drop(ctx, j)
+			return r.drop(ctx, j)
 		case *look.userType == ghostType:
 			return failed, fault.Fault{Message: "the ghost user cannot be deleted"}, nil
 		case !deletable(*look.userType):
