@@ -136,7 +136,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 		case f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
 		default:
-			result, f, err := r.beaten(j, f, err)
+			result, f, err := r.beaten(j, tooSlow(f, s), err)
 			return changed, result, f, err
 		}
 		changed += rows
@@ -209,7 +209,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 		case f.Verdict == fault.Timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
 		case err != nil:
-			return r.beaten(j, heldBy(f, blocker), err)
+			return r.beaten(j, heldBy(tooSlow(f, s), blocker), err)
 		}
 		r.left--
 		r.stats.count(j, s, s.action, rows)

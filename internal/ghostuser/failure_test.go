@@ -148,6 +148,43 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 	}
 }
 
+// A constraint that is checked at the COMMIT finds a duplicate when the user is already as good as deleted.
+func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
+	t.Parallel()
+	l := lists()
+	l.Move = append(l.Move, ghostuser.Move{Table: "stars", Columns: []string{"user_id"}})
+	b := setup(t, `
+		CREATE TABLE stars (user_id bigint REFERENCES users ON DELETE CASCADE, post_id bigint, UNIQUE (user_id, post_id) DEFERRABLE INITIALLY DEFERRED);
+		INSERT INTO stars VALUES (9, 1);`, l)
+	b.queue(false, 1)
+	tx := b.begin(t, "INSERT INTO stars VALUES (1, 1), (1, 2)")
+	wait := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	stats := wait()
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, 1, stats.Duplicates)
+	require.Equal(t, [][]string{{"9", "1"}, {"9", "2"}}, b.Rows("SELECT * FROM stars ORDER BY 2"))
+}
+
+// What goes with a single row by keys of the database is out of reach: the reason says so, and nobody else waits.
+func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+		CREATE TABLE pages (visit_id bigint REFERENCES visits ON DELETE CASCADE);
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN old; END';
+		CREATE TRIGGER slow BEFORE DELETE ON pages FOR EACH ROW EXECUTE FUNCTION slow();
+		INSERT INTO visits VALUES (1, 1), (2, 2);
+		INSERT INTO pages VALUES (1);`, lists())
+	b.engine.Session.Limits.StatementTimeout = 300 * time.Millisecond
+	b.engine.Sizes = ghostuser.Sizes{Target: 5 * time.Millisecond, Delete: 4}
+	b.queue(false, 1, 2)
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	require.Equal(t, [][]string{{"1", "1", "t", "visits: SQLSTATE 57014: canceling statement due to statement timeout: " +
+		"a single row takes longer; look at its triggers, and at foreign keys that refer to visits with an action"}}, b.queued())
+}
+
 func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ tables, table, message string }{

@@ -3,6 +3,7 @@ package ghostuser
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,6 +77,8 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 			f, duplicate = judgeStep(err, about[at.Index])
 		} else if f.Verdict != fault.Fatal {
 			f.Table = "users"
+			// At the COMMIT, by a deferred constraint.
+			duplicate = slices.ContainsFunc(steps, func(s *step) bool { _, found := judgeStep(err, s); return found })
 		}
 		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
 			return false, nil, yielded, f, nil // They go the usual way, in pieces.
