@@ -140,6 +140,23 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
+// Somebody may own more groups than the server has memory for locks.
+func TestDeleteUserTakesFewLocks(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+groups+`
+		INSERT INTO groups SELECT n, n FROM generate_series(1001, 2000) AS n;
+		INSERT INTO members SELECT owner, 'Namespace', n, 50 FROM generate_series(1001, 2000) AS n, (VALUES (6), (7)) AS owners (owner);`)
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var locks int64
+	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(6, NULL)")
+	require.NoError(t, err)
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks))
+	require.LessOrEqual(t, locks, int64(256))
+	require.NotZero(t, locks)
+}
+
 // Two owners of one group who are deleted at the same time must not leave it without one.
 func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -173,6 +173,7 @@ AS $sexton$
 DECLARE
     kind integer;
     group_id bigint;
+    bucket integer;
     abandoned bigint[];
     abandoned_names text;
 BEGIN
@@ -206,16 +207,17 @@ BEGIN
     IF to_regclass('"public".members') IS NOT NULL AND to_regclass('"public".groups') IS NOT NULL THEN
         -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
         -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
-        -- The first key is "sexo" in ASCII.
-        FOR group_id IN
-            SELECT DISTINCT member.source_id
+        -- The first key is "sexo" in ASCII. Groups share the second ones: a lock each would exhaust the server's memory for
+        -- locks where somebody owns thousands.
+        FOR bucket IN
+            SELECT DISTINCT hashint8(member.source_id) & 255
             FROM "public".members AS member
             WHERE member.user_id = delete_user.user_id
               AND member.source_type = 'Namespace'
               AND member.access_level = 50
-            ORDER BY member.source_id
+            ORDER BY 1
         LOOP
-            PERFORM pg_advisory_xact_lock(1936029807, hashint8(group_id));
+            PERFORM pg_advisory_xact_lock(1936029807, bucket);
         END LOOP;
 
         WITH RECURSIVE owner AS NOT MATERIALIZED (
