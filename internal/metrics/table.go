@@ -152,7 +152,7 @@ func Table() []Metric {
 
 		{DiffsMoved, Counter, []string{"database"}, "Diffs whose texts were moved to object storage."},
 		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
-		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; the log and sexton.external_diffs have the reasons."},
+		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; the log has the reasons."},
 		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
