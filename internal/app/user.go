@@ -74,7 +74,7 @@ func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
 	case done.Queued:
 		a.printf("user %d: blocked, and queued for deletion\n", request.id)
 	default:
-		a.printf("user %d: is queued already\n", request.id)
+		a.printf("user %d: is queued already, as it was asked for then\n", request.id)
 	}
 	return nil
 }

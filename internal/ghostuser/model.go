@@ -60,6 +60,14 @@ const (
 	setDefault
 )
 
+// list is the configured list that asks for the action.
+func (a action) list() string {
+	if a == remove {
+		return "delete"
+	}
+	return "nullify"
+}
+
 // counter is the column of the queue that counts the action's rows.
 func (a action) counter() string {
 	switch a {

@@ -158,7 +158,7 @@ func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
 		switch {
 		case b == nil || to != remove && !r.checkChange(at, b, to):
 		case b.listed != restrict:
-			r.reportf(problem.Error, at, "remove one of them", "%s is in the lists delete and nullify already", b.label())
+			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), b.listed.list())
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:

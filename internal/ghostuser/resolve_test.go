@@ -59,7 +59,7 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 		`error ghost_users.move[5].conditions[0].value: value "x" does not fit column id of type bigint (give a value of that type)`,
 		`error ghost_users.move[5].conditions[1].column: table reports has no column kind (correct the name)`,
 		`error ghost_users.move[7].table: users_ghost_user_migrations is the queue itself (remove the entry)`,
-		`error ghost_users.nullify[0].columns[0]: visits.user_id is in the lists delete and nullify already (remove one of them)`,
+		`error ghost_users.nullify[0].columns[0]: visits.user_id stands in the list delete already (remove one of them)`,
 		`error ghost_users.nullify[1].columns[0]: events.author_id is NOT NULL and cannot be nullified (drop the constraint, or delete the rows)`,
 		`error ghost_users.nullify[1].columns[1]: events.who is of type text, but users.id is of type bigint (only integers can refer to users)`,
 		`error ghost_users.nullify[2].table: table "\"" lacks its closing double quote`,
