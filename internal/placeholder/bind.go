@@ -144,6 +144,12 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 	if err != nil {
 		return nil, fmt.Errorf("look for similar names: %w", err)
 	}
+	if name.Schema != b.schema {
+		for i := range tables {
+			tables[i] = name.Schema + "." + tables[i]
+		}
+		name.Table = name.Schema + "." + name.Table
+	}
 	b.reportf(problem.Error, key, meant(name.Table, tables, "create it, or remove the entry"), "table %s does not exist", text)
 	return nil, nil
 }

@@ -18,6 +18,7 @@ func TestReferencesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec(`CREATE VIEW authors AS SELECT author_id FROM issues;
+		CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.things (user_id bigint);
 		CREATE TABLE unindexed (user_id bigint, half_id bigint);
 		CREATE INDEX ON unindexed (half_id) WHERE half_id > 5;`)
 	_, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), []placeholder.Reference{
@@ -28,6 +29,7 @@ func TestReferencesThatDoNotFit(t *testing.T) {
 		{Table: "unindexed", Columns: []string{"user_id", "half_id"}},
 		{Table: `"`, Columns: []string{"user_id"}},
 		{Table: "other.things", Columns: []string{"user_id"}},
+		{Table: "elsewhere.thing", Columns: []string{"user_id"}},
 	})
 	require.NoError(t, err)
 	found := make([]string, len(problems))
@@ -44,6 +46,7 @@ func TestReferencesThatDoNotFit(t *testing.T) {
 		"error placeholder_users.references[3].table: p_ci_builds_100 is a partition (name the partitioned table)",
 		`error placeholder_users.references[5].table: table "\"" lacks its closing double quote`,
 		"error placeholder_users.references[6].table: table other.things does not exist (create it, or remove the entry)",
+		"error placeholder_users.references[7].table: table elsewhere.thing does not exist (did you mean elsewhere.things?)",
 		`warning placeholder_users.references[4].columns[0]: no index of unindexed begins with user_id, so every look at a placeholder reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."unindexed" ("user_id"))`,
 		`warning placeholder_users.references[4].columns[1]: no index of unindexed begins with half_id, so every look at a placeholder reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."unindexed" ("half_id"))`,
 	}, found)
@@ -120,6 +123,11 @@ func TestReferencesKeepTheirSchema(t *testing.T) {
 	require.Equal(t, []string{"notes.author_id", "public.notes.author_id"}, bound.Labels())
 }
 
+// within begins nested transactions, which have the options of the outer one.
+type within struct{ pgx.Tx }
+
+func (w within) BeginTx(ctx context.Context, _ pgx.TxOptions) (pgx.Tx, error) { return w.Begin(ctx) }
+
 // The statement stops at the first row of each column: many rows cost no more than one.
 func TestLookStopsEarly(t *testing.T) {
 	t.Parallel()
@@ -130,7 +138,7 @@ func TestLookStopsEarly(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	r := b.remover(t)
-	r.DB = tx
+	r.DB = within{tx}
 	verdict, err := r.Remove(t.Context(), 1)
 	require.NoError(t, err)
 	require.Len(t, verdict.Blockers, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/pgcatalog"
+	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
 
@@ -50,9 +50,14 @@ type Verdict struct {
 // Limits bound each statement.
 type Limits struct{ StatementTimeout, LockTimeout time.Duration }
 
+// Beginner begins transactions; connections and pools are such.
+type Beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
 // Remover hands placeholders over to those who delete users.
 type Remover struct {
-	DB         pgcatalog.Beginner
+	DB         Beginner
 	Names      pgschema.Names
 	References *References
 	Limits     Limits
@@ -70,7 +75,7 @@ SELECT
     set_config('jit', 'off', true)`
 
 // Rows that refer to the user by a foreign key wait for this lock, and this lock for those that are being written: they are
-// seen by the look that follows.
+// seen by the look that follows, as its snapshot is younger than the lock.
 const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder WHERE placeholder.id = $1 FOR UPDATE`
 
 const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = $1)`
@@ -81,16 +86,45 @@ SET last_error = nullif($2, ''), updated_at = statement_timestamp()
 WHERE detail.placeholder_user_id = $1 AND detail.last_error IS DISTINCT FROM nullif($2, '')`
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
-// either in one transaction, changes nothing where it is called again, and may be called by several workers at once.
+// either in one transaction, changes nothing where it is called again, and may be called by several workers at once. What
+// the database refuses is recorded in the rows, too, until the next call succeeds.
 //
 // A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
-	err := pgx.BeginFunc(ctx, r.DB, func(tx pgx.Tx) error { return r.decide(ctx, tx, &verdict) })
+	err := r.transact(ctx, func(tx pgx.Tx) error { return r.decide(ctx, tx, &verdict) })
 	if err != nil {
+		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
 	return verdict, nil
+}
+
+// transact bounds the transaction's statements. At a stricter isolation level, which the database or the role may have set,
+// the look would use a snapshot from before the lock: rows that were waited for would not be seen.
+func (r *Remover) transact(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, r.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, settleSQL, milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout)); err != nil {
+			return fmt.Errorf("settle session: %w", err)
+		}
+		return do(tx)
+	})
+}
+
+// recordRefusal has the rows say why the placeholder stays while its job is tried again and again. An error of connection or
+// server says nothing about it.
+func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error) error {
+	if f := fault.Judge(refusal); f.SQLState == "" || f.Verdict == fault.Fatal {
+		return nil
+	}
+	err := r.transact(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, r.Names.Render(recordSQL), userID, refusal.Error())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record the error: %w", err)
+	}
+	return nil
 }
 
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
@@ -128,14 +162,11 @@ type look struct {
 	blockers []Blocker
 }
 
-// look asks everything in one round trip. What bounds it comes before: the first of its statements on a connection are
+// look asks everything in one round trip. What bounds it came before: the first of its statements on a connection are
 // prepared, and that waits for the locks of other sessions as well.
 func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, error) {
 	found := look{blockers: []Blocker{}}
 	var samples []*string
-	if _, err := tx.Exec(ctx, settleSQL, milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout)); err != nil {
-		return found, fmt.Errorf("settle session: %w", err)
-	}
 	trip := &pgx.Batch{}
 	trip.Queue(r.Names.Render(lockSQL), userID).Query(func(rows pgx.Rows) (err error) {
 		_, err = pgx.ForEachRow(rows, []any{&found.userType}, func() error { return nil })

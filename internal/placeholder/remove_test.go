@@ -76,7 +76,7 @@ func TestEachReferenceKeepsThePlaceholder(t *testing.T) {
 		_, err = tx.Exec(t.Context(), write)
 		require.NoError(t, err, write)
 		one := *r
-		one.DB = tx
+		one.DB = within{tx}
 		verdict, err := one.Remove(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, placeholder.Blocked, verdict.Outcome, named)
@@ -175,10 +175,13 @@ func TestSoleOwnerOfAGroupStays(t *testing.T) {
 	require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"), "nothing else is left of the try")
 }
 
-// A row that is being written by somebody else is waited for, and seen.
+// A row that is being written by somebody else is waited for, and seen: also where the database has set another isolation
+// level, at which the look would use a snapshot from before the wait.
 func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
+	b.Exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
+	b.Pool().Reset()
 	writer, err := pgx.Connect(t.Context(), b.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = writer.Close(context.Background()) })
@@ -206,6 +209,12 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	r.Limits.LockTimeout = time.Millisecond
 	_, err = r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
+	refusal := "look for what refers to it: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)"
+	require.Equal(t, [][]string{{"1", refusal}}, b.lastErrors(), "what was found before is out of date")
+	_, err = writer.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
 }
 
 func TestManyWorkersOnOnePlaceholder(t *testing.T) {
