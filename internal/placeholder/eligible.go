@@ -66,15 +66,17 @@ func NextDueSQL(attempts, retry int) string {
 ), 0)::float8`, attempts, retry, details, triedRecently(retry))
 }
 
-// loadSQL reads rows that can be offered, in the order of their ids, above the id $3, at most $4. UNION, where UNION ALL
-// would do: it keeps the planner from walking through the whole table by its primary key.
+// loadSQL reads rows that are eligible, in the order of their ids, above the id $3, at most $4, and whether their job waits.
+// UNION, where UNION ALL would do: it keeps the planner from walking through the whole table by its primary key.
 func loadSQL() string {
 	selects := make([]string, 0, 2)
 	for _, arm := range arms(1, 2) {
 		selects = append(selects,
 			fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id > $3 AND %s", details, arm, unqueued))
 	}
-	return "SELECT eligible.id, eligible.placeholder_user_id FROM (\n" + strings.Join(selects, "\nUNION\n") + "\n) AS eligible ORDER BY eligible.id LIMIT $4"
+	// The jobs are looked for after the limit.
+	return "SELECT detail.id, detail.placeholder_user_id, " + jobWaits + " FROM (\nSELECT * FROM (\n" + strings.Join(selects, "\nUNION\n") +
+		"\n) AS eligible ORDER BY eligible.id LIMIT $4\n) AS detail ORDER BY detail.id"
 }
 
 // offerSQL offers the row $3: it inserts the job for the time $4 and counts the attempt if that has made one, or does

@@ -35,8 +35,11 @@ type Engine struct {
 	Offered func(ctx context.Context, item Item)
 }
 
-// row is one detail row.
-type row struct{ id, userID int64 }
+// row is one detail row. Where its job waited as it was read, there is nothing to offer.
+type row struct {
+	id, userID int64
+	waits      bool
+}
 
 // run is the state of one Run.
 type run struct {
@@ -79,7 +82,9 @@ func (r *run) work(ctx context.Context) error {
 				r.stats.OverLimit = !r.stats.Interrupted
 				return nil
 			}
-			if err := r.offer(ctx, next); err != nil {
+			if next.waits {
+				r.stats.Waiting++
+			} else if err := r.offer(ctx, next); err != nil {
 				return err
 			}
 			after = next.id
@@ -97,7 +102,7 @@ func (r *run) load(ctx context.Context, after int64) ([]row, error) {
 		Scan: func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(collected pgx.CollectableRow) (row, error) {
 				var one row
-				err := collected.Scan(&one.id, &one.userID)
+				err := collected.Scan(&one.id, &one.userID, &one.waits)
 				return one, err
 			})
 			return err

@@ -201,7 +201,9 @@ func TestErrorOfTheDatabaseEndsTheRun(t *testing.T) {
 	require.ErrorContains(t, err, "offer placeholder user 1: ")
 	require.Zero(t, stats.Failed)
 
-	b.Exec("ALTER FUNCTION sexton.away(text, jsonb, timestamptz) RENAME TO enqueue_new; ALTER TABLE sexton.river_job RENAME TO gone")
+	b.Exec("ALTER FUNCTION sexton.away(text, jsonb, timestamptz) RENAME TO enqueue_new")
+	b.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
+	b.Exec("CREATE TRIGGER refuse BEFORE INSERT ON sexton.river_job FOR EACH ROW EXECUTE FUNCTION refuse()")
 	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(3, 300) AS n")
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT n, n, 1 FROM generate_series(3, 300) AS n")
 	stats, err = b.engine.Run(t.Context())
@@ -343,6 +345,23 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	}
 	slices.Sort(want)
 	require.Equal(t, want, users)
+}
+
+// Rows whose jobs wait, as while their kind is paused for days, cost no transaction each: those behind them have their turn.
+func TestWaitingJobsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 1501) AS n")
+	b.Exec(`INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at)
+		SELECT n, n, 1, 1, now() - interval '3 days' FROM generate_series(1, 1501) AS n`)
+	b.Exec("SELECT sexton.enqueue_new('import_delete_placeholder_user', jsonb_build_object('user_id', n), '2098-01-01Z') FROM generate_series(1, 1500) AS n")
+	stats := b.run(t)
+	require.EqualValues(t, 1500, stats.Waiting)
+	require.EqualValues(t, 1, stats.Scheduled)
+	require.Equal(t, [][]string{{"1501", "2", "t"}}, b.Rows(`
+		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
+		FROM import_placeholder_user_details WHERE deletion_attempts > 1`))
+	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*) FROM import_placeholder_user_details WHERE id <= 1500 AND xmax::text <> '0'"), "none was locked")
 }
 
 // Each arm is served by the index of the ownerless rows, however many rows have an owner.
