@@ -104,6 +104,8 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 // retriedPlaceholder is what `sexton placeholders retry --json` prints.
 type retriedPlaceholder struct {
 	UserID int64 `json:"user_id"`
+	// State is due, or scheduled where a job that waited starts at once.
+	State placeholder.State `json:"state"`
 }
 
 func (a *app) placeholdersRetryCommand() *cobra.Command {
@@ -111,8 +113,9 @@ func (a *app) placeholdersRetryCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:   "retry ID",
 		Short: "Give a placeholder user its attempts back, and try it at once",
-		Long: `Sets the attempts of a placeholder user to 0 and wakes the workers, who look at it again. ID is the user's, as list
-shows it. What kept it at the last attempt is shown until the next one has ended.`,
+		Long: `Sets the attempts of a placeholder user to 0 and wakes the workers, who look at it again. A job that waits for its time,
+or to be tried again after an error, starts at once instead, as the first attempt. ID is the user's, as list shows it.
+What kept it at the last attempt is shown until the next one has ended.`,
 		Example: "  sexton placeholders retry 4711",
 		Args:    oneUser(&id),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -128,8 +131,9 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 	}
 	defer all.close()
 	db := all.jobs()
-	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-		if err := placeholder.Retry(ctx, tx, db.Names, id); err != nil {
+	retried := retriedPlaceholder{UserID: id}
+	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		if retried.State, err = placeholder.Retry(ctx, tx, db.Names, id); err != nil {
 			return err
 		}
 		// No trigger fires for attempts.
@@ -138,7 +142,7 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 		}
 		return nil
 	})
-	for _, refusal := range []error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued} {
+	for _, refusal := range []error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued, placeholder.ErrObsolete} {
 		if errors.Is(err, refusal) {
 			return fmt.Errorf("placeholder user %d: %w", id, refusal)
 		}
@@ -148,7 +152,11 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 	}
 	a.logger(all.config).InfoContext(ctx, "placeholder user to be tried again", "actor", actor(), "placeholder_user_id", id)
 	if a.json {
-		return a.printJSON(retriedPlaceholder{UserID: id})
+		return a.printJSON(retried)
+	}
+	if retried.State == placeholder.Scheduled {
+		a.printf("placeholder user %d: its job starts now\n", id)
+		return nil
 	}
 	a.printf("placeholder user %d: due now\n", id)
 	return nil

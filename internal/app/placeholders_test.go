@@ -118,7 +118,10 @@ func TestPlaceholdersRetry(t *testing.T) {
 	s := placeholderSite(t)
 	require.Equal(t, "placeholder user 14: due now\n", s.ok("placeholders", "retry", "14"))
 	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
-	require.Equal(t, map[string]any{"user_id": 14.0}, s.json(0, "placeholders", "retry", "14"))
+	require.Equal(t, map[string]any{"user_id": 14.0, "state": "due"}, s.json(0, "placeholders", "retry", "14"))
+	s.ok("job", "run", placeholderKind)
+	require.Equal(t, "placeholder user 12: its job starts now\n", s.ok("placeholders", "retry", "12"))
+	require.Equal(t, map[string]any{"user_id": 12.0, "state": "scheduled"}, s.json(0, "placeholders", "retry", "12"))
 	s.ok("user", "delete", "11")
 	for id, message := range map[string]string{
 		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",

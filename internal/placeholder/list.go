@@ -67,7 +67,9 @@ FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stat
 
 // listSQL reads the ownerless rows by their ids, of the state $3 or of all, at most $4.
 func listSQL() string {
-	from := `SELECT detail.* FROM ` + details + ` WHERE detail.namespace_id IS NULL`
+	// Of those that can be tried again none is given up; their states need not be known.
+	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
+		` WHERE detail.namespace_id IS NULL AND ($3::text <> '%s' OR detail.deletion_attempts >= $1)`, GivenUp)
 	return selectSQL(from) + " WHERE $3::text = '' OR listed.state = $3::text ORDER BY listed.id LIMIT $4"
 }
 
@@ -106,31 +108,48 @@ func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Place
 
 // Why a placeholder cannot be tried again.
 var (
-	ErrUnknown = errors.New("there are no details of a placeholder user with this id; see sexton placeholders list")
-	ErrOwned   = errors.New("the group of its import is still there")
-	ErrQueued  = errors.New("it is queued for deletion already")
+	ErrUnknown  = errors.New("there are no details of a placeholder user with this id; see sexton placeholders list")
+	ErrOwned    = errors.New("the group of its import is still there")
+	ErrQueued   = errors.New("it is queued for deletion already")
+	ErrObsolete = errors.New("the user is gone, or no placeholder any more")
 )
 
-// Retry gives a placeholder its attempts back, so that it can be offered at once. What kept it stays to be seen until then.
-func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) error {
-	const look = `SELECT count(*), count(*) FILTER (WHERE detail.namespace_id IS NULL), count(*) FILTER (WHERE ` + unqueued + `)
-		FROM ` + details + ` WHERE detail.placeholder_user_id = $1`
+// Retry gives a placeholder its attempts back, so that it can be offered at once: it is Due then. Where its job waits, for its
+// time or as it has failed, that one starts at once and counts as the first attempt: it is Scheduled. What kept it stays to
+// be seen until then.
+func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (State, error) {
+	look := fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE detail.namespace_id IS NULL), count(*) FILTER (WHERE %s),
+			EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = $1 AND placeholder.user_type = %d),
+			coalesce(bool_or(%s), false)
+		FROM %s WHERE detail.placeholder_user_id = $1`, unqueued, userType, jobWaits, details)
 	var rows, ownerless, free int64
-	if err := tx.QueryRow(ctx, names.Render(look), userID).Scan(&rows, &ownerless, &free); err != nil {
-		return fmt.Errorf("look for placeholder user %d: %w", userID, err)
+	var placeholder, waits bool
+	if err := tx.QueryRow(ctx, names.Render(look), userID).Scan(&rows, &ownerless, &free, &placeholder, &waits); err != nil {
+		return "", fmt.Errorf("look for placeholder user %d: %w", userID, err)
 	}
 	switch {
 	case rows == 0:
-		return ErrUnknown
+		return "", ErrUnknown
 	case ownerless == 0:
-		return ErrOwned
+		return "", ErrOwned
 	case free == 0:
-		return ErrQueued
+		return "", ErrQueued
+	case !placeholder:
+		return "", ErrObsolete
 	}
-	const reset = `UPDATE ` + details + ` SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = statement_timestamp()
+	const reset = `UPDATE ` + details + `
+		SET deletion_attempts = $2::boolean::integer, last_deletion_attempt_at = CASE WHEN $2::boolean THEN statement_timestamp() END,
+			updated_at = statement_timestamp()
 		WHERE detail.placeholder_user_id = $1 AND detail.namespace_id IS NULL`
-	if _, err := tx.Exec(ctx, names.Render(reset), userID); err != nil {
-		return fmt.Errorf("give placeholder user %d its attempts back: %w", userID, err)
+	if _, err := tx.Exec(ctx, names.Render(reset), userID, waits); err != nil {
+		return "", fmt.Errorf("give placeholder user %d its attempts back: %w", userID, err)
 	}
-	return nil
+	if !waits {
+		return Due, nil
+	}
+	const pull = `SELECT "sexton".enqueue('` + DeleteKind + `', jsonb_build_object('user_id', $1::bigint))`
+	if _, err := tx.Exec(ctx, names.Render(pull), userID); err != nil {
+		return "", fmt.Errorf("start the job of placeholder user %d: %w", userID, err)
+	}
+	return Scheduled, nil
 }

@@ -119,16 +119,45 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 	t.Parallel()
 	b := states(t)
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts) VALUES (30, 3, 1, 15)")
-	retry := func(id int64) error {
-		return pgx.BeginFunc(t.Context(), b.Pool(), func(tx pgx.Tx) error { return placeholder.Retry(t.Context(), tx, dbtest.Names(), id) })
+	retry := func(id int64) (state placeholder.State, err error) {
+		err = pgx.BeginFunc(t.Context(), b.Pool(), func(tx pgx.Tx) (err error) {
+			state, err = placeholder.Retry(t.Context(), tx, dbtest.Names(), id)
+			return err
+		})
+		return state, err
 	}
-	require.NoError(t, retry(3))
+	state, err := retry(3)
+	require.NoError(t, err)
+	require.Equal(t, placeholder.Due, state)
 	require.Equal(t, [][]string{{"3", "0", "NULL", "three"}, {"30", "0", "NULL", "NULL"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at, last_error FROM import_placeholder_user_details WHERE placeholder_user_id = 3 ORDER BY id`))
 	ids, _ := b.list(t, placeholder.Due, 100)
 	require.Equal(t, []int64{1, 3, 7, 3}, ids)
-	require.ErrorIs(t, retry(99), placeholder.ErrUnknown)
-	require.ErrorIs(t, retry(9), placeholder.ErrOwned)
-	require.ErrorIs(t, retry(5), placeholder.ErrQueued)
+	for id, refusal := range map[int64]error{
+		99: placeholder.ErrUnknown, 9: placeholder.ErrOwned, 5: placeholder.ErrQueued, 6: placeholder.ErrObsolete,
+	} {
+		_, err := retry(id)
+		require.ErrorIs(t, err, refusal, id)
+	}
 	require.Equal(t, [][]string{{"15"}}, b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
+}
+
+// A job that waits, perhaps for weeks after an error, would keep a placeholder from being offered: it is what starts at once.
+func TestRetryStartsTheJobThatWaits(t *testing.T) {
+	t.Parallel()
+	b := states(t)
+	b.Exec("UPDATE sexton.river_job SET state = 'retryable', scheduled_at = now() + interval '9 days' WHERE args = '{\"user_id\": 4}'")
+	for _, id := range []int64{4, 8} {
+		err := pgx.BeginFunc(t.Context(), b.Pool(), func(tx pgx.Tx) error {
+			state, err := placeholder.Retry(t.Context(), tx, dbtest.Names(), id)
+			require.Equal(t, placeholder.Scheduled, state)
+			return err
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, [][]string{{"4", "available", "t"}, {"8", "available", "t"}}, b.Rows(`
+		SELECT args ->> 'user_id', state, scheduled_at <= now() FROM sexton.river_job ORDER BY 1`))
+	require.Equal(t, [][]string{{"4", "1", "t"}, {"8", "1", "t"}}, b.Rows(`
+		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
+		FROM import_placeholder_user_details WHERE id IN (4, 8) ORDER BY id`), "an attempt is a job")
 }
