@@ -99,7 +99,8 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 
 func (s *Session) run(ctx context.Context, limits Limits, statements []Statement) ([]int64, error) {
 	pipeline := &pgx.Batch{}
-	pipeline.Queue("BEGIN")
+	// Whatever the database's default: a snapshot of before the locks would see nothing of those who were waited for.
+	pipeline.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
 	frame := pipeline.Len()

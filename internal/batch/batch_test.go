@@ -185,6 +185,21 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	}
 }
 
+func TestBatchesReadWhatIsCommittedWhateverTheDefault(t *testing.T) {
+	t.Parallel()
+
+	_, session := setup(t)
+	_, err := session.Conn.Exec(t.Context(), "SET default_transaction_isolation = 'serializable'")
+	require.NoError(t, err)
+	var level string
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('transaction_isolation')", Scan: func(rows pgx.Rows) (err error) {
+		level, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+		return err
+	}})
+	require.NoError(t, err)
+	require.Equal(t, "read committed", level)
+}
+
 func TestFenceRefusesAStaleToken(t *testing.T) {
 	t.Parallel()
 

@@ -69,7 +69,31 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			Fix:     lift(timeout.name, r.Source, r.Role, r.Database),
 		})
 	}
-	return found, nil
+	level, err := isolation(ctx, tx)
+	return append(found, level...), err
+}
+
+// isolation asks for the level at which transactions begin. Batches and doors begin at the one that they need, single
+// statements do not.
+func isolation(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	const name, right = "default_transaction_isolation", "read committed"
+	var value, source, role, database string
+	const sql = `SELECT setting.reset_val, setting.source, format('%I', current_user), format('%I', current_database())
+FROM pg_settings AS setting WHERE setting.name = $1`
+	if err := tx.QueryRow(ctx, sql, name).Scan(&value, &source, &role, &database); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if value == right {
+		return nil, nil
+	}
+	fix := lift(name, source, role, database)
+	if strings.HasSuffix(fix, " = 0") {
+		fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", role, database, name, right)
+	}
+	return []Finding{{
+		Severity: problem.Warning, Object: name, Fix: fix,
+		Message: fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail where another session changes the same rows", role, value),
+	}}, nil
 }
 
 // lift says how to get rid of a setting, by where it comes from.

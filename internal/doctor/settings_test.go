@@ -37,6 +37,20 @@ func TestTimeoutOfTheConnectionString(t *testing.T) {
 	require.Equal(t, "remove statement_timeout from the connection string", p.one("settings").Fix)
 }
 
+func TestIsolationThatIsTooStrict(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	role := p.as()
+	p.Exec("ALTER DATABASE " + p.Name + " SET default_transaction_isolation = 'repeatable read'")
+	p.target.Database.Pool.Reset()
+	found := p.one("settings")
+	require.Equal(t, "default_transaction_isolation", found.Object)
+	require.Contains(t, found.Message, "transactions of role "+role+" begin at repeatable read")
+	p.Exec(found.Fix)
+	p.target.Database.Pool.Reset()
+	require.Empty(t, p.findings("settings"), "the fix fixes it")
+}
+
 func TestRoomForConnections(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
