@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
 
@@ -62,10 +63,11 @@ UPDATE "sexton".group_destructions AS progress
 SET attempts = progress.attempts + 1, last_error = $2, updated_at = clock_timestamp()
 WHERE progress.group_id = $1`
 
-// refuseSQL records why a destruction cannot begin. The group is put off for $3 seconds.
+// refuseSQL records why a destruction cannot begin, unless it has. The group is put off for $3 seconds.
 const refuseSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+SELECT $1::bigint, $2::text, clock_timestamp() + make_interval(secs => $3)
+WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)
 ON CONFLICT (group_id) DO UPDATE
 SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = clock_timestamp()`
 
@@ -80,9 +82,12 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total FROM "
 		return batch.Statement{SQL: columns + "(" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
 	}, fill(names, standingSQL, "{groups}", groups))
-	if err != nil || before == nil {
-		r.stats.Outcome = Gone
+	if err != nil {
 		return false, err
+	}
+	if before == nil {
+		r.stats.Outcome = Gone
+		return false, nil
 	}
 	if before.Begun {
 		r.stats.Done, r.stats.Total, r.doneBefore = before.Done, before.Total, before.Done
@@ -101,10 +106,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if refused != nil {
-		r.stats.fail(*refused)
-		r.stats.Outcome, r.stats.Reason = Stuck, refused.Text()
-		err := r.send(ctx, r.session.Limits, batch.Statement{SQL: names.Render(refuseSQL), Args: []any{r.engine.GroupID, refused.Text(), refusedFor}})
-		return false, err
+		return false, r.refuse(ctx, *refused)
 	}
 	total, err := r.estimate(ctx, ids)
 	if err != nil {
@@ -127,6 +129,26 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	r.stats.Total = total
 	r.changes++
 	return true, nil
+}
+
+// falter records an error that came before the first step; one that ends the run it returns.
+func (r *run) falter(ctx context.Context, err error) error {
+	f := fault.Judge(err)
+	if f.Verdict == fault.Fatal {
+		return err
+	}
+	f.Table = "groups"
+	return r.refuse(ctx, f)
+}
+
+// refuse counts an attempt and records the reason, whether or not the destruction has begun.
+func (r *run) refuse(ctx context.Context, f fault.Fault) error {
+	r.stats.fail(f)
+	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
+	names := r.session.Names
+	return r.send(ctx, r.session.Limits,
+		batch.Statement{SQL: names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}},
+		batch.Statement{SQL: names.Render(refuseSQL), Args: []any{r.engine.GroupID, f.Text(), refusedFor}})
 }
 
 // standing runs a statement that tells how the group stands; nil where there is no such group.
@@ -190,7 +212,7 @@ queued AS (
 )
 SELECT count(*) FROM bot`
 
-// finishSQL deletes the group $1, which belongs to $2 where that is not NULL, if nothing refers to it or $4 is set. What
+// finishSQL deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
 // goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
 // no more; the destruction $3 counts it. It returns whether it did, and which of the keys have rows.
 const finishSQL = `
@@ -198,7 +220,7 @@ WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3) AS user_id
     FROM {groups} AS doomed
-    WHERE doomed.id = $1 AND ($2::bigint IS NULL OR doomed.parent_id = $2)
+    WHERE doomed.id = $1 AND {line}
 ),
 above AS (
     SELECT doomed.id, doomed.parent_id, doomed.path::text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id = $1
@@ -241,7 +263,7 @@ func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
 	for i, f := range refs {
 		terms[i] = f.exists("doomed")
 	}
-	return fill(names, finishSQL, "{live}", strings.Join(terms, ", "), "{groups}", item(p.groups.Relation))
+	return fill(names, finishSQL, "{live}", strings.Join(terms, ", "), "{line}", lineHolds(item(p.groups.Relation), "$2"), "{groups}", item(p.groups.Relation))
 }
 
 // fill renders a text for the configured schemas and then puts in what must not be rendered: names of the application's, which

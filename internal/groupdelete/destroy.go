@@ -135,6 +135,9 @@ type run struct {
 	failures int
 	// line are the groups in hand, from the top down.
 	line []int64
+	// asked counts looks whether what is in hand is still below the group, moved tells that it is not.
+	asked int
+	moved bool
 	// fault is the first error that rows are to blame for, obstacle something weaker that stood in the way, busy a sub-group
 	// that somebody else is destroying.
 	fault    *fault.Fault
@@ -158,10 +161,11 @@ func (r *run) ended() bool {
 	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.failures >= mostFailures
 }
 
-// paused tells whether the run ends. It waits while the engine is asked to hold.
+// paused tells whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
+// asked to hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
-	return r.ended()
+	return r.ended() || r.escaped(ctx)
 }
 
 // mostFailures is how many single rows may fail in one run: one by one they cost more than they are worth.
@@ -172,18 +176,25 @@ const busyPause = time.Second
 
 func (r *run) work(ctx context.Context) error {
 	ready, err := r.begin(ctx)
-	if err != nil || !ready {
-		return err
+	if err != nil {
+		return r.falter(ctx, err)
+	}
+	if !ready {
+		return nil
 	}
 	for {
 		before := r.changes
-		result, err := r.destroyGroup(ctx, subgroup{id: r.engine.GroupID})
+		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		switch {
 		case err != nil:
 			return err
 		case result == finished:
 			r.stats.Outcome = Destroyed
 			return nil
+		case r.moved:
+			// From the top again, with what is still there.
+			r.moved = false
+			continue
 		case r.failures >= mostFailures, result == yielded && r.stop.Err() == nil && r.changes == 0 && (r.fault != nil || r.obstacle.Message != ""):
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.blame(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,22 +125,102 @@ func TestSubgroupThatIsMovedAway(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN 2000 AND 4000"), 16)
 }
 
+// What is below it has escaped as well, though it may be in hand.
+func TestGroupAboveIsMovedAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if stats.Step == "projects of group 3" {
+			b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
+		}
+	}
+	b.run(t, engine, groupdelete.Destroyed)
+	require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+	require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN 3000 AND 4000"), 8)
+}
+
+// What was moved away while the rows below it go keeps all but a few of them.
+func TestMovedAwayInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]string{
+		"project":     "UPDATE projects SET group_id = 9 WHERE id = 31",
+		"group":       "UPDATE groups SET parent_id = 9 WHERE id = 3",
+		"group above": "UPDATE groups SET parent_id = 9 WHERE id = 2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
+			engine := b.engine(t, 1)
+			engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
+			moved := false
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if !moved && len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 {
+					moved = true
+					b.Exec(move)
+				}
+			}
+			b.run(t, engine, groupdelete.Destroyed)
+			require.True(t, moved)
+			require.Greater(t, len(b.Rows("SELECT FROM notes WHERE issue_id = 311")), 80)
+			require.Equal(t, [][]string{{"31"}}, b.Rows("SELECT id FROM projects WHERE id = 31"))
+			require.Empty(t, b.Rows("SELECT FROM groups WHERE id = 1"))
+		})
+	}
+}
+
 // No deletion is the work of a key's own action: each row goes in a statement of its own table.
 func TestNoCascade(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
-	b.Exec(`CREATE TABLE deletions (at_table text, depth integer, n bigint);
-		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO deletions SELECT TG_TABLE_NAME, pg_trigger_depth(), count(*) FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
-	for _, table := range []string{"groups", "projects", "issues", "notes"} {
-		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
-	}
+	b.noteDeletions()
 	engine := b.engine(t, 1)
 	engine.Sizes.Rows = 1
 	b.run(t, engine, groupdelete.Destroyed)
 	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
 	require.Equal(t, [][]string{{"groups", "5"}, {"issues", "116"}, {"notes", "232"}, {"projects", "58"}},
 		b.Rows("SELECT at_table, sum(n) FROM deletions GROUP BY 1 ORDER BY 1"))
+}
+
+// noteDeletions records how many rows each statement deletes, and whether it is a key's.
+func (b bundle) noteDeletions() {
+	b.Exec(`CREATE TABLE deletions (at_table text, depth integer, n bigint);
+		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO deletions SELECT TG_TABLE_NAME, pg_trigger_depth(), count(*) FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
+	for _, table := range []string{"groups", "projects", "issues", "notes"} {
+		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
+	}
+}
+
+// A transaction that has added many rows and commits while the row above them is about to go leaves them to no key's action.
+func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	b.noteDeletions()
+	other := connect(t, b.URL)
+	_, err := other.Exec(t.Context(), "BEGIN; INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n")
+	require.NoError(t, err)
+	engine := b.engine(t, 1)
+	deleted := make(chan struct{})
+	var once sync.Once
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if stats.Projects == 7 {
+			once.Do(func() { close(deleted) })
+		}
+	}
+	ended := make(chan groupdelete.Outcome, 1)
+	go func() {
+		stats, _ := engine.Run(t.Context())
+		ended <- stats.Outcome
+	}()
+	<-deleted // Nothing is left but to wait for the other transaction.
+	b.waitForLock(t)
+	_, err = other.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	require.Equal(t, groupdelete.Destroyed, <-ended)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
+	require.Equal(t, [][]string{{"3016"}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = 'issues'"))
 }
 
 // What comes in while the group goes is found, at the latest under the lock of the row that it refers to.

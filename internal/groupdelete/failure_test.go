@@ -233,6 +233,21 @@ func TestTimeIsOver(t *testing.T) {
 	require.Len(t, b.events(), 4+8)
 }
 
+// What goes wrong before the destruction begins is recorded with the group as well.
+func TestRuleThatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", "")
+	const rule = "CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE plpgsql AS "
+	b.Exec(rule + "$$ BEGIN RAISE EXCEPTION 'the rule is broken'; END $$")
+	stats := b.destroy(t, groupdelete.Stuck)
+	require.Contains(t, stats.Reason, "the rule is broken")
+	b.destroy(t, groupdelete.Stuck)
+	require.Equal(t, [][]string{{"1", "2", stats.Reason}}, b.Rows("SELECT group_id, attempts, last_error FROM sexton.group_deletion_failures"))
+	b.Exec(rule + "$$ BEGIN RETURN true; END $$")
+	b.destroy(t, groupdelete.Destroyed)
+	require.Empty(t, b.Rows("SELECT FROM sexton.group_deletion_failures"))
+}
+
 // A table whose every row fails is not tried row by row to the end, and one that may not be touched not at all.
 func TestTableThatFailsAsAWhole(t *testing.T) {
 	t.Parallel()

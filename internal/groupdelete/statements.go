@@ -157,6 +157,16 @@ func locked(leaf pgcatalog.Table) string {
 )`, leaf.SQL())
 }
 
+// lockStatement locks the rows, once nobody else has a lock that stands against it.
+func lockStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf(`WITH %s,
+held AS MATERIALIZED (
+	SELECT FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
+	FOR UPDATE OF doomed
+)
+SELECT count(*) FROM held`, wantSQL, leaf.SQL())
+}
+
 // removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them as $4 says of the
 // group $3. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to the key's own action. It
 // returns how many it deleted and, where that is not all of them, their places.

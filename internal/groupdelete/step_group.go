@@ -14,16 +14,10 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// subgroup is a group in hand. But for the one that the run is about it must still belong to its parent: one that was moved
-// away meanwhile has escaped.
-type subgroup struct {
-	id     int64
-	parent *int64
-}
-
-// destroyGroup takes down one group: its projects, its sub-groups, memberships and shares, what else refers to it, itself.
-func (r *run) destroyGroup(ctx context.Context, g subgroup) (result, error) {
-	r.line = append(r.line, g.id)
+// destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
+// memberships and shares, what else refers to it, itself.
+func (r *run) destroyGroup(ctx context.Context, g int64) (result, error) {
+	r.line = append(r.line, g)
 	defer func() { r.line = r.line[:len(r.line)-1] }()
 	held := false
 	for part := projectsPart; part <= restPart; part++ {
@@ -31,7 +25,7 @@ func (r *run) destroyGroup(ctx context.Context, g subgroup) (result, error) {
 			// As long as it has projects or sub-groups the group keeps its members.
 			return blocked, nil
 		}
-		if err := r.at(ctx, part, g.id); err != nil {
+		if err := r.at(ctx, part, g); err != nil {
 			return r.stumbleOver(err)
 		}
 		var ended result
@@ -82,7 +76,7 @@ func (r *run) at(ctx context.Context, p part, groupID int64) error {
 func (r *run) stumbleOver(err error) (result, error) { return r.stumble(err, "groups") }
 
 // clearPart takes down what hangs below a group by the keys of one part.
-func (r *run) clearPart(ctx context.Context, g subgroup, p part) (result, error) {
+func (r *run) clearPart(ctx context.Context, g int64, p part) (result, error) {
 	w, err := r.groupWindow(ctx, g)
 	if err != nil {
 		return r.stumbleOver(err)
@@ -95,46 +89,47 @@ func (r *run) clearPart(ctx context.Context, g subgroup, p part) (result, error)
 }
 
 // groupWindow is the row of a group, or nil where it is not there any more.
-func (r *run) groupWindow(ctx context.Context, g subgroup) (*window, error) {
+func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	t := r.engine.Plan.groups
 	w := &window{table: t}
 	var leaf uint32
 	var at place
 	var version uint32
 	found, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
-		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id = $1 AND ($2::bigint IS NULL OR doomed.parent_id = $2)",
-			item(t.Relation)), g.id, g.parent)
+		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id = $1 AND %s",
+			item(t.Relation), lineHolds(item(t.Relation), "$2")), g, r.line)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	w.rows = rows{at: []place{at}, version: []uint32{version}}
 	known := slices.IndexFunc(t.Leaves, func(l pgcatalog.Table) bool { return l.OID == leaf })
 	if known < 0 {
-		return nil, fmt.Errorf("find group %d: its partition came after the run began", g.id)
+		return nil, fmt.Errorf("find group %d: its partition came after the run began", g)
 	}
 	w.leaf = t.Leaves[known]
 	return w, nil
 }
 
-// subgroupSQL finds the next group below $1 but for those in $2, as long as $1 belongs to $3 where that is not NULL.
+// subgroupSQL finds the next group below $1 but for those in $2, as long as the line to $1 holds.
 const subgroupSQL = `
 SELECT below.id
 FROM %[1]s AS above
 JOIN %[1]s AS below ON below.parent_id = above.id
-WHERE above.id = $1 AND ($3::bigint IS NULL OR above.parent_id = $3) AND below.id <> above.id AND below.id <> ALL ($2::bigint[])
+WHERE above.id = $1 AND %[2]s AND below.id <> above.id AND below.id <> ALL ($2::bigint[])
 ORDER BY below.id
 LIMIT 1`
 
 // subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
-func (r *run) subgroups(ctx context.Context, g subgroup) (result, error) {
-	sql := fmt.Sprintf(subgroupSQL, item(r.engine.Plan.groups.Relation))
+func (r *run) subgroups(ctx context.Context, g int64) (result, error) {
+	groups := item(r.engine.Plan.groups.Relation)
+	sql := fmt.Sprintf(subgroupSQL, groups, lineHolds(groups, "$3"))
 	tried := []int64{}
 	ended := finished
 	for {
 		if r.paused(ctx) {
 			return yielded, nil
 		}
-		next, err := read(ctx, r, pgx.RowTo[int64], sql, g.id, tried, g.parent)
+		next, err := read(ctx, r, pgx.RowTo[int64], sql, g, tried, r.line)
 		switch {
 		case err != nil:
 			return r.stumbleOver(err)
@@ -147,7 +142,7 @@ func (r *run) subgroups(ctx context.Context, g subgroup) (result, error) {
 			ended = blocked
 			continue
 		}
-		result, err := r.underLease(ctx, subgroup{id: next[0], parent: &g.id})
+		result, err := r.underLease(ctx, next[0])
 		if err != nil || result == yielded {
 			return result, err
 		}
@@ -158,9 +153,9 @@ func (r *run) subgroups(ctx context.Context, g subgroup) (result, error) {
 }
 
 // underLease destroys a sub-group under its own lease.
-func (r *run) underLease(ctx context.Context, g subgroup) (_ result, err error) {
+func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
 	outer := r.session.Fence
-	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g.id), LeaseTTL, r.engine.Database)
+	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		r.busy = held
 		return blocked, nil
@@ -178,7 +173,7 @@ func (r *run) underLease(ctx context.Context, g subgroup) (_ result, err error) 
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
 // row in the schedules, its last project bots, its lease, and the event.
-func (r *run) finish(ctx context.Context, g subgroup) (result, error) {
+func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	ring := false
 	if r.patient {
 		var err error
@@ -192,11 +187,11 @@ func (r *run) finish(ctx context.Context, g subgroup) (result, error) {
 	var live []bool
 	var bots int64
 	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", item(t.Relation)), Args: []any{g.id},
+		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
 	}}
 	if r.engine.Plan.bots {
 		statements = append(statements, batch.Statement{
-			SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g.id, r.engine.GroupID},
+			SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g, r.engine.GroupID},
 			Scan: func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&bots}, func() error { return nil })
 				return err
@@ -204,7 +199,7 @@ func (r *run) finish(ctx context.Context, g subgroup) (result, error) {
 		})
 	}
 	statements = append(statements, batch.Statement{
-		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g.id, g.parent, r.engine.GroupID, ring, LeaseKey(g.id)},
+		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g)},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
 			return err

@@ -16,12 +16,21 @@ func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ err
 	return r.pieces(ctx, w, &t.rows, &t.slow, func(ctx context.Context, piece rows, limits batch.Limits, skip bool) (rows, error) {
 		var n int64
 		var gone []place
-		sql := r.engine.Plan.removeStatement(r.session.Names, t, w.leaf, skip, false)
-		err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: []any{piece.at, piece.version, r.engine.GroupID}, Scan: func(result pgx.Rows) error {
-			_, err := pgx.ForEachRow(result, []any{&n, &gone}, func() error { return nil })
-			return err
-		}})
-		if err != nil {
+		var statements []batch.Statement
+		if !skip && len(t.refsOf(w.leaf)) > 0 {
+			// Whoever is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
+			// would take all that they commit, be it a million rows: a statement does not look again at what it has seen.
+			statements = append(statements, batch.Statement{SQL: lockStatement(w.leaf), Args: []any{piece.at, piece.version}})
+		}
+		statements = append(statements, batch.Statement{
+			SQL:  r.engine.Plan.removeStatement(r.session.Names, t, w.leaf, skip, false),
+			Args: []any{piece.at, piece.version, r.engine.GroupID},
+			Scan: func(result pgx.Rows) error {
+				_, err := pgx.ForEachRow(result, []any{&n, &gone}, func() error { return nil })
+				return err
+			},
+		})
+		if err := r.send(ctx, limits, statements...); err != nil {
 			return piece, err
 		}
 		r.changes += n

@@ -172,7 +172,7 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 }
 
 // ringOfGroup tells whether all that is left of a group are rows that are in a ring with it.
-func (r *run) ringOfGroup(ctx context.Context, g subgroup) (bool, error) {
+func (r *run) ringOfGroup(ctx context.Context, g int64) (bool, error) {
 	w, err := r.groupWindow(ctx, g)
 	if err != nil || w == nil {
 		return false, err

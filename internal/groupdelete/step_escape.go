@@ -1,0 +1,52 @@
+package groupdelete
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
+)
+
+// escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved
+// away loses as many at most.
+const escapeEvery = 8
+
+// lineHolds is the condition that each of the groups in an array (a parameter) is the parent of the next one. One that was
+// moved away has escaped with all that is below it, and so has what is in hand further down.
+func lineHolds(groups, parameter string) string {
+	return fmt.Sprintf(`NOT EXISTS (
+	SELECT FROM unnest((%[2]s::bigint[])[:cardinality(%[2]s::bigint[]) - 1], (%[2]s::bigint[])[2:]) AS link (above, below)
+	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE linked.id = link.below AND linked.parent_id = link.above)
+)`, groups, parameter)
+}
+
+// escaped looks, now and then, whether a group or a project in hand was moved away. Rows that were changed in some other way
+// are taken for moved: to begin again costs little.
+func (r *run) escaped(ctx context.Context) bool {
+	if r.asked++; r.moved || r.asked%escapeEvery != 0 {
+		return r.moved
+	}
+	if len(r.line) > 1 {
+		r.moved = !r.holds(ctx, "SELECT "+lineHolds(item(r.engine.Plan.groups.Relation), "$1"), r.line)
+	}
+	for _, on := range r.stack {
+		if on.table.what == project && !r.moved {
+			r.moved = !r.holds(ctx, unchangedStatement(on.leaf), on.rows.at, on.rows.version)
+		}
+	}
+	return r.moved
+}
+
+// holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
+func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
+	found, err := read(ctx, r, pgx.RowTo[bool], sql, args...)
+	return err != nil || found[0]
+}
+
+// unchangedStatement tells whether a window's rows are all still there as they were read.
+func unchangedStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf(`WITH %s
+SELECT count(*) = cardinality($1::tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`, wantSQL, leaf.SQL())
+}
