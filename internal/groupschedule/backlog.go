@@ -30,12 +30,18 @@ type Backlog struct {
 	Adjourned int64 `json:"adjourned"`
 	// Failed counts those that are put off, as nothing could be decided or their destruction could not begin.
 	Failed int64 `json:"failed"`
-	// Destroying counts groups whose destruction has begun, Stuck those among them that have failed 5 times or more.
+	// Destroying counts groups whose destruction has begun, Stuck those that have failed 5 times or more, there or before.
 	Destroying int64 `json:"destroying"`
 	Stuck      int64 `json:"stuck"`
 	// Unscheduled counts groups with a mark that nobody has asked for: they are never destroyed.
 	Unscheduled int64 `json:"unscheduled"`
 }
+
+// attemptsSQL are the groups that have failed: their destruction, or what comes before it.
+const attemptsSQL = `
+SELECT destruction.group_id, destruction.attempts FROM "sexton".group_destructions AS destruction
+UNION ALL
+SELECT failure.group_id, failure.attempts FROM "sexton".group_deletion_failures AS failure`
 
 // The days are counted from the cutoff: today less the period. What is due the database defines, for "sexton".backlog as well.
 const backlogSQL = `
@@ -51,7 +57,7 @@ SELECT
     ) AS counted),
     due.deferred,
     (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT $1) AS counted),
-    (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $2 LIMIT $1) AS counted),
+    (SELECT count(*) FROM (SELECT FROM (` + attemptsSQL + `) AS failed WHERE failed.attempts >= $2 LIMIT $1) AS counted),
     (SELECT count(*) FROM (
         SELECT FROM "public".groups
         WHERE groups.marked_for_deletion_on IS NOT NULL
@@ -122,7 +128,7 @@ SELECT
     groups.marked_for_deletion_on::text,
     CASE WHEN schedule.group_id IS NOT NULL THEN (groups.marked_for_deletion_on + (today.day - today.cutoff) + 1)::text END,
     CASE
-        WHEN destruction.attempts >= $2 THEN 'stuck'
+        WHEN greatest(destruction.attempts, failure.attempts) >= $2 THEN 'stuck'
         WHEN destruction.group_id IS NOT NULL THEN 'destroying'
         WHEN schedule.group_id IS NULL OR groups.marked_for_deletion_on IS NULL THEN 'unscheduled'
         WHEN jobs.group_id IS NOT NULL THEN 'enqueued'

@@ -5,17 +5,28 @@
 // cannot be decided about is put off and holds up no other.
 package groupschedule
 
-// dueSQL are the groups that a pass may take now, above $1 if it is rendered with a bound: marked before the cutoff, with a
-// schedule, not put off, and without a job. The list of jobs is a hashed one, whatever the planner believes of its length.
+// dueSQL are the groups that a pass may take now: marked before the cutoff, with a schedule, or with a destruction that has
+// begun; not put off, and without a job. The list of jobs is a hashed one, whatever the planner believes of its length.
 const dueSQL = `
-    FROM "public".group_deletion_schedules AS schedule
-    JOIN "public".groups ON groups.id = schedule.group_id
-    WHERE groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())
-      AND NOT EXISTS (
+    FROM (
+        SELECT groups.id
+        FROM "public".group_deletion_schedules AS schedule
+        JOIN "public".groups ON groups.id = schedule.group_id
+        WHERE groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())
+        UNION ALL
+        SELECT groups.id
+        FROM "sexton".group_destructions AS destruction
+        JOIN "public".groups ON groups.id = destruction.group_id
+        LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
+        WHERE (schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())) IS NOT TRUE
+          -- A pass does nothing without a period.
+          AND (SELECT "sexton".group_deletion_cutoff()) IS NOT NULL
+    ) AS due (id)
+    WHERE NOT EXISTS (
           SELECT FROM "sexton".group_deletion_failures AS failure
-          WHERE failure.group_id = groups.id AND failure.retry_at > statement_timestamp()
+          WHERE failure.group_id = due.id AND failure.retry_at > statement_timestamp()
       )
-      AND groups.id NOT IN (
+      AND due.id NOT IN (
           SELECT (job.args ->> 'group_id')::bigint
           FROM "sexton".river_job AS job
           WHERE job.kind = 'group_destroy'
@@ -42,9 +53,9 @@ const NextDueSQL = `coalesce((
 ), 0)::float8`
 
 // pageSQL is a page of due groups above $1 by their ids, $2 at most.
-const pageSQL = `SELECT groups.id` + dueSQL + `
-      AND groups.id > $1
-    ORDER BY groups.id
+const pageSQL = `SELECT due.id` + dueSQL + `
+      AND due.id > $1
+    ORDER BY due.id
     LIMIT $2`
 
 // openingSQL says whether there is a period at all, and when the first of a pass's destructions may begin: $1 seconds after
@@ -78,3 +89,8 @@ SET attempts = failure.attempts + 1,
 const forgetSQL = `
 DELETE FROM "sexton".group_deletion_failures AS failure
 WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = failure.group_id)`
+
+// forgetGoneSQL removes what is recorded of destructions whose group somebody else has deleted meanwhile.
+const forgetGoneSQL = `
+DELETE FROM "sexton".group_destructions AS destruction
+WHERE NOT EXISTS (SELECT FROM "public".groups WHERE groups.id = destruction.group_id)`

@@ -103,6 +103,7 @@ func (r *run) open(ctx context.Context) error {
 	names := r.engine.Session.Names
 	_, err := r.engine.Session.Run(ctx,
 		batch.Statement{SQL: names.Render(forgetSQL)},
+		batch.Statement{SQL: names.Render(forgetGoneSQL)},
 		batch.Statement{SQL: names.Render(openingSQL), Args: []any{r.spacing().Seconds()}, Scan: func(rows pgx.Rows) error {
 			for rows.Next() {
 				if err := rows.Scan(&r.stats.Cutoff, &r.start); err != nil {

@@ -167,6 +167,55 @@ func TestLostDestructionIsEnqueuedAgain(t *testing.T) {
 	require.Len(t, s.marked(), 1)
 }
 
+// Whatever becomes of mark, schedule and period: half a group is of no use.
+func TestWhatHasBegunGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"unmarked":      "UPDATE groups SET marked_for_deletion_on = NULL",
+		"unscheduled":   "DELETE FROM group_deletion_schedules",
+		"longer period": "UPDATE application_settings SET deletion_adjourned_period = 90",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t)
+			s.ask(t, "schedule_group_deletion", 11, 2)
+			s.age(31, 11)
+			s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); " + change)
+			require.True(t, s.due(t).Now)
+			require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
+			require.Equal(t, [][]string{{"11", "2", "0", "available"}}, s.jobs())
+			require.False(t, s.due(t).Now)
+		})
+	}
+
+	// Without a period a pass does nothing, and must not be asked for in vain.
+	s := setup(t)
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); DELETE FROM application_settings")
+	require.False(t, s.due(t).Now)
+	// And what somebody else has deleted is not remembered.
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (404, 2)")
+	s.pass(t)
+	require.Equal(t, [][]string{{"11"}}, s.Rows("SELECT group_id FROM sexton.group_destructions"))
+}
+
+// A group whose destruction cannot even begin is stuck in the end, too.
+func TestStuckBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.Exec("INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at) VALUES (11, 4, 'kept', now() + interval '1 hour')")
+	for attempts, want := range map[int]string{4: "put_off", 5: "stuck"} {
+		s.Exec("UPDATE sexton.group_deletion_failures SET attempts = $1", attempts)
+		groups, err := groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10)
+		require.NoError(t, err)
+		require.Len(t, groups, 1)
+		require.Equal(t, want, groups[0].State)
+		backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
+		require.NoError(t, err)
+		require.EqualValues(t, attempts-4, backlog.Stuck)
+	}
+}
+
 func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,

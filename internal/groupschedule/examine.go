@@ -111,11 +111,7 @@ WHERE groups.marked_for_deletion_on IS NOT NULL
   AND NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = groups.id)
 ORDER BY groups.marked_for_deletion_on, groups.id
 LIMIT 4`
-	stuckSQL = `
-SELECT destruction.group_id FROM "sexton".group_destructions AS destruction
-WHERE destruction.attempts >= $1
-ORDER BY destruction.begun_at
-LIMIT 4`
+	stuckSQL = `SELECT failed.group_id FROM (` + attemptsSQL + `) AS failed WHERE failed.attempts >= $1 ORDER BY failed.attempts DESC, failed.group_id LIMIT 4`
 )
 
 // ids names the first groups that a query returns.

@@ -45,7 +45,7 @@ REVOKE ALL ON FUNCTION "sexton".five_characters() FROM PUBLIC;
 COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and digits for a path that is taken';
 
 -- Asks for a group's deletion on a user's behalf: marks the group and renames it, so that its name and path are free, in
--- the caller's transaction. Returns true where it has done so, and false where the group is scheduled already, or is
+-- the caller's transaction. A group whose longer name or path the table would refuse keeps both. Returns true where it has done so, and false where the group is scheduled already, or is
 -- being destroyed with one above it; then nothing changes but whose request it is, where whoever made it may not remove
 -- the group any more.
 --
@@ -58,7 +58,7 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
     today CONSTANT date := (statement_timestamp() AT TIME ZONE 'UTC')::date;
-    suffix CONSTANT text := '-deletion_scheduled-' || schedule_group_deletion.group_id;
+    suffix text := '-deletion_scheduled-' || schedule_group_deletion.group_id;
     attempts CONSTANT integer := 10;
     own_name text;
     own_path text;
@@ -102,6 +102,14 @@ BEGIN
                 END IF;
 
                 tail := '-' || "sexton".five_characters();
+            WHEN string_data_right_truncation OR check_violation THEN
+                -- No room for the suffix. A name that stays taken is no reason to keep the group.
+                IF suffix = '' OR attempt = attempts THEN
+                    RAISE;
+                END IF;
+
+                tail := '';
+                suffix := '';
         END;
     END LOOP;
 

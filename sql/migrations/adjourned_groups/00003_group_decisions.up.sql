@@ -36,6 +36,8 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
+DECLARE
+    begun boolean;
 BEGIN
     outcome := 'undue';
 
@@ -45,11 +47,15 @@ BEGIN
     WHERE groups.id = decide_group_deletion.group_id
     FOR UPDATE;
 
-    SELECT schedule.user_id INTO user_id
+    -- What has begun goes on, whoever asked for it, and whatever has become of mark, schedule and period: half a group is
+    -- of no use to anybody.
+    SELECT coalesce(schedule.user_id, destruction.user_id), destruction.group_id IS NOT NULL INTO user_id, begun
     FROM "public".groups
-    JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
+    LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
+    LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = groups.id
     WHERE groups.id = decide_group_deletion.group_id
-      AND groups.marked_for_deletion_on < "sexton".group_deletion_cutoff();
+      AND (destruction.group_id IS NOT NULL
+        OR schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on < "sexton".group_deletion_cutoff());
 
     IF NOT FOUND THEN
         RETURN;
@@ -58,10 +64,7 @@ BEGIN
     -- One on behalf of another user is not looked for here: such a group is not looked up at all.
     IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
         outcome := 'waiting';
-    ELSIF EXISTS (
-        SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = decide_group_deletion.group_id
-    ) OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
-        -- What has begun goes on, whoever asked for it.
+    ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
         PERFORM "sexton".enqueue('group_destroy',
             jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
         outcome := 'enqueued';
