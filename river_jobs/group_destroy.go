@@ -106,11 +106,10 @@ func passGroupDestroy(
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	// Statements and pauses are as with the loose foreign keys, which take what hangs below by keys of theirs.
-	settings := deps.Config.LooseForeignKeys
+	settings := deps.Config.AdjournedGroups
 	session := &batch.Session{
 		Conn: conn.Conn(), Names: db.Names, Fence: granted,
-		Limits: batch.Limits{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout},
+		Limits: batch.Limits{StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout},
 	}
 	held := newThrottle(deps, GroupDestroy, config.Adaptive, db, session, nil)
 	said, step := "", ""

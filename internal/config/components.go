@@ -73,6 +73,9 @@ type AdjournedGroups struct {
 	BatchSize int      `yaml:"batch_size"`
 	// Spacing is the time between the starts of two destructions.
 	Spacing time.Duration `yaml:"spacing"`
+	// Target is the time that a statement of a destruction is steered to, Duty the share of its time that it works, in percent.
+	Target time.Duration `yaml:"target"`
+	Duty   int           `yaml:"duty"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.

@@ -42,7 +42,13 @@ func defaults() Config {
 			Spacing:     time.Second,
 			References:  placeholderReferences(),
 		},
-		AdjournedGroups: AdjournedGroups{Schedule: "0 2 * * *", BatchSize: 100, Spacing: 20 * time.Second},
+		AdjournedGroups: AdjournedGroups{
+			Schedule:  "0 2 * * *",
+			BatchSize: 100,
+			Spacing:   20 * time.Second,
+			Target:    20 * time.Millisecond,
+			Duty:      50,
+		},
 		ExternalDiffs: ExternalDiffs{
 			Schedule: "15 * * * *",
 			When:     "always",

@@ -168,12 +168,7 @@ func (v *validator) looseForeignKeys() {
 	if keys.StatementTimeout > maxStatement {
 		v.fail("loose_foreign_keys.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
 	}
-	if keys.Target < shortestTarget || keys.Target > longestTarget {
-		v.fail("loose_foreign_keys.target", fmt.Sprintf("must be between %s and %s", shortestTarget, longestTarget), "")
-	}
-	if keys.Duty < 1 || keys.Duty > 100 {
-		v.fail("loose_foreign_keys.duty", "must be a percentage from 1 to 100", "")
-	}
+	v.share("loose_foreign_keys", keys.Target, keys.Duty)
 	if keys.ReplicaLag < 0 {
 		v.fail("loose_foreign_keys.replica_lag", "must not be negative; 0s is no limit", "")
 	}

@@ -66,6 +66,7 @@ func (v *validator) components() {
 
 	v.positive("adjourned_groups.batch_size", c.AdjournedGroups.BatchSize)
 	v.longerThanZero("adjourned_groups.spacing", c.AdjournedGroups.Spacing)
+	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
 	if bucket, err := url.Parse(string(c.ExternalDiffs.Bucket)); err != nil || bucket.Scheme != "file" && bucket.Scheme != "s3" {
@@ -90,5 +91,15 @@ func (v *validator) tableColumns(key string, entry TableColumns) {
 		if column == "" {
 			v.fail(fmt.Sprintf("%s.columns[%d]", key, i), "is empty", "")
 		}
+	}
+}
+
+// share checks the time that a component's statements take and leave to others.
+func (v *validator) share(component string, target time.Duration, duty int) {
+	if target < shortestTarget || target > longestTarget {
+		v.fail(component+".target", fmt.Sprintf("must be between %s and %s", shortestTarget, longestTarget), "")
+	}
+	if duty < 1 || duty > 100 {
+		v.fail(component+".duty", "must be a percentage from 1 to 100", "")
 	}
 }
