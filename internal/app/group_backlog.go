@@ -67,6 +67,9 @@ func printGroups(w io.Writer, groups []groupschedule.Group) {
 			if g.Total != nil {
 				done += fmt.Sprintf(" of %d", *g.Total)
 			}
+			if g.ETASeconds != nil && g.State == "destroying" {
+				done += fmt.Sprintf(", %s left", time.Duration(*g.ETASeconds*float64(time.Second)).Round(time.Second))
+			}
 		case g.DestroyAt != nil:
 			begins = g.DestroyAt.UTC().Format(time.RFC3339)
 		}

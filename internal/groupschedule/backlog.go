@@ -100,10 +100,12 @@ type Group struct {
 	DestroyAt *time.Time `json:"destroy_at"`
 	BegunAt   *time.Time `json:"begun_at"`
 	// Step is what is being removed, of which Done rows are gone; Total is an estimate.
-	Step     string `json:"step,omitempty"`
-	Done     int64  `json:"done"`
-	Total    *int64 `json:"total"`
-	Attempts int64  `json:"attempts"`
+	Step  string `json:"step,omitempty"`
+	Done  int64  `json:"done"`
+	Total *int64 `json:"total"`
+	// ETASeconds is how long the rest takes at the pace since the beginning; nil where there is nothing to go by.
+	ETASeconds *float64 `json:"eta_seconds"`
+	Attempts   int64    `json:"attempts"`
 	// LastError is why the destruction failed last, or could not begin, or why nothing could be decided.
 	LastError string `json:"last_error,omitempty"`
 }
@@ -137,6 +139,9 @@ SELECT
         ELSE 'adjourned'
     END,
     jobs.scheduled_at, destruction.begun_at, coalesce(destruction.step, ''), coalesce(destruction.done, 0), destruction.total,
+    CASE WHEN destruction.done > 0 AND destruction.total >= destruction.done
+        THEN extract(epoch FROM destruction.updated_at - destruction.begun_at) * (destruction.total - destruction.done) / destruction.done
+    END::float8,
     coalesce(destruction.attempts, failure.attempts, 0)::bigint, coalesce(destruction.last_error, failure.last_error, '')
 FROM listed
 CROSS JOIN today

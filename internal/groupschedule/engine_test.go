@@ -198,6 +198,19 @@ func TestWhatHasBegunGoesOn(t *testing.T) {
 	require.Equal(t, [][]string{{"11"}}, s.Rows("SELECT group_id FROM sexton.group_destructions"))
 }
 
+func TestTheRestOfADestructionIsEstimated(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done, total, begun_at, updated_at) VALUES (11, 2, 25, 100, now() - interval '10 s', now())")
+	group, err := groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11)
+	require.NoError(t, err)
+	require.EqualValues(t, 30, *group.ETASeconds)
+	s.Exec("UPDATE sexton.group_destructions SET done = 0")
+	group, err = groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11)
+	require.NoError(t, err)
+	require.Nil(t, group.ETASeconds)
+}
+
 // A group whose destruction cannot even begin is stuck in the end, too.
 func TestStuckBeforeTheBeginning(t *testing.T) {
 	t.Parallel()
