@@ -155,7 +155,7 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 			engine := b.engine(t, 1)
 			engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
 			moved := false
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			engine.Progress = func(_ context.Context, _ *groupdelete.Stats) {
 				if !moved && len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 {
 					moved = true
 					b.Exec(move)

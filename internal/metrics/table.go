@@ -166,7 +166,7 @@ func Table() []Metric {
 		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows tried as often as may be, that are left. Counting stops at 10,000."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
 		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},
-		{GroupsStuck, Gauge, []string{"database"}, "Those of them that have failed 5 times or more."},
+		{GroupsStuck, Gauge, []string{"database"}, "Groups whose destruction, or what comes before it, has failed 5 times or more."},
 		{GroupsUnscheduled, Gauge, []string{"database"}, "Groups with a mark and no schedule, which are never destroyed."},
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
