@@ -29,7 +29,9 @@ const (
 const demoIntroduction = `An application deletes rows. For each, a trigger leaves a tombstone in the same
 transaction. The commit wakes the worker, which deletes or changes the children
 in small batches; with the last of them the tombstone goes. It also deletes
-users: what they wrote passes to the ghost user first, or goes with them.
+users: what they wrote passes to the ghost user first, or goes with them. And
+it marks groups: those that are due go with all below them, in small steps;
+those that are restored in time stay.
 
 `
 

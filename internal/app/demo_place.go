@@ -70,6 +70,7 @@ loose_foreign_keys:
   definitions: [loose_foreign_keys.yml]
 ghost_users: {enabled: true, schedule: "@every 10s", retry_after: 10s}
 placeholder_users: {enabled: true, schedule: "@every 10s", spacing: 10ms}
+adjourned_groups: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 `, url)
 	if there, err := os.ReadFile(path); err == nil && strings.Contains(string(there), url) {
 		return path, nil

@@ -109,6 +109,9 @@ func run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	if failed := <-worker; err == nil && failed != nil {
 		err = fmt.Errorf("stop worker: %w", failed)
 	}
+	if err == nil {
+		err = w.settle(ctx, &state)
+	}
 	summary := newSummary(site, state, took)
 	if err != nil || ctx.Err() != nil {
 		return summary, err

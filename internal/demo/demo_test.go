@@ -76,6 +76,21 @@ func TestRunEndsWhenAllIsClean(t *testing.T) {
 	require.EqualValues(t, 6, last.Scenes[0].Planned)
 }
 
+func TestRunCountsWhatItsWorkerTellsLast(t *testing.T) {
+	t.Parallel()
+	db := parentsIn(t)
+	site := testSite(t, db)
+	site.Work = func(ctx context.Context) error {
+		<-ctx.Done()
+		db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
+			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 7}', now(), 'done')`)
+		return nil
+	}
+	summary, err := Run(t.Context(), site, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, summary.Jobs[testKind].Tally.Numbers["processed"])
+}
+
 func TestRunReportsOrphans(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)

@@ -33,8 +33,9 @@ type Scene interface {
 
 // Script is what does not change about a scene.
 type Script struct {
-	// Kind is that of the job.
+	// Kind is that of the job. With are further kinds that belong to it: their runs count as well.
 	Kind string
+	With []string
 	// Title heads the scene, in at most 18 letters.
 	Title string
 	// Acted is what the application's actions are called: "parents deleted". Unit is what waits for the job:
@@ -69,7 +70,8 @@ type Pace struct {
 	Slowest float64
 }
 
-// Item is something that has been given to a job, by the names that the Script's query gives it.
+// Item is something that has been given to a job, by the names that the Script's query gives it. An action after
+// which there is nothing to wait for has the zero Item: it is counted and not timed.
 type Item struct {
 	Name   string
 	Number int64
@@ -98,7 +100,7 @@ type stage struct {
 func scenes(site Site, endless bool) []Scene {
 	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, endless: endless, ledger: &ledger{}}
 	var playing []Scene
-	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on)} {
+	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on), newGroups(on)} {
 		if slices.Contains(site.Kinds, scene.Script().Kind) {
 			playing = append(playing, scene)
 		}

@@ -45,7 +45,9 @@ func (s *stopwatch) committed(items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, item := range items {
-		s.open[item] = now
+		if item != (Item{}) {
+			s.open[item] = now
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// Tally is what the runs of one kind have done, summed up. It is written as one flat object, whose keys are those of
+// Tally is what the runs of a scene's kinds have done, summed up. It is written as one flat object, whose keys are those of
 // the statistics beside runs and errors.
 type Tally struct {
 	// Runs counts all, those at work included, Errors what failed in them.
@@ -132,19 +132,19 @@ const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
 const runsSQL = `
 SELECT run.id, run.ended_at IS NOT NULL, run.stats
 FROM "sexton".runs AS run
-WHERE run.kind = $1 AND run.id > $2
+WHERE run.kind = ANY ($1) AND run.id > $2
 ORDER BY run.id`
 
 const runCountSQL = `
 SELECT coalesce(sum(run.folded), 0)
 FROM "sexton".runs AS run
-WHERE run.kind = $1 AND run.id > $2`
+WHERE run.kind = ANY ($1) AND run.id > $2`
 
-// runs sums up the runs of one kind.
+// runs sums up the runs of one scene's kinds.
 type runs struct {
 	pool  *pgxpool.Pool
 	names pgschema.Names
-	kind  string
+	kinds []string
 	// earlier is the last run of what came before, which does not count.
 	earlier int64
 	// settled is the sum of all runs up to lastSettled: they have ended, and are not read again.
@@ -154,7 +154,7 @@ type runs struct {
 
 // total sums up the runs, those at work included.
 func (r *runs) total(ctx context.Context) (Tally, error) {
-	rows, err := r.pool.Query(ctx, r.names.Render(runsSQL), r.kind, r.lastSettled)
+	rows, err := r.pool.Query(ctx, r.names.Render(runsSQL), r.kinds, r.lastSettled)
 	if err != nil {
 		return Tally{}, fmt.Errorf("read runs: %w", err)
 	}
@@ -179,7 +179,7 @@ func (r *runs) total(ctx context.Context) (Tally, error) {
 		return Tally{}, fmt.Errorf("read runs: %w", err)
 	}
 	// On their own: idle runs fold into rows that are settled.
-	if err := r.pool.QueryRow(ctx, r.names.Render(runCountSQL), r.kind, r.earlier).Scan(&total.Runs); err != nil {
+	if err := r.pool.QueryRow(ctx, r.names.Render(runCountSQL), r.kinds, r.earlier).Scan(&total.Runs); err != nil {
 		return Tally{}, fmt.Errorf("count runs: %w", err)
 	}
 	return total, nil

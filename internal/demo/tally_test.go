@@ -84,7 +84,7 @@ func (h runHistory) plainSum() Tally {
 
 // newTestRuns are those of the loose foreign keys.
 func newTestRuns(db *dbtest.DB) *runs {
-	return &runs{pool: db.Pool(), names: dbtest.Names(), kind: testKind, settled: newTally((*looseForeignKeys)(nil).Script())}
+	return &runs{pool: db.Pool(), names: dbtest.Names(), kinds: []string{testKind}, settled: newTally((*looseForeignKeys)(nil).Script())}
 }
 
 func TestTallyEqualAPlainSum(t *testing.T) {

@@ -66,7 +66,7 @@ func newPlayed(ctx context.Context, site Site, scene Scene, earlier int64, endle
 	return &played{
 		app: app, times: times,
 		runs: &runs{
-			pool: site.Pool, names: site.Names, kind: script.Kind, earlier: earlier, lastSettled: earlier, settled: newTally(script),
+			pool: site.Pool, names: site.Names, kinds: append([]string{script.Kind}, script.With...), earlier: earlier, lastSettled: earlier, settled: newTally(script),
 		},
 	}, err
 }
@@ -150,6 +150,16 @@ func (w *watch) read(ctx context.Context) (State, error) {
 	}
 	state.Elapsed = time.Since(w.began)
 	return state, nil
+}
+
+// settle reads the tallies once more when the worker has ended: a run tells of its last rows after they are gone.
+func (w *watch) settle(ctx context.Context, state *State) (err error) {
+	for i, scene := range w.scenes {
+		if state.Scenes[i].Tally, err = scene.runs.total(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // backlogs counts what waits, in one statement: what one scene's job finishes may be another one's to do, so two

@@ -76,7 +76,7 @@ func newTestWatch(db *dbtest.DB, site Site, playing ...Scene) *watch {
 		script := scene.Script()
 		w.scenes = append(w.scenes, &played{
 			app: &application{scene: scene, planned: 9}, times: newStopwatch(db.Pool(), dbtest.Names(), script),
-			runs: &runs{pool: db.Pool(), names: dbtest.Names(), kind: script.Kind, settled: newTally(script)},
+			runs: &runs{pool: db.Pool(), names: dbtest.Names(), kinds: []string{script.Kind}, settled: newTally(script)},
 		})
 	}
 	return w
