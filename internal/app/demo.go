@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ transaction. The commit wakes the worker, which deletes or changes the children
 in small batches; with the last of them the tombstone goes. It also deletes
 users: what they wrote passes to the ghost user first, or goes with them. And
 it marks groups: those that are due go with all below them, in small steps;
-those that are restored in time stay.
+those that are restored in time stay. The texts of diffs move to files.
 
 `
 
@@ -155,7 +156,8 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 
 	site := demo.Site{
 		Pool: pool, Names: all.jobs().Names, Definitions: all.definitions, Rows: rows, View: view,
-		Work: func(ctx context.Context) error { return a.work(ctx, all, log, endpoint{listener: page}) },
+		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
+		Work:    func(ctx context.Context) error { return a.work(ctx, all, log, endpoint{listener: page}) },
 		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
 			return activity(ctx, all, backlog)
 		},

@@ -39,6 +39,16 @@ func createDemoDatabase(ctx context.Context, url string) (fresh bool, err error)
 	return true, nil
 }
 
+// demoDiffs is of how many diffs the texts are there: thousands of objects would leave the other scenes little of two processors.
+const demoDiffs = 600
+
+// cleanDiffs does to all diffs but the first $1 what GitLab does to those of old merge requests. It says how many files go.
+const cleanDiffs = `
+WITH cleaned AS (
+	UPDATE merge_request_diffs SET state = 'without_files', files_count = 0 WHERE id > $1 RETURNING id
+)
+DELETE FROM merge_request_diff_files AS file USING cleaned WHERE file.merge_request_diff_id = cleaned.id`
+
 // loadSample fills a fresh database, and counts the rows of one that is not.
 func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, view demo.View, out io.Writer) (int64, error) {
 	if !fresh {
@@ -53,6 +63,11 @@ func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, v
 	if err != nil {
 		return 0, err
 	}
+	cleaned, err := pool.Exec(ctx, cleanDiffs, demoDiffs)
+	if err != nil {
+		return 0, fmt.Errorf("clean up old diffs: %w", err)
+	}
+	loaded -= cleaned.RowsAffected()
 	if _, err := pool.Exec(ctx, "COMMENT ON DATABASE "+pgx.Identifier{demoDatabase}.Sanitize()+" IS 'loaded'"); err != nil {
 		return 0, fmt.Errorf("mark the sample data as loaded: %w", err)
 	}

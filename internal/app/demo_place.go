@@ -15,6 +15,9 @@ import (
 	"sexton/internal/sample"
 )
 
+// demoObjects is the folder beside the configuration to which diffs are moved.
+const demoObjects = "diffs"
+
 // demoPlace is where a demo's files are.
 type demoPlace struct {
 	// kept is the folder that stays; empty where everything goes with the server.
@@ -54,12 +57,15 @@ func (p demoPlace) dataDir() string {
 	return filepath.Join(p.kept, "data")
 }
 
-// write puts the configuration and the definitions where they live as long as the server, and returns the
-// path of the former. What somebody has changed in kept ones stays, unless the folder has been moved.
+// write puts the configuration, the definitions and a folder for diffs where they live as long as the server, and returns the
+// path of the first. What somebody has changed in kept ones stays, unless the folder has been moved.
 func (p demoPlace) write(url, socketDir string) (string, error) {
 	dir := p.kept
 	if dir == "" {
 		dir = socketDir
+	}
+	if err := os.MkdirAll(filepath.Join(dir, demoObjects), 0o750); err != nil {
+		return "", fmt.Errorf("create the demo's folder for diffs: %w", err)
 	}
 	path := filepath.Join(dir, config.DefaultFile)
 	text := fmt.Sprintf(`# The demo's configuration.
@@ -71,7 +77,8 @@ loose_foreign_keys:
 ghost_users: {enabled: true, schedule: "@every 10s", retry_after: 10s}
 placeholder_users: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 adjourned_groups: {enabled: true, schedule: "@every 10s", spacing: 10ms}
-`, url)
+external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 10000, bucket: "file://%s"}
+`, url, demoObjects)
 	if there, err := os.ReadFile(path); err == nil && strings.Contains(string(there), url) {
 		return path, nil
 	}

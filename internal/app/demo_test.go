@@ -123,7 +123,7 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	require.Equal(t, "data loose_foreign_keys.yml sexton.yaml", strings.Join(names, " "))
+	require.Equal(t, "data diffs loose_foreign_keys.yml sexton.yaml", strings.Join(names, " "))
 	require.NoFileExists(t, filepath.Join(kept, "data", "postmaster.pid"), "the server is stopped")
 }
 

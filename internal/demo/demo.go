@@ -24,6 +24,8 @@ type Site struct {
 	Definitions []definitions.Definition
 	// Kinds are the jobs that are enabled. Those that have a scene are shown.
 	Kinds []string
+	// Objects is the folder to which diffs are moved.
+	Objects string
 	// Rows is how many rows were loaded.
 	Rows int64
 	// Work runs a worker until its context ends.

@@ -91,6 +91,8 @@ type stage struct {
 	pool        *pgxpool.Pool
 	names       pgschema.Names
 	definitions []definitions.Definition
+	// objects is the folder to which diffs are moved.
+	objects string
 	// endless tells that the demo goes on until it is stopped.
 	endless bool
 	ledger  *ledger
@@ -98,9 +100,9 @@ type stage struct {
 
 // scenes are those of the kinds that are enabled, in the order in which they are shown.
 func scenes(site Site, endless bool) []Scene {
-	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, endless: endless, ledger: &ledger{}}
+	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, objects: site.Objects, endless: endless, ledger: &ledger{}}
 	var playing []Scene
-	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on), newGroups(on)} {
+	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on), newGroups(on), newDiffs(on)} {
 		if slices.Contains(site.Kinds, scene.Script().Kind) {
 			playing = append(playing, scene)
 		}
