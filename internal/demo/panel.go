@@ -48,22 +48,22 @@ func (p panel) lines(state State, traces []trace) []string {
 // room is the width of a line: some terminals wrap one that fills the last column.
 func (p panel) room() int { return max(0, p.width-1) }
 
-// scene is the part of one scene, what matters most first.
+// scene is the part of one scene, what matters most first. One that counts no rows has no lines on them.
 func (p panel) scene(s SceneState, t trace) []string {
 	times := []string{s.times()}
 	if s.Latency.Max > 0 {
 		times = append(times, s.Script.Until)
 	}
-	return []string{
-		p.head(s),
-		p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...),
-		p.line("speed", spark(t.speed, p.sparkWidth()), s.speed()),
-		p.line("so far", "", s.rows()...),
-		p.line("times", "", times...),
-		p.line("worker", "", s.Activity),
-		p.line("most in", "", s.Tally.tables(4)...),
-		"",
+	lines := []string{p.head(s), p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...)}
+	counted := len(s.Script.Rows) > 0
+	if counted {
+		lines = append(lines, p.line("speed", spark(t.speed, p.sparkWidth()), s.speed()), p.line("so far", "", s.rows()...))
 	}
+	lines = append(lines, p.line("times", "", times...), p.line("worker", "", s.Activity))
+	if counted {
+		lines = append(lines, p.line("most in", "", s.Tally.tables(4)...))
+	}
+	return append(lines, "")
 }
 
 // head has the title, a bar where there is room for one, and as much of the progress as finds a place.

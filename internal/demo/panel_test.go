@@ -81,6 +81,21 @@ func TestPanel(t *testing.T) {
 	}
 }
 
+func TestPanelOfASceneThatCountsNoRows(t *testing.T) {
+	t.Parallel()
+	state := busy()
+	state.Scenes = state.Scenes[1:]
+	state.Scenes[0].Script.Rows = nil
+	require.Equal(t, `
+  ghost users         [===================]  30 of 30 users deleted
+  backlog   ▁█           1 user waits, oldest 0.0 s, 29 gone
+  times     -
+  worker    waits for a lock
+
+  Ctrl-C
+`, picture(panel{width: 80, height: 24, closing: "Ctrl-C"}, state))
+}
+
 func TestBar(t *testing.T) {
 	t.Parallel()
 	for want, of := range map[string][2]int64{

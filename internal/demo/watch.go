@@ -66,7 +66,8 @@ func newPlayed(ctx context.Context, site Site, scene Scene, earlier int64, endle
 	return &played{
 		app: app, times: times,
 		runs: &runs{
-			pool: site.Pool, names: site.Names, kinds: append([]string{script.Kind}, script.With...), earlier: earlier, lastSettled: earlier, settled: newTally(script),
+			pool: site.Pool, names: site.Names, kinds: append([]string{script.Kind}, script.With...),
+			earlier: earlier, lastSettled: earlier, settled: newTally(script),
 		},
 	}, err
 }
