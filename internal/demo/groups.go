@@ -13,7 +13,7 @@ import (
 const (
 	groupDestroyKind    = "group_destroy"
 	adjournedGroupsKind = "adjourned_group_deletion"
-	// fewestTrees is how many whole trees there have to be; with fewer, groups without sub-groups are taken.
+	// fewestTrees is how many whole trees there have to be; with fewer, groups with projects and without sub-groups are taken.
 	fewestTrees = 4
 	// restoredEvery is the group, in the order of their marks, that is restored in time.
 	restoredEvery = 3
@@ -122,6 +122,7 @@ func (g *groups) trees(ctx context.Context) ([]int64, error) {
 	const single = `
 		SELECT leaf.id FROM "public".groups AS leaf
 		WHERE leaf.marked_for_deletion_on IS NULL AND NOT EXISTS (SELECT FROM "public".groups AS child WHERE child.parent_id = leaf.id)
+		AND EXISTS (SELECT FROM "public".projects AS project WHERE project.group_id = leaf.id)
 		AND NOT EXISTS (
 			SELECT FROM "public".groups AS above WHERE above.id = ANY (leaf.traversal_ids) AND above.marked_for_deletion_on IS NOT NULL
 		)`

@@ -107,10 +107,11 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees + `
-		DELETE FROM projects WHERE group_id > 3;
+		DELETE FROM projects WHERE group_id NOT IN (2, 3, 20, 21, 30, 31, 200, 300);
 		DELETE FROM groups WHERE cardinality(traversal_ids) = 3 AND id > 300;
 		DELETE FROM groups WHERE cardinality(traversal_ids) = 2 AND id > 31;
 		DELETE FROM groups WHERE parent_id IS NULL AND id > 3;
+		INSERT INTO groups (id, parent_id, name, path, traversal_ids) VALUES (32, 3, 's', 's2', '{3, 32}');
 		UPDATE groups SET marked_for_deletion_on = current_date WHERE id IN (21, 30)`)
 	scene := newGroups(testStage(db))
 	scene.share = 100
@@ -121,7 +122,7 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 	for _, step := range scene.steps {
 		ids = append(ids, step.group.id)
 	}
-	require.ElementsMatch(t, []int64{31, 200, ids[2]}, ids, "groups without sub-groups, neither marked nor below a marked one")
+	require.ElementsMatch(t, []int64{31, 200, ids[2]}, ids, "groups with projects and without sub-groups, neither marked nor below a marked one")
 	require.True(t, scene.steps[2].restore)
 }
 
