@@ -92,7 +92,7 @@ FROM pg_settings AS setting WHERE setting.name = $1`
 	}
 	return []Finding{{
 		Severity: problem.Warning, Object: name, Fix: fix,
-		Message: fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail where another session changes the same rows", role, value),
+		Message: fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session on the same rows", role, value),
 	}}, nil
 }
 
