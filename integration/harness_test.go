@@ -15,9 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	s3test.Prepare()
+	pgtest.Main(m)
+}
 
 const kind = "loose_foreign_keys_cleanup"
 
@@ -69,12 +73,18 @@ func TestProgram(t *testing.T) {
 	t.Run("placeholder users", func(t *testing.T) { t.Parallel(); testPlaceholderUsers(t, p) })
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
+	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
+	t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }
 
 // program is the built binary.
-type program struct{ path string }
+type program struct {
+	path string
+	// environ is what stands in its environment beside the database's URL.
+	environ []string
+}
 
 // build builds the binary as the README says, into a folder that goes with the test.
 func build(t *testing.T) program {
@@ -95,12 +105,11 @@ type process struct {
 	stdout, stderr bytes.Buffer
 }
 
-// start starts the program in dir, with nothing in its environment but the database's URL. The end of the
-// test kills it.
+// start starts the program in dir, with nothing of this process's environment. The end of the test kills it.
 func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 	t.Helper()
 	started := &process{cmd: exec.CommandContext(t.Context(), p.path, args...)}
-	started.cmd.Dir, started.cmd.Env = dir, []string{"DATABASE_URL=" + url}
+	started.cmd.Dir, started.cmd.Env = dir, append([]string{"DATABASE_URL=" + url}, p.environ...)
 	started.cmd.Stdout, started.cmd.Stderr = &started.stdout, &started.stderr
 	require.NoError(t, started.cmd.Start(), "start sexton %v", args)
 	t.Cleanup(func() {

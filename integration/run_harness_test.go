@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ type runningWorker struct {
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
 	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &logBuffer{}, ended: make(chan struct{})}
-	w.cmd.Dir, w.cmd.Env = s.dir, append([]string{"DATABASE_URL=" + s.url}, environ...)
+	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url}, s.program.environ, environ)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	require.NoError(t, w.cmd.Start())
 	go func() {
