@@ -92,7 +92,9 @@ INSERT INTO original.files SELECT id, path, diff FROM texts`
 
 // addBigDiff inserts diff 1000 of merge request 3. Its upload has begun for certain when its last text is read.
 const addBigDiff = `
-WITH texts AS (SELECT file, 'part-' || file AS path, CASE file WHEN 0 THEN repeat('0123456789abcdef', 720000) ELSE 'gated' END AS diff FROM generate_series(0, 1) AS file),
+WITH texts AS (
+    SELECT file, 'part-' || file AS path, CASE file WHEN 0 THEN repeat('0123456789abcdef', 720000) ELSE 'gated' END AS diff FROM generate_series(0, 1) AS file
+),
 diffs AS (INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1000, 3, 1, 2)), files AS (
     INSERT INTO merge_request_diff_files (
         merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, "binary", diff

@@ -71,7 +71,8 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 	// What a dead worker did is noted by a move that comes minutes later, as several run at once.
 	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff, fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
 	require.NoFileExists(t, s.store.path(key), "an object of which a part is missing")
-	require.EqualValues(t, 2, s.count(t, "SELECT count(*) FROM merge_request_diff_files WHERE merge_request_diff_id = 1000 AND diff IS NOT NULL"), "texts in the database")
+	const texts = "SELECT count(*) FROM merge_request_diff_files WHERE merge_request_diff_id = 1000 AND diff IS NOT NULL"
+	require.EqualValues(t, 2, s.count(t, texts), "texts in the database")
 	return second
 }
 

@@ -29,7 +29,7 @@ the end, also after an interruption. Reads no --config, and of the environment o
 func (a *app) benchCommand() *cobra.Command {
 	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
 		a.benchLatencyCommand(), a.benchNotifyCommand(), a.benchTriggerCommand(), a.benchIdleCommand(), a.benchDrainCommand(), a.benchScaleCommand(),
-		a.benchGhostCommand(), a.benchGroupCommand())
+		a.benchGhostCommand(), a.benchGroupCommand(), a.benchDiffsCommand())
 }
 
 func (a *app) benchLatencyCommand() *cobra.Command {

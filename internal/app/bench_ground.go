@@ -180,17 +180,19 @@ func (g ground) open(ctx context.Context, url, definitions string, duty int, tra
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
 	}
+	passWith := func(ctx context.Context, args json.RawMessage) (bench.Pass, error) {
+		report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: args})
+		if err == nil {
+			err = ctx.Err() // Asked to stop, a pass ends in peace.
+		}
+		if err != nil {
+			return bench.Pass{}, err
+		}
+		return g.job.pass(report)
+	}
 	return &bench.Worker{
-		Pass: func(ctx context.Context) (bench.Pass, error) {
-			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: g.job.args})
-			if err == nil {
-				err = ctx.Err() // Asked to stop, a pass ends in peace.
-			}
-			if err != nil {
-				return bench.Pass{}, err
-			}
-			return g.job.pass(report)
-		},
-		Close: all.close,
+		Pass:     func(ctx context.Context) (bench.Pass, error) { return passWith(ctx, g.job.args) },
+		PassWith: passWith,
+		Close:    all.close,
 	}, nil
 }

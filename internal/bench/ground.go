@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -36,8 +37,10 @@ const fullDuty = 100
 
 // Worker runs passes of a job one by one, as `sexton job run` does.
 type Worker struct {
-	Pass  func(ctx context.Context) (Pass, error)
-	Close func()
+	Pass func(ctx context.Context) (Pass, error)
+	// PassWith is Pass for a job that has other arguments each time.
+	PassWith func(ctx context.Context, args json.RawMessage) (Pass, error)
+	Close    func()
 }
 
 // Pass is what one pass has to tell.

@@ -1,0 +1,253 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/latency"
+	"sexton/internal/sample"
+)
+
+// plainUploads writes the same objects with the same library, one after the other, and does not read them back.
+const plainUploads = "plain_uploads"
+
+// DiffsOptions says what to measure.
+type DiffsOptions struct {
+	// Bucket is the URL of a store that is empty, to the ground's job as well.
+	Bucket string
+	// Scale is a fraction of 500 small and 20 large diffs.
+	Scale float64
+	// Rounds are how often each contender works; they take turns in who begins.
+	Rounds int
+	// Big is the size of one more diff, in MiB.
+	Big int
+}
+
+// DiffsReport compares the move of diffs with plain uploads of the same objects.
+type DiffsReport struct {
+	Benchmark string `json:"benchmark"`
+	Server    Server `json:"server"`
+	// Store names the store without its parameters.
+	Store  string    `json:"store"`
+	Scale  float64   `json:"scale"`
+	Rounds int       `json:"rounds"`
+	Sets   []DiffSet `json:"sets"`
+	Big    BigDiff   `json:"big_diff"`
+}
+
+// DiffSet are diffs of one size.
+type DiffSet struct {
+	Set         string          `json:"set"`
+	Objects     int64           `json:"objects"`
+	ObjectBytes int64           `json:"object_bytes"`
+	Contenders  []DiffContender `json:"contenders"`
+	// Ratio is the job's speed by that of plain uploads.
+	Ratio float64 `json:"ratio_to_plain_uploads"`
+}
+
+// DiffContender is one way, and what it took. A MB are a million bytes.
+type DiffContender struct {
+	Contender        string  `json:"contender"`
+	Seconds          float64 `json:"seconds"`
+	MBPerSecond      float64 `json:"mb_per_second"`
+	ObjectsPerSecond float64 `json:"objects_per_second"`
+	// Statements are those that change rows, of all rounds; plain uploads have none.
+	Statements  int                 `json:"statements"`
+	StatementMS latency.Percentiles `json:"statement_ms"`
+}
+
+// BigDiff is one diff that the job moves by itself.
+type BigDiff struct {
+	Bytes       int64   `json:"bytes"`
+	Seconds     float64 `json:"seconds"`
+	MBPerSecond float64 `json:"mb_per_second"`
+	// PeakRSSBytes is the most that this process had in memory, the benchmark itself included, RSSBefore what it had when the job
+	// began; null where the system does not tell.
+	PeakRSSBytes *int64              `json:"peak_rss_bytes"`
+	RSSBefore    *int64              `json:"rss_before_bytes"`
+	StatementMS  latency.Percentiles `json:"statement_ms"`
+}
+
+// diffGround is a Ground with a store.
+type diffGround struct {
+	*Ground
+
+	store *blobstore.Store
+	block []byte
+}
+
+// Diffs moves diffs and uploads the same objects in turn. The ground has to be one of the job that moves one diff to the bucket.
+func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error) {
+	store, err := blobstore.Open(ctx, o.Bucket, blobstore.Options{Key: "--bucket"})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	d := diffGround{Ground: g, store: store, block: newBlock()}
+	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds}
+	if r.Server, err = (&Site{Pool: g.Admin}).server(ctx); err != nil {
+		return nil, err
+	}
+	// First, while the process is small.
+	if r.Big, err = d.big(ctx, bigDiff(o.Big)); err != nil {
+		return nil, fmt.Errorf("big diff: %w", err)
+	}
+	for _, s := range diffSets(o.Scale) {
+		set, err := d.compare(ctx, s, o.Rounds)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		r.Sets = append(r.Sets, set)
+	}
+	return r, nil
+}
+
+// big moves one diff and watches the memory.
+func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
+	g.Progress("making a diff of %d MiB", s.bytes()/mib)
+	data, err := g.template(ctx, sample.Schema(), "", s.fill()...)
+	if err != nil {
+		return BigDiff{}, err
+	}
+	defer func() { err = errors.Join(err, data.drop()) }()
+	g.Progress("moving it")
+	forgetPeak()
+	b := BigDiff{Bytes: s.bytes(), RSSBefore: rss()}
+	m, err := g.move(ctx, data, s)
+	if err != nil {
+		return b, err
+	}
+	b.PeakRSSBytes = memory("/proc/self/status", "VmHWM:")
+	b.Seconds, b.MBPerSecond, b.StatementMS = round(m.took.Seconds(), 3), speed(b.Bytes, m.took), latency.Of(m.times)
+	return b, nil
+}
+
+// compare lets both contenders work on a set, round by round.
+func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set DiffSet, err error) {
+	g.Progress("%s: making %d diffs of %d KiB", s.name, s.diffs, s.objectBytes()/kib)
+	set = DiffSet{Set: s.name, Objects: s.diffs, ObjectBytes: s.objectBytes()}
+	data, err := g.template(ctx, sample.Schema(), "", s.fill()...)
+	if err != nil {
+		return set, err
+	}
+	defer func() { err = errors.Join(err, data.drop()) }()
+	names := []string{plainUploads, sexton}
+	took, times := map[string][]time.Duration{}, map[string][]time.Duration{}
+	for n := range rounds {
+		for i := range names {
+			name := names[(i+n)%len(names)]
+			g.Progress("%s: round %d of %d, %s", s.name, n+1, rounds, name)
+			work := g.move
+			if name == plainUploads {
+				work = g.upload
+			}
+			m, err := work(ctx, data, s)
+			if err != nil {
+				return set, fmt.Errorf("%s: %w", name, err)
+			}
+			took[name], times[name] = append(took[name], m.took), append(times[name], m.times...)
+		}
+	}
+	for _, name := range names {
+		t := median(took[name])
+		set.Contenders = append(set.Contenders, DiffContender{
+			Contender: name, Seconds: round(t.Seconds(), 3), MBPerSecond: speed(s.bytes(), t), ObjectsPerSecond: round(float64(s.diffs)/t.Seconds(), 1),
+			Statements: len(times[name]), StatementMS: latency.Of(times[name]),
+		})
+	}
+	set.Ratio = ratio(set.Contenders[1].MBPerSecond, set.Contenders[0].MBPerSecond)
+	return set, nil
+}
+
+func speed(size int64, took time.Duration) float64 { return round(float64(size)/1e6/took.Seconds(), 2) }
+
+// upload is the yardstick.
+func (g diffGround) upload(ctx context.Context, _ *template, s diffSet) (m measured, err error) {
+	defer func() { err = errors.Join(err, g.clear(ctx)) }()
+	began := time.Now()
+	for id := range s.diffs {
+		_, err := g.store.Put(ctx, fmt.Sprintf("plain/diff-%d", id+1), "", func(w io.Writer) error { return s.write(g.block, w) })
+		if err != nil {
+			return m, err
+		}
+	}
+	m.took = time.Since(began)
+	return m, nil
+}
+
+// move runs the job for one diff after the other, on a fresh copy.
+func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m measured, err error) {
+	defer func() { err = errors.Join(err, g.clear(ctx)) }()
+	url, conn, drop, err := g.copyOf(ctx, data)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	watch := stopwatch{work: `UPDATE "public".merge_request_diff`, queue: tombstones}
+	worker, err := g.Open(ctx, url, "", fullDuty, &watch)
+	if err != nil {
+		return m, err
+	}
+	defer worker.Close()
+	if err := settle(ctx, conn); err != nil {
+		return m, err
+	}
+	began := time.Now()
+	for id := range s.diffs {
+		pass, err := worker.PassWith(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, id+1)))
+		switch {
+		case err != nil:
+			return m, fmt.Errorf("move diff %d: %w", id+1, err)
+		case pass.Trouble != "":
+			return m, fmt.Errorf("move diff %d: %s", id+1, pass.Trouble)
+		}
+	}
+	m.took = time.Since(began)
+	m.times, _ = watch.take()
+	want, err := s.digest(g.block)
+	if err != nil {
+		return m, err
+	}
+	return m, s.check(ctx, conn, want)
+}
+
+// clear removes what a contender has written, also after an interruption.
+func (g diffGround) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	for object, err := range g.store.List(ctx, "") {
+		if err == nil {
+			err = g.store.Delete(ctx, object.Key)
+		}
+		if err != nil && !errors.Is(err, blobstore.ErrNotFound) {
+			return fmt.Errorf("remove objects of the benchmark: %w", err)
+		}
+	}
+	return nil
+}
+
+// Text writes a table, the ratios and the big diff.
+func (r *DiffsReport) Text(w io.Writer) {
+	_, _ = fmt.Fprintln(w, "set\tobjects\tKiB each\tcontender\tseconds\tMB/s\tobjects/s\tstatement p99 ms\tmax ms\t/ plain uploads")
+	for _, s := range r.Sets {
+		for i, c := range s.Contenders {
+			to := ""
+			if i > 0 {
+				to = fmt.Sprintf("%.2f", s.Ratio)
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\n", s.Set, s.Objects, s.ObjectBytes/kib, words(c.Contender),
+				c.Seconds, c.MBPerSecond, c.ObjectsPerSecond, c.StatementMS.P99, c.StatementMS.Max, to)
+		}
+	}
+	_, _ = fmt.Fprintf(w, "\none diff of %d MiB\t%.2f s\t%.1f MB/s\tstatement max %.1f ms\n", r.Big.Bytes/mib, r.Big.Seconds, r.Big.MBPerSecond, r.Big.StatementMS.Max)
+	if r.Big.PeakRSSBytes != nil && r.Big.RSSBefore != nil {
+		_, _ = fmt.Fprintf(w, "peak memory meanwhile\t%.1f MiB\t%.1f MiB before\n", float64(*r.Big.PeakRSSBytes)/mib, float64(*r.Big.RSSBefore)/mib)
+	}
+	_, _ = fmt.Fprintf(w, "\none diff at a time, read back and compared; plain uploads are not; median of %d interleaved rounds; statements that change rows\n", r.Rounds)
+	_, _ = fmt.Fprintf(w, "memory is that of this process, the benchmark included; scale %g; %s; %s\n", r.Scale, r.Store, r.Server)
+}
