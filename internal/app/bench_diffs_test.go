@@ -27,7 +27,7 @@ func TestBenchDiffs(t *testing.T) {
 		}
 		statements := cells(contenders, "statements")
 		require.Zero(t, statements[0][0])
-		require.EqualValues(t, 3*set.(map[string]any)["objects"].(float64), statements[1][0], "files, their order and the diff, for each")
+		require.EqualValues(t, 3*int(set.(map[string]any)["objects"].(float64)), statements[1][0], "files, their order and the diff, for each")
 		require.Positive(t, set.(map[string]any)["ratio_to_plain_uploads"])
 	}
 	require.Equal(t, []string{"bytes", "mb_per_second", "peak_rss_bytes", "rss_before_bytes", "seconds", "statement_ms"}, keys(document["big_diff"]))

@@ -244,10 +244,11 @@ func (r *DiffsReport) Text(w io.Writer) {
 				c.Seconds, c.MBPerSecond, c.ObjectsPerSecond, c.StatementMS.P99, c.StatementMS.Max, to)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "\none diff of %d MiB\t%.2f s\t%.1f MB/s\tstatement max %.1f ms\n", r.Big.Bytes/mib, r.Big.Seconds, r.Big.MBPerSecond, r.Big.StatementMS.Max)
+	_, _ = fmt.Fprintf(w, "\none diff of %d MiB\t%.2f s\t%.1f MB/s\tstatement max %.1f ms\n",
+		r.Big.Bytes/mib, r.Big.Seconds, r.Big.MBPerSecond, r.Big.StatementMS.Max)
 	if r.Big.PeakRSSBytes != nil && r.Big.RSSBefore != nil {
 		_, _ = fmt.Fprintf(w, "peak memory meanwhile\t%.1f MiB\t%.1f MiB before\n", float64(*r.Big.PeakRSSBytes)/mib, float64(*r.Big.RSSBefore)/mib)
 	}
-	_, _ = fmt.Fprintf(w, "\none diff at a time, read back and compared; plain uploads are not; median of %d interleaved rounds; statements that change rows\n", r.Rounds)
-	_, _ = fmt.Fprintf(w, "memory is that of this process, the benchmark included; scale %g; %s; %s\n", r.Scale, r.Store, r.Server)
+	_, _ = fmt.Fprintf(w, "\none diff at a time, read back and compared; plain uploads are not; median of %d interleaved rounds\n", r.Rounds)
+	_, _ = fmt.Fprintf(w, "statements are those that change rows; memory is that of this process, the benchmark included; scale %g; %s; %s\n", r.Scale, r.Store, r.Server)
 }
