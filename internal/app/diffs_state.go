@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sexton/internal/blobstore"
@@ -45,6 +46,35 @@ func printDiffs(w io.Writer, b *extdiff.Backlog) {
 	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
 		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
 	}
+}
+
+// manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.
+const manySkipped = 100
+
+// skippedDiffs tells of diffs that stay in the database although they are due: each is looked at again in every round.
+func skippedDiffs(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
+	skipped, err := extdiff.ReadSkipped(ctx, db.Pool, db.Names)
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
+		total += skipped[reason]
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, skipped[reason]))
+	}
+	if total == 0 {
+		return nil, nil
+	}
+	severity := problem.Info
+	if total >= manySkipped {
+		severity = problem.Warning
+	}
+	return []doctor.Finding{{
+		Severity: severity, Object: diffTable,
+		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", counted(total, "diff"), strings.Join(reasons, ", ")),
+		Fix:     db.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`),
+	}}, nil
 }
 
 // probeDiffStore writes an object, reads it back and deletes it.

@@ -96,6 +96,25 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 }
 
+func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	findings := func(code int) (found [][]any) {
+		for _, finding := range s.json(code, "doctor").(map[string]any)["findings"].([]any) {
+			if f := finding.(map[string]any); f["check"] == "skipped_diffs" {
+				found = append(found, []any{f["severity"], f["message"]})
+			}
+		}
+		return found
+	}
+	require.Empty(t, findings(0))
+	s.Exec(`INSERT INTO sexton.external_diffs (diff_id, skip_reason)
+		SELECT n, CASE WHEN n = 1 THEN 'too_large' ELSE 'files_missing' END FROM generate_series(1, 99) AS n`)
+	require.Equal(t, [][]any{{"info", "99 diffs cannot be moved and stay in the database: files_missing 98, too_large 1"}}, findings(0))
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, skip_reason) VALUES (100, 'too_large')")
+	require.Equal(t, [][]any{{"warning", "100 diffs cannot be moved and stay in the database: files_missing 98, too_large 2"}}, findings(5))
+}
+
 func TestDiffsRefuse(t *testing.T) {
 	t.Parallel()
 	s, folder := diffSite(t)

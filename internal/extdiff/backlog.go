@@ -32,7 +32,7 @@ type Backlog struct {
 
 // ReadBacklog counts what is left. It never reads a big table as a whole.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
-	b := Backlog{Skipped: map[Skip]int64{}}
+	var b Backlog
 	// The database defines what is left, for "sexton".backlog as well, and who may see that need not read the diffs.
 	err := db.QueryRow(ctx, names.Render(`
 		SELECT diffs.pending, diffs.capped, "sexton".external_diff_bytes($2),
@@ -43,21 +43,28 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 		return b, fmt.Errorf("count diffs in the database: %w", err)
 	}
 	b.BytesCapped = b.Pending > bytesCap
+	b.Skipped, err = ReadSkipped(ctx, db, names)
+	return b, err
+}
+
+// ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
+func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (map[Skip]int64, error) {
+	skipped := map[Skip]int64{}
 	rows, err := db.Query(ctx, names.Render(`
 		SELECT skipped.skip_reason, count(*)
 		FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
 		GROUP BY skipped.skip_reason`), backlogCap)
 	if err != nil {
-		return b, fmt.Errorf("count diffs that cannot be moved: %w", err)
+		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
 	}
 	var reason string
 	var count int64
 	_, err = pgx.ForEachRow(rows, []any{&reason, &count}, func() error {
-		b.Skipped[Skip(reason)] = count
+		skipped[Skip(reason)] = count
 		return nil
 	})
 	if err != nil {
-		return b, fmt.Errorf("count diffs that cannot be moved: %w", err)
+		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
 	}
-	return b, nil
+	return skipped, nil
 }
