@@ -77,7 +77,8 @@ func scheduleExternalDiffsJob(c *config.Config) Job {
 }
 
 // externalDiffsWakes are an object to be removed and, where all diffs are moved, a diff that comes to be one with files. One becomes
-// outdated by the passing of time or by a newer version; for those there are the ticks.
+// outdated by the passing of time or by a newer version. Neither wakes the job: its id is lower than those looked at already, and
+// only the next round, of a tick, finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
 	wakes := []triggers.Wake{{Schema: c.Jobs.Schema, Table: removalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
