@@ -28,7 +28,7 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 	}
 	s.wait(t, time.Minute, "all diffs to be moved", allMoved)
 	s.sleeps(t)
-	s.exec(t, addDiffs, 41, 41)
+	s.wakes(t, addDiffs, 41, 41)
 	s.wait(t, time.Minute, "a diff to be moved that came to sleeping workers", allMoved)
 	s.sleeps(t)
 	second.stop(t)
@@ -49,6 +49,20 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 	require.Equal(t, 22, diffs)
 	require.Equal(t, fmt.Sprintf("%[1]d diffs of %[2]d bytes, %[1]d objects: 0 damaged, 0 dangling\n", diffs, size),
 		s.program.run(t, s.dir, s.url, 0, "diffs", "verify", "--grace", "0s"))
+}
+
+// wakes runs a statement that has to wake a sleeping worker. Without that it would look by itself, later.
+func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	listener := connect(t, s.url)
+	_, err := listener.Exec(t.Context(), "LISTEN sexton_wake")
+	require.NoError(t, err)
+	s.exec(t, sql, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	woken, err := listener.WaitForNotification(ctx)
+	require.NoError(t, err, "wait for the wake-up")
+	require.Equal(t, scheduleDiffs, woken.Payload)
 }
 
 // killedInUpload kills a worker in the middle of the upload of a big diff and returns another one, which has to finish it. The
