@@ -68,10 +68,6 @@ func TestBadConfiguration(t *testing.T) {
 			"loose_foreign_keys: {truncate: rejct}\n",
 			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
 		},
-		"not yet available": {
-			"external_diffs: {enabled: true}\n",
-			[]string{"DIR/sexton.yaml:3:27: external_diffs.enabled: external_diffs is not available in this version of sexton (set enabled: false)"},
-		},
 		"placeholders without ghosts": {
 			"placeholder_users: {enabled: true}\n",
 			[]string{"DIR/sexton.yaml:3:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)"},

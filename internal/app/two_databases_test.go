@@ -118,7 +118,7 @@ func TestMigrateTwoDatabases(t *testing.T) {
 		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.stderr)
 		up := s.ok("migrate", "up")
 		for _, name := range []string{"main", "ci"} {
-			require.Regexp(t, `(?m)^`+name+` +base +0 +1$`, up)
+			require.Regexp(t, `(?m)^`+name+` +base +0 +[1-9]$`, up)
 			require.Equal(t, name == jobs, strings.Contains(strings.Join(strings.Fields(up), " "), name+" jobs"), "jobs' tables are in %s: %s", jobs, up)
 			require.Equal(t, [][]string{{"t", fmt.Sprint(name == jobs)[:1]}},
 				s.at(name).Rows("SELECT to_regclass('sexton.fences') IS NOT NULL, to_regclass('sexton.leases') IS NOT NULL"))

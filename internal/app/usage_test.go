@@ -105,7 +105,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	r := run(nil, "version")
 	require.Zero(t, r.code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\n$`, r.stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\n$`, r.stdout)
 
 	var document struct {
 		Version, Go, River string
@@ -117,7 +117,7 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(run(nil, "version", "--json").stdout), &document))
 	require.Equal(t, runtime.Version(), document.Go)
 	require.NotEmpty(t, document.Version)
-	require.Len(t, document.Schema, 7)
+	require.Len(t, document.Schema, 8)
 	for _, c := range document.Schema {
 		require.Positive(t, c.Version, c.Component)
 	}

@@ -14,25 +14,13 @@ const (
 	mostAttempts = 100
 )
 
-// components checks the sections of the jobs that are off by default. What this version does not have may stand in the file,
-// so that one written for a later version is found wrong now rather than then.
+// components checks the sections of the jobs that are off by default.
 func (v *validator) components() {
 	c := v.config
-	for _, component := range []struct {
-		key      string
-		missing  bool
-		schedule Schedule
-	}{
-		{"ghost_users", false, c.GhostUsers.Schedule},
-		{"placeholder_users", false, c.PlaceholderUsers.Schedule},
-		{"adjourned_groups", false, c.AdjournedGroups.Schedule},
-		{"external_diffs", false, c.ExternalDiffs.Schedule},
-	} {
-		if component.missing {
-			v.fail(component.key+".enabled", component.key+" is not available in this version of sexton", "set enabled: false")
-		}
-		v.schedule(component.key+".schedule", component.schedule)
-	}
+	v.schedule("ghost_users.schedule", c.GhostUsers.Schedule)
+	v.schedule("placeholder_users.schedule", c.PlaceholderUsers.Schedule)
+	v.schedule("adjourned_groups.schedule", c.AdjournedGroups.Schedule)
+	v.schedule("external_diffs.schedule", c.ExternalDiffs.Schedule)
 
 	v.positive("ghost_users.limit", c.GhostUsers.Limit)
 	if r := c.GhostUsers.MaxRuntime; r < shortestLease || r > longestLease {
