@@ -36,6 +36,9 @@ func failureSources(all *connections) []failureSource {
 	if all.config.GhostUsers.Enabled {
 		sources = append(sources, userFailures{all})
 	}
+	if all.config.PlaceholderUsers.Enabled {
+		sources = append(sources, placeholderFailures{all})
+	}
 	return append(sources, riverFailures{all})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -130,10 +131,22 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 		return err
 	}
 	defer all.close()
-	db := all.jobs()
 	retried := retriedPlaceholder{UserID: id}
+	if retried.State, err = giveAttemptsBack(ctx, all.jobs(), id); err != nil {
+		return err
+	}
+	a.logger(all.config).InfoContext(ctx, "placeholder user to be tried again", "actor", actor(), "placeholder_user_id", id)
+	if a.json {
+		return a.printJSON(retried)
+	}
+	a.printf("placeholder user %d: %s\n", id, becomes(retried.State))
+	return nil
+}
+
+// giveAttemptsBack has one placeholder tried again and wakes the workers.
+func giveAttemptsBack(ctx context.Context, db database.Database, id int64) (state placeholder.State, err error) {
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-		if retried.State, err = placeholder.Retry(ctx, tx, db.Names, id); err != nil {
+		if state, err = placeholder.Retry(ctx, tx, db.Names, id); err != nil {
 			return err
 		}
 		// No trigger fires for attempts.
@@ -142,24 +155,24 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 		}
 		return nil
 	})
-	for _, refusal := range []error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued, placeholder.ErrObsolete} {
-		if errors.Is(err, refusal) {
-			return fmt.Errorf("placeholder user %d: %w", id, refusal)
-		}
+	if refused(err) {
+		return "", fmt.Errorf("placeholder user %d: %w", id, err)
 	}
-	if err != nil {
-		return err
+	return state, err
+}
+
+// refused tells that a placeholder cannot be tried again, from what went wrong.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued, placeholder.ErrObsolete},
+		func(refusal error) bool { return errors.Is(err, refusal) })
+}
+
+// becomes words what a placeholder becomes that is tried again.
+func becomes(state placeholder.State) string {
+	if state == placeholder.Scheduled {
+		return "its job starts now"
 	}
-	a.logger(all.config).InfoContext(ctx, "placeholder user to be tried again", "actor", actor(), "placeholder_user_id", id)
-	if a.json {
-		return a.printJSON(retried)
-	}
-	if retried.State == placeholder.Scheduled {
-		a.printf("placeholder user %d: its job starts now\n", id)
-		return nil
-	}
-	a.printf("placeholder user %d: due now\n", id)
-	return nil
+	return "due now"
 }
 
 // readPlaceholders reads the backlog of placeholder users.

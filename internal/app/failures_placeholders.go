@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"sexton/internal/placeholder"
+	"sexton/internal/web/page"
+	riverjobs "sexton/river_jobs"
+)
+
+// placeholderFailures are placeholder users that something keeps, those that are given up among them.
+type placeholderFailures struct{ all *connections }
+
+func (placeholderFailures) name() string { return "placeholders" }
+
+func (s placeholderFailures) list(ctx context.Context, limit int) (failures []page.Failure, more bool, err error) {
+	kept, err := s.kept(ctx, limit+1)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, p := range kept[:min(limit, len(kept))] {
+		failure := page.Failure{
+			Source: s.name(), ID: strconv.FormatInt(p.UserID, 10), What: fmt.Sprintf("placeholder user %d", p.UserID),
+			Error: p.LastError, Attempts: p.Attempts, GivenUp: p.State == placeholder.GivenUp,
+		}
+		if p.NextAttemptAt != nil {
+			failure.Next = *p.NextAttemptAt
+		}
+		failures = append(failures, failure)
+	}
+	return failures, len(kept) > limit, nil
+}
+
+func (s placeholderFailures) kept(ctx context.Context, limit int) ([]placeholder.Placeholder, error) {
+	db := s.all.jobs()
+	return placeholder.ReadKept(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(s.all.config), limit)
+}
+
+// retry has one tried again, or as many of them all as one look shows.
+func (s placeholderFailures) retry(ctx context.Context, _, text string, record func() error) (string, error) {
+	id, err := wantedID(text)
+	if err != nil {
+		return "", err
+	}
+	var kept []placeholder.Placeholder
+	if id == 0 {
+		if kept, err = s.kept(ctx, failureWindow); err != nil {
+			return "", err
+		}
+	}
+	if err := record(); err != nil {
+		return "", err
+	}
+	if id != 0 {
+		state, err := giveAttemptsBack(ctx, s.all.jobs(), id)
+		if refused(err) {
+			return "", &page.RefusedError{Reason: err.Error()}
+		}
+		return fmt.Sprintf("placeholder user %d: %s", id, becomes(state)), err
+	}
+	var retried int64
+	for _, p := range kept {
+		switch _, err := giveAttemptsBack(ctx, s.all.jobs(), p.UserID); {
+		case refused(err): // It has been queued, or is gone, since the look.
+		case err != nil:
+			return "", err
+		default:
+			retried++
+		}
+	}
+	return counted(retried, "placeholder user") + " to be tried now", nil
+}

@@ -1,0 +1,61 @@
+package app
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+	"sexton/internal/web/page"
+)
+
+func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	c := &config.Config{}
+	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
+	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
+	c.Databases = []config.Database{{Name: "main"}}
+	all := &connections{config: c, databases: []database.Database{db.Connected}}
+	db.Exec(`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error)
+		VALUES (1, 11, 1, 15, now() - interval '9 days', 'kept by a note'), (2, 12, 1, 3, now() - interval '1 day', 'kept by an issue'),
+			(3, 13, 1, 14, now() - interval '1 hour', 'kept by a snippet'), (4, 14, 1, 0, NULL, NULL)`)
+	source := placeholderFailures{all}
+	require.Contains(t, failureSources(all), failureSource(source))
+
+	failures, more, err := source.list(t.Context(), 2)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, page.Failure{
+		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15, GivenUp: true,
+	}, failures[0])
+	require.Equal(t, "placeholder user 13", failures[1].What)
+	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
+
+	recorded := 0
+	record := func() error { recorded++; return nil }
+	said, err := source.retry(t.Context(), "", "11", record)
+	require.NoError(t, err)
+	require.Equal(t, "placeholder user 11: due now", said)
+	const left = "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts > 0"
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, left))
+	said, err = source.retry(t.Context(), "", "", record)
+	require.NoError(t, err)
+	require.Equal(t, "3 placeholder users to be tried now", said, "the first one still says what kept it")
+	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
+	require.Equal(t, 2, recorded)
+
+	var refused *page.RefusedError
+	_, err = source.retry(t.Context(), "", "4711", record)
+	require.ErrorAs(t, err, &refused)
+	_, err = source.retry(t.Context(), "", "x", record)
+	require.ErrorAs(t, err, &refused)
+}
