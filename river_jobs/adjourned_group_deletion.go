@@ -146,16 +146,11 @@ func passAdjournedGroups(
 	}
 	defer conn.Release()
 	log := deps.Logger.With("kind", AdjournedGroupDeletion, "database", db.Name)
+	limits := deps.timeouts()
+	limits.Durable = true // A group that was reported as restored must be so after a crash of the server, too.
 	engine := groupschedule.Engine{
-		Session: &batch.Session{
-			Conn: conn.Conn(), Names: db.Names, Fence: granted,
-			Limits: batch.Limits{
-				StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout,
-				// A group that was reported as restored must be so after a crash of the server, too.
-				Durable: true,
-			},
-		},
-		Page: deps.Config.AdjournedGroups.BatchSize, Spacing: deps.Config.AdjournedGroups.Spacing,
+		Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits},
+		Page:    deps.Config.AdjournedGroups.BatchSize, Spacing: deps.Config.AdjournedGroups.Spacing,
 		Progress: func(ctx context.Context, stats *groupschedule.Stats) { progress(ctx, stats, false) },
 		Decided: func(ctx context.Context, d groupschedule.Decision) {
 			item := log.With("group_id", d.GroupID, "namespace", d.Path, "user_id", d.UserID)

@@ -175,12 +175,7 @@ func passGhostUsers(
 		return nil, err
 	}
 	settings := deps.Config.GhostUsers
-	session := &batch.Session{
-		Conn: conn.Conn(), Names: db.Names, Fence: granted,
-		Limits: batch.Limits{
-			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout,
-		},
-	}
+	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: deps.timeouts()}
 	held := newThrottle(deps, GhostUsers, config.Adaptive, db, session, nil)
 	hooks := held.hooks()
 	log := deps.Logger.With("kind", GhostUsers, "database", db.Name)

@@ -107,10 +107,7 @@ func passGroupDestroy(
 		return nil, err
 	}
 	settings := deps.Config.AdjournedGroups
-	session := &batch.Session{
-		Conn: conn.Conn(), Names: db.Names, Fence: granted,
-		Limits: batch.Limits{StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout},
-	}
+	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: deps.timeouts()}
 	held := newThrottle(deps, GroupDestroy, config.Adaptive, db, session, nil)
 	said, step := "", ""
 	engine := groupdelete.Engine{

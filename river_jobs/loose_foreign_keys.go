@@ -170,10 +170,7 @@ func passLooseForeignKeys(
 		return nil, err
 	}
 	limits := settings.EffectiveLimits()
-	timeouts := batch.Limits{
-		StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout,
-		LockTimeout:      deps.Config.LooseForeignKeys.LockTimeout,
-	}
+	timeouts := deps.timeouts()
 	elsewhere, err := others.elsewhere(ctx, granted, bound.parents, timeouts)
 	if err != nil {
 		return nil, err

@@ -193,14 +193,11 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 	if err != nil {
 		return nil, err
 	}
+	limits := deps.timeouts()
+	limits.Durable = true
 	engine := placeholder.Engine{
-		Session: &batch.Session{
-			Conn: conn.Conn(), Names: db.Names, Fence: granted,
-			Limits: batch.Limits{
-				StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout, Durable: true,
-			},
-		},
-		Rules: PlaceholderRules(deps.Config), Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
+		Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits},
+		Rules:   PlaceholderRules(deps.Config), Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
 		Offered: func(ctx context.Context, item placeholder.Item) {
 			logOffer(ctx, deps.Logger.With("kind", PlaceholderCleanup, "database", db.Name), settings.MaxAttempts, item)
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/riverqueue/river"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
@@ -38,6 +39,11 @@ type Deps struct {
 
 // jobsDB is the database with River's and Sexton's own tables.
 func (d Deps) jobsDB() database.Database { return d.Runner.Leases.Jobs }
+
+// timeouts bound every statement on the application's tables, whatever the kind.
+func (d Deps) timeouts() batch.Limits {
+	return batch.Limits{StatementTimeout: d.Config.LooseForeignKeys.StatementTimeout, LockTimeout: d.Config.LooseForeignKeys.LockTimeout}
+}
 
 // untilStopped is ctx, ended also by the process's stop.
 func (d Deps) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
