@@ -155,6 +155,9 @@ func reasonOf(err error) string {
 		return path.Err.Error()
 	}
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		if number == syscall.EPIPE {
+			number = syscall.ECONNRESET // The same end of a connection: whether a read or a write sees it first is chance.
+		}
 		return number.Error()
 	}
 	if operation, ok := errors.AsType[*net.OpError](err); ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,7 +93,14 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find groups to mark: %w", err)
 	}
-	rand.Shuffle(len(trees), func(i, j int) { trees[i], trees[j] = trees[j], trees[i] })
+	if len(trees) == 0 {
+		return 0, nil
+	}
+	// The fullest is one of those that are restored, where there are two: a small data set has most of what the other scenes
+	// look at below one group.
+	fullest, others := trees[0], trees[1:]
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	trees = slices.Insert(others, min(1, len(others)), fullest)
 	// One that goes and one that is restored, where there are two.
 	trees = trees[:min(len(trees), max(2, (len(trees)*int(g.share)+99)/100))]
 	var restores []groupStep
@@ -110,7 +118,7 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	return int64(len(g.steps)), nil
 }
 
-// trees are the groups that may be marked; none stands below another.
+// trees are the groups that may be marked, those with the most merge requests first; none stands below another.
 func (g *groups) trees(ctx context.Context) ([]int64, error) {
 	const whole = `
 		WITH RECURSIVE tree AS (
@@ -118,14 +126,22 @@ func (g *groups) trees(ctx context.Context) ([]int64, error) {
 			UNION ALL
 			SELECT child.id, tree.root, child.marked_for_deletion_on FROM tree JOIN "public".groups AS child ON child.parent_id = tree.id
 		)
-		SELECT tree.root FROM tree GROUP BY tree.root HAVING count(tree.marked_for_deletion_on) = 0`
+		SELECT tree.root FROM tree
+		LEFT JOIN "public".projects AS project ON project.group_id = tree.id
+		LEFT JOIN "public".merge_requests AS request ON request.target_project_id = project.id
+		GROUP BY tree.root HAVING count(tree.marked_for_deletion_on) = 0
+		ORDER BY count(request.id) DESC, tree.root`
 	const single = `
 		SELECT leaf.id FROM "public".groups AS leaf
 		WHERE leaf.marked_for_deletion_on IS NULL AND NOT EXISTS (SELECT FROM "public".groups AS child WHERE child.parent_id = leaf.id)
 		AND EXISTS (SELECT FROM "public".projects AS project WHERE project.group_id = leaf.id)
 		AND NOT EXISTS (
 			SELECT FROM "public".groups AS above WHERE above.id = ANY (leaf.traversal_ids) AND above.marked_for_deletion_on IS NOT NULL
-		)`
+		)
+		ORDER BY (
+			SELECT count(*) FROM "public".projects AS project JOIN "public".merge_requests AS request ON request.target_project_id = project.id
+			WHERE project.group_id = leaf.id
+		) DESC, leaf.id`
 	var found []int64
 	for _, sql := range []string{whole, single} {
 		rows, err := g.pool.Query(ctx, g.names.Render(sql))

@@ -91,7 +91,7 @@ func (b *bundle) newEngine(t *testing.T, holder string) *extdiff.Engine {
 
 func (b *bundle) engineOn(t *testing.T, address, holder string) *extdiff.Engine {
 	t.Helper()
-	store, err := blobstore.Open(t.Context(), address, blobstore.Options{Stall: 2 * time.Second, Attempts: 2})
+	store, err := blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder}

@@ -141,6 +141,8 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	case Busy:
 		_, _ = io.WriteString(client, "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		// To close with a part of the request unread would reset the connection, and the client might never see the answer.
+		_, _ = io.Copy(io.Discard, reader)
 		return
 	case Pass, Cut, Slow:
 	}
