@@ -192,7 +192,7 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 		case end = <-ended:
 			done = true
 		case <-time.After(pause):
-			pause *= 2
+			pause = min(2*pause, watchSeldom)
 			for _, s := range c.awaited(open) {
 				c.mix.count("worker waits for a session")
 				c.end(s)
@@ -212,8 +212,12 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 	return stats
 }
 
-// watchEvery is how soon somebody looks whether the worker waits; if it does not, the next look takes twice as long.
-const watchEvery = 2 * time.Millisecond
+// watchEvery is how soon somebody looks whether the worker waits; if it does not, the next look takes twice as long, up to
+// watchSeldom.
+const (
+	watchEvery  = 2 * time.Millisecond
+	watchSeldom = 100 * time.Millisecond
+)
 
 // blockersSQL lists the sessions that others in this database wait for; 0 is a prepared transaction.
 const blockersSQL = `

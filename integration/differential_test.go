@@ -81,8 +81,10 @@ func newLane(t *testing.T) *lane {
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
 		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL), mix: newMix(),
 	}
-	// Rests between statements change no outcome.
+	// Rests between statements change no outcome. Who waits for a session of the test waits as long as may be: how soon the test
+	// gets to end the session is the machine's affair.
 	l.worker.config.LooseForeignKeys.Duty = 100
+	l.worker.config.LooseForeignKeys.LockTimeout = l.worker.config.LooseForeignKeys.StatementTimeout
 	for range 4 {
 		l.others = append(l.others, connectQuietly(t, ours.URL))
 	}

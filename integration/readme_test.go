@@ -100,7 +100,7 @@ func TestReadmeShellIsRun(t *testing.T) {
 		known += len(readmeShell(t, heading))
 	}
 	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
-	require.Equal(t, []string{"go run ./cmd/worker demo", "go test ./..."}, readmeShell(t, readmeCommands))
+	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
 }
 
 // What the section shows is a configuration, with every key at its place.
