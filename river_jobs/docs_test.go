@@ -1,0 +1,313 @@
+package riverjobs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/fault"
+	"sexton/internal/ghostuser"
+	"sexton/internal/groupdelete"
+	"sexton/internal/groupschedule"
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
+	"sexton/internal/placeholder"
+	"sexton/internal/yamlfile"
+)
+
+// reference is docs/jobs.md.
+type reference string
+
+func readReference(t *testing.T) reference {
+	t.Helper()
+	text, err := os.ReadFile("../docs/jobs.md")
+	require.NoError(t, err)
+	return reference(text)
+}
+
+// section is what stands under a heading.
+func (r reference) section(t *testing.T, heading string) reference {
+	t.Helper()
+	_, rest, found := strings.Cut(string(r), "\n## "+heading+"\n")
+	require.True(t, found, "docs/jobs.md has no section %q", heading)
+	section, _, _ := strings.Cut(rest, "\n## ")
+	return reference(section)
+}
+
+// table are the rows of the table whose first column has this title, each with its cells.
+func (r reference) table(title string) [][]string {
+	_, rest, found := strings.Cut(string(r), "\n| "+title+" |")
+	if !found {
+		return nil
+	}
+	var rows [][]string
+	for _, line := range strings.Split(rest, "\n")[2:] {
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// coded are the texts in backticks.
+func coded(text string) []string {
+	var found []string
+	for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// named are the keys that the rows of a table are about.
+func named(rows [][]string) []string {
+	var names []string
+	for _, row := range rows {
+		names = append(names, coded(row[0])...)
+	}
+	return names
+}
+
+// everyJob are the jobs with all components enabled.
+func everyJob(t *testing.T) (*config.Config, []Job) {
+	t.Helper()
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true")
+	jobs := Jobs(c)
+	require.Len(t, jobs, 8)
+	return c, jobs
+}
+
+func TestReferenceHasTheFactsOfEachKind(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	_, jobs := everyJob(t)
+	overview := text.table("kind")
+	require.Len(t, overview, len(jobs), "kinds in the overview")
+	for i, job := range jobs {
+		require.Equal(t, fmt.Sprintf("[%s](#%s)", job.Kind, job.Kind), overview[i][0])
+		require.Equal(t, job.Summary, overview[i][2], job.Kind)
+
+		facts := map[string]string{}
+		for _, row := range text.section(t, job.Kind).table("fact") {
+			facts[row[0]] = row[1]
+		}
+		schedule, lease := "none: ", "none: "
+		if !job.Inserted() {
+			schedule, lease = "`"+job.Schedule+"`", "`"+job.LeaseKey("<database>")+"`"
+			require.Equal(t, len(job.Args) == 0, facts["unique"] == "one", "%s: unique per argument", job.Kind)
+		}
+		if job.Kind == GroupDestroy {
+			lease = "`groups/<id>`"
+		}
+		require.Contains(t, facts["schedule"], schedule, job.Kind)
+		require.Contains(t, facts["lease"], lease, job.Kind)
+		require.Regexp(t, fmt.Sprintf(`^%d\b`, job.MaxAttempts), facts["attempts"], job.Kind)
+		for name, kind := range job.Args {
+			require.Contains(t, facts["arguments"], fmt.Sprintf("`%s` (%s", name, kind), job.Kind)
+		}
+		require.Len(t, coded(facts["arguments"]), len(job.Args), "%s: %s", job.Kind, facts["arguments"])
+		if job.MaxWorkers > 0 {
+			require.Contains(t, facts["limits"], fmt.Sprintf("%d at once in each process", job.MaxWorkers), job.Kind)
+		}
+		for _, fact := range []string{"woken by", "pace", "waits", "events"} {
+			require.NotEmpty(t, facts[fact], "%s: %s", job.Kind, fact)
+		}
+	}
+}
+
+func TestReferenceHasEachStatistic(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	statistics := map[string]any{
+		LooseForeignKeys: loosefk.Stats{}, GhostUsers: ghostuser.Stats{}, PlaceholderCleanup: placeholder.Stats{},
+		DeletePlaceholder: placeholder.Verdict{}, AdjournedGroupDeletion: groupschedule.Stats{}, GroupDestroy: groupdelete.Stats{},
+		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{},
+	}
+	_, jobs := everyJob(t)
+	for _, job := range jobs {
+		require.Contains(t, statistics, job.Kind, "the statistics of %s are not checked", job.Kind)
+		want := jsonKeys(reflect.TypeOf(statistics[job.Kind]), "")
+		require.ElementsMatch(t, want, named(text.section(t, job.Kind).table("statistic")), "statistics of %s", job.Kind)
+	}
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.table("key of a report")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[fault.Counts](), ""), named(text.table("key of an error")))
+}
+
+// jsonKeys are the keys of a type's JSON object, with those of objects in it behind a dot. Errors are described once for all.
+func jsonKeys(of reflect.Type, prefix string) []string {
+	var found []string
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous:
+			found = append(found, jsonKeys(field.Type, prefix)...)
+			continue
+		case name == "-" || !field.IsExported():
+			continue
+		}
+		found = append(found, prefix+name)
+		inner, dot := field.Type, "."
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			if inner.Kind() == reflect.Slice {
+				dot = "[]."
+			}
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[fault.Counts]() && inner != reflect.TypeFor[time.Time]() {
+			found = append(found, jsonKeys(inner, prefix+name+dot)...)
+		}
+	}
+	return found
+}
+
+// sections are the parts of the configuration that belong to kinds of jobs.
+func sections() map[string][]string {
+	return map[string][]string{
+		"loose_foreign_keys": {LooseForeignKeys}, "ghost_users": {GhostUsers}, "placeholder_users": {PlaceholderCleanup, DeletePlaceholder},
+		"adjourned_groups": {AdjournedGroupDeletion, GroupDestroy}, "external_diffs": {ScheduleExternalDiffs},
+	}
+}
+
+func TestReferenceHasEachConfigurationKey(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	defaults := map[string]string{}
+	// Of the defaults, no component but the first is enabled.
+	flatten(configuration(t).Show(), "", defaults)
+	for section, kinds := range sections() {
+		documented := []string{}
+		for _, kind := range kinds {
+			for _, row := range text.section(t, kind).table("key") {
+				key := strings.ReplaceAll(coded(row[0])[0], "<name>", "main")
+				want, known := defaults[key]
+				require.True(t, known, "section %s of docs/jobs.md: there is no key %s", kind, key)
+				require.Equal(t, want, strings.Trim(row[1], "` "), "default of %s in docs/jobs.md", key)
+				if strings.HasPrefix(key, section+".") {
+					documented = append(documented, key)
+				}
+			}
+		}
+		var want []string
+		for key := range defaults {
+			if strings.HasPrefix(key, section+".") {
+				want = append(want, key)
+			}
+		}
+		require.ElementsMatch(t, want, documented, "keys of %s", section)
+	}
+}
+
+// flatten collects values by their paths. Lists have none here.
+func flatten(node *yamlfile.Node, path string, into map[string]string) {
+	if node.Kind != yamlfile.Mapping {
+		into[path] = node.Text
+		return
+	}
+	for _, field := range node.Fields {
+		flatten(field.Value, yamlfile.Join(path, field.Key), into)
+	}
+}
+
+func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	_, jobs := everyJob(t)
+	var told []string
+	for _, job := range jobs {
+		_, rest, _ := strings.Cut(string(text.section(t, job.Kind)), "\nMetrics: ")
+		paragraph, _, _ := strings.Cut(rest, "\n\n")
+		told = append(told, coded(paragraph)...)
+	}
+	common := coded(string(text.section(t, "What all kinds have in common")))
+	for _, metric := range metrics.Table() {
+		if metric.Type == metrics.Gauge {
+			continue // They show the state of a database, whichever kind has made it so.
+		}
+		prefix := func(name string) bool { return strings.HasSuffix(name, "_") && strings.HasPrefix(metric.Name, name) }
+		require.True(t, slices.Contains(told, metric.Name) || slices.ContainsFunc(told, prefix) || slices.Contains(common, metric.Name),
+			"docs/jobs.md does not name %s", metric.Name)
+	}
+	for _, name := range told {
+		require.True(t, slices.ContainsFunc(metrics.Table(), func(m metrics.Metric) bool {
+			return m.Name == name || strings.HasSuffix(name, "_") && strings.HasPrefix(m.Name, name)
+		}), "docs/jobs.md names %s, which is no metric", name)
+	}
+}
+
+func TestReferenceHasEachLogLine(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	var documented []string
+	for _, title := range []string{"log line", "log line of all kinds"} {
+		for rest := string(text); ; {
+			_, after, found := strings.Cut(rest, "\n| "+title+" |")
+			if !found {
+				break
+			}
+			documented = append(documented, named(reference(rest).table(title))...)
+			rest = after
+		}
+	}
+	logged := append(messages(t, "."), messages(t, "../internal/jobrun")...)
+	for _, message := range logged {
+		require.Contains(t, documented, message, "log lines in docs/jobs.md")
+	}
+	// The number in it is configured, so it is put together.
+	logged = append(logged, fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", 15))
+	for _, message := range documented {
+		require.Contains(t, logged, message, "docs/jobs.md has a log line that nobody writes")
+	}
+}
+
+// messages are the texts of the log lines that the files of a folder write, at levels that are on by default.
+func messages(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	require.NoError(t, err)
+	var found []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"InfoContext", "WarnContext", "ErrorContext"}, method.Sel.Name) {
+				return true
+			}
+			if text, ok := call.Args[1].(*ast.BasicLit); ok {
+				message, err := strconv.Unquote(text.Value)
+				require.NoError(t, err)
+				found = append(found, message)
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, found)
+	return found
+}
