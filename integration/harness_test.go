@@ -65,6 +65,7 @@ func TestProgram(t *testing.T) {
 	t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
+	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })
 	t.Run("doors in SQL", func(t *testing.T) { t.Parallel(); testDoors(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })
 	t.Run("ghost users put off", func(t *testing.T) { t.Parallel(); testGhostBackOff(t, p) })
