@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/config"
 	"sexton/internal/pgtest"
 )
 
@@ -56,6 +57,53 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		name := filepath.Base(file)
 		require.Len(t, docBlocks(t, name, "sh"), run[name], "shell blocks of docs/%s that a test runs", name)
 	}
+}
+
+// A newcomer finds every document in the README.
+func TestReadmeNamesEveryDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(text), "\n## More\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		require.Contains(t, section, "](docs/"+filepath.Base(file)+")")
+	}
+}
+
+// What is shown of sexton.yaml is read by the program, with every key at its place. Those of docs/definitions.md have a test of
+// their own.
+func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	require.NoError(t, err)
+	read := 0
+	for _, file := range append(files, filepath.Join("..", "README.md")) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if filepath.Base(file) == "definitions.md" {
+			continue
+		}
+		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+			if regexp.MustCompile(`^(comments|scrape_configs):`).MatchString(block[1]) {
+				continue // Definitions, and Prometheus's own.
+			}
+			dir := t.TempDir()
+			for _, secret := range []string{"password", "token"} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, secret), []byte("secret\n"), 0o600))
+			}
+			path := filepath.Join(dir, "sexton.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(block[1], "/etc/sexton/", dir+"/")), 0o600))
+			_, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
+			require.NoError(t, err, "%s: %s", file, block[1])
+			read++
+		}
+	}
+	require.GreaterOrEqual(t, read, 5)
 }
 
 // Links of the documents lead to files, and to headings where they name one.
