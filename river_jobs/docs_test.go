@@ -155,8 +155,7 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 // jsonKeys are the keys of a type's JSON object, with those of objects in it behind a dot. Errors are described once for all.
 func jsonKeys(of reflect.Type, prefix string) []string {
 	var found []string
-	for i := range of.NumField() {
-		field := of.Field(i)
+	for field := range of.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case field.Anonymous:

@@ -39,7 +39,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 			}
 			cmd := (&app{}).command()
 			cmd.InitDefaultHelpCmd()
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				if sub := subcommand(cmd, word); sub != nil {
 					cmd = sub
 					continue

@@ -23,8 +23,8 @@ func TestDocumentationHasEachKey(t *testing.T) {
 		documented[row[1]] = strings.TrimSpace(row[2]) == "required"
 	}
 	accepted := map[string]bool{}
-	for i := range reflect.TypeFor[entry]().NumField() {
-		key, option, _ := strings.Cut(reflect.TypeFor[entry]().Field(i).Tag.Get("yaml"), ",")
+	for field := range reflect.TypeFor[entry]().Fields() {
+		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		accepted[key] = option == "required"
 	}
 	require.Equal(t, accepted, documented, "keys of an entry, and whether they are required")
