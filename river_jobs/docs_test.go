@@ -29,7 +29,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// reference is docs/jobs.md.
+// reference is docs/jobs.md, or a part of it.
 type reference string
 
 func readReference(t *testing.T) reference {
@@ -43,7 +43,7 @@ func readReference(t *testing.T) reference {
 func (r reference) section(t *testing.T, heading string) reference {
 	t.Helper()
 	_, rest, found := strings.Cut(string(r), "\n## "+heading+"\n")
-	require.True(t, found, "docs/jobs.md has no section %q", heading)
+	require.True(t, found, "there is no section %q", heading)
 	section, _, _ := strings.Cut(rest, "\n## ")
 	return reference(section)
 }
@@ -150,6 +150,34 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 	}
 	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.table("key of a report")))
 	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[fault.Counts](), ""), named(text.table("key of an error")))
+}
+
+// An event has the same keys wherever it is described.
+func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
+	t.Parallel()
+	doors, err := os.ReadFile("../docs/sql.md")
+	require.NoError(t, err)
+	payloads := map[string][]string{}
+	for _, row := range reference(doors).section(t, "sexton.events, the outbox").table("kind") {
+		payloads[coded(row[0])[0]] = coded(row[1])
+	}
+	text := readReference(t)
+	_, jobs := everyJob(t)
+	told := 0
+	for _, job := range jobs {
+		for _, row := range text.section(t, job.Kind).table("fact") {
+			if row[0] != "events" {
+				continue
+			}
+			for _, event := range regexp.MustCompile("`(\\w+)` \\(([^)]*)\\)").FindAllStringSubmatch(row[1], -1) {
+				// The values of the last one may follow it.
+				keys, _, _ := strings.Cut(event[2], ":")
+				require.Equal(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in docs/jobs.md", event[1])
+				told++
+			}
+		}
+	}
+	require.GreaterOrEqual(t, told, 5)
 }
 
 // jsonKeys are the keys of a type's JSON object, with those of objects in it behind a dot. Errors are described once for all.
