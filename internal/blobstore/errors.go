@@ -67,8 +67,8 @@ func fixes() map[string]string {
 	const rights = "allow this key to list the bucket, and to get, put and delete its objects"
 	const region = "correct region and endpoint in the URL"
 	return map[string]string{
-		"InvalidAccessKeyId": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys, "InvalidToken": keys, "TokenRefreshRequired": keys,
-		"AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights, "Forbidden": rights,
+		"InvalidAccessKeyId": keys, "XAdminUserNotFound": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys, "InvalidToken": keys,
+		"TokenRefreshRequired": keys, "AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights, "Forbidden": rights,
 		"NoSuchBucket": "create the bucket, or correct its name", "InvalidBucketName": "correct the bucket's name",
 		"RequestTimeTooSkewed": "set this machine's clock", "PermanentRedirect": region, "AuthorizationHeaderMalformed": region,
 		"MethodNotAllowed": region, "NotImplemented": "use a service that speaks S3 with conditional writes",

@@ -103,8 +103,16 @@ func TestWrongCredentialsAreOneClearError(t *testing.T) {
 	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile)")
 	_, err = store.Digest(t.Context(), key)
 	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
-	require.Error(t, store.Probe(t.Context(), "probe"))
-	require.Less(t, len(gateway.Proxy.Seen()), 5, "nobody tries again what cannot succeed")
+	requireRefused(t, store.Probe(t.Context(), "probe"), "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
+	require.Len(t, gateway.Proxy.Seen(), 4, "nobody tries again what cannot succeed, but an answer without a word is asked for its cause")
+}
+
+func TestAWrongRegionIsOneClearError(t *testing.T) {
+	t.Parallel()
+	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs")+"&region=eu-west-1", blobstore.Options{})
+	_, err := store.Version(t.Context(), key)
+	requireRefused(t, err, "AuthorizationHeaderMalformed", "(correct region and endpoint in the URL)")
+	requireRefused(t, store.Probe(t.Context(), "probe"), "AuthorizationHeaderMalformed")
 }
 
 func TestAMissingBucketIsOneClearError(t *testing.T) {

@@ -110,9 +110,24 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	case errors.Is(err, ErrNotFound):
 		return "", nil
 	case err != nil:
-		return "", err
+		return "", s.explain(ctx, err)
 	}
 	return Version(attributes.ETag), nil
+}
+
+// explain looks for the cause of a refusal that a service gave without a word, as it answers the question for an object's version
+// with a status alone: a list of no objects is refused for the same cause, with its name.
+func (s *Store) explain(ctx context.Context, vague error) error {
+	if _, passing := errors.AsType[*OutageError](vague); passing || s.kind == Local || ctx.Err() != nil {
+		return vague
+	}
+	for _, err := range s.List(ctx, "sexton-probe/none/") {
+		if refused, ok := errors.AsType[*AccessError](err); ok {
+			return refused
+		}
+		break
+	}
+	return vague
 }
 
 // Put writes an object: what write sends to its writer, under the key, in place of the version over. Where the object is
