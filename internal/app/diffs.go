@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -19,6 +20,13 @@ func (a *app) diffsCommand() *cobra.Command {
 
 // withDiffs runs something with the engine that moves diffs.
 func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine *extdiff.Engine) error) error {
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if !c.ExternalDiffs.Enabled {
+		return usageError{errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)")}
+	}
 	all, _, err := a.connectForJob(ctx, riverjobs.ScheduleExternalDiffs)
 	if err != nil {
 		return err
@@ -34,7 +42,7 @@ func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine
 
 func (a *app) diffsShowCommand() *cobra.Command {
 	var id int64
-	only := -1
+	var only int32
 	cmd := a.reports(&cobra.Command{
 		Use:   "show ID",
 		Short: "Print a diff from wherever it is stored",
@@ -43,30 +51,35 @@ base64 is decoded. With --json it lists the files and where their texts are, wit
 		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
 		Args:    oneDiff(&id),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			var wanted *int32
+			if cmd.Flags().Changed("file") {
+				wanted = &only
+			}
 			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
-				return engine.Read(ctx, id, func(r *extdiff.Reading) error { return a.showDiff(ctx, r, int32(only)) })
+				return engine.Read(ctx, id, func(r *extdiff.Reading) error { return a.showDiff(ctx, r, wanted) })
 			})
 		}),
 	})
-	cmd.Flags().IntVar(&only, "file", only, "`NUMBER` of the one file to print, without a heading")
+	cmd.Flags().Int32Var(&only, "file", 0, "`NUMBER` (relative_order) of the one file to print, without a heading")
 	return cmd
 }
 
-func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, only int32) error {
+// showDiff prints all files, or the one that is wanted.
+func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, wanted *int32) error {
 	files := []extdiff.File{}
 	for _, f := range r.Files {
-		if only < 0 || f.Order == only {
+		if wanted == nil || f.Order == *wanted {
 			files = append(files, f)
 		}
+	}
+	if wanted != nil && len(files) == 0 {
+		return fmt.Errorf("the diff has no file %d; `sexton diffs show --json` lists its %s", *wanted, counted(int64(len(r.Files)), "file"))
 	}
 	if a.json {
 		return a.printJSON(files)
 	}
-	if only >= 0 && len(files) == 0 {
-		return fmt.Errorf("the diff has no file %d; it has %d files, counted from 0", only, len(r.Files))
-	}
 	for _, f := range files {
-		if only < 0 {
+		if wanted == nil {
 			a.printf("diff --git a/%s b/%s\n", f.OldPath, f.NewPath)
 		}
 		if err := r.WriteText(ctx, f, a.stdout); err != nil {
@@ -166,23 +179,34 @@ external_diffs.when says, until it is released.`,
 	})
 }
 
+// releasedDiff is what `sexton diffs release --json` prints.
+type releasedDiff struct {
+	DiffID int64 `json:"diff_id"`
+	// Released is false where nothing kept the diff in the database.
+	Released bool `json:"released"`
+}
+
 func (a *app) diffsReleaseCommand() *cobra.Command {
 	var id int64
 	return a.reports(&cobra.Command{
 		Use:     "release ID",
 		Short:   "Let a diff that was brought back be moved again",
-		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due.",
+		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due. Nothing changes where it was not said.",
 		Example: "  sexton diffs release 4711",
 		Args:    oneDiff(&id),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
-				if err := engine.Release(ctx, id); err != nil {
+				released, err := engine.Release(ctx, id)
+				switch {
+				case err != nil:
 					return err
+				case a.json:
+					return a.printJSON(releasedDiff{DiffID: id, Released: released})
+				case released:
+					a.printf("diff %d: is moved when it is due\n", id)
+				default:
+					a.printf("diff %d: was not brought back by hand, so nothing keeps it in the database\n", id)
 				}
-				if a.json {
-					return a.printJSON(map[string]int64{"diff_id": id})
-				}
-				a.printf("diff %d: is moved when it is due\n", id)
 				return nil
 			})
 		}),

@@ -124,6 +124,22 @@ func TestDiffsRefuse(t *testing.T) {
 	missing := s.run("diffs", "show", "99")
 	require.Equal(t, 1, missing.code)
 	require.Contains(t, missing.stderr, "read diff 99: there is no such diff")
+	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} { // The last is 0 in 32 bits.
+		for _, args := range [][]string{{"diffs", "show", "1", "--file", number}, {"diffs", "show", "1", "--json", "--file", number}} {
+			r := s.run(args...)
+			require.Equal(t, code, r.code, args)
+			require.Contains(t, r.stderr, number)
+			require.Empty(t, r.stdout)
+		}
+	}
+	unknown := s.run("diffs", "release", "99")
+	require.Equal(t, 1, unknown.code)
+	require.Contains(t, unknown.stderr, "release diff 99: there is no such diff")
+	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.json(0, "diffs", "release", "1"))
+	s.write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
+	disabled := s.run("diffs", "verify", "--config", s.path("off.yaml"))
+	require.Equal(t, 2, disabled.code)
+	require.Contains(t, disabled.stderr, "external diffs are not enabled; set external_diffs.enabled: true")
 	require.NotContains(t, s.run("doctor").stdout, "external_diffs")
 
 	require.NoError(t, os.RemoveAll(folder))

@@ -60,21 +60,29 @@ const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, clock_timesta
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError where somebody else has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
-	// Before the statement is sent, so that the deadline can only be early.
-	asked := time.Now()
-	err := tx.QueryRow(ctx, db.Names.Render(claimSQL), diffID, holder, ttl.Seconds()).Scan(&c.token)
-	if errors.Is(err, pgx.ErrNoRows) {
-		busy := &BusyError{DiffID: diffID}
-		if err := tx.QueryRow(ctx, db.Names.Render(busySQL), diffID).Scan(&busy.Holder, &busy.Until); err != nil {
+	busy := &BusyError{DiffID: diffID, Holder: "one after the other", Until: time.Now()}
+	for range mostTries {
+		// Before the statement is sent, so that the deadline can only be early.
+		asked := time.Now()
+		err := tx.QueryRow(ctx, db.Names.Render(claimSQL), diffID, holder, ttl.Seconds()).Scan(&c.token)
+		if err == nil {
+			c.deadline = c.end(asked)
+			return c, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
+		}
+		err = tx.QueryRow(ctx, db.Names.Render(busySQL), diffID).Scan(&busy.Holder, &busy.Until)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			// The other's claim ended between the two statements, and its row went with it.
+			continue
+		case err != nil:
 			return nil, fmt.Errorf("look who works on diff %d: %w", diffID, err)
 		}
 		return nil, busy
 	}
-	if err != nil {
-		return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
-	}
-	c.deadline = c.end(asked)
-	return c, nil
+	return nil, busy
 }
 
 func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(margin, c.ttl/2)) }
@@ -99,6 +107,15 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 		cancel(nil)
 		<-ended
 	}
+}
+
+// lost says that the claim ended under the work, where that is why the work failed: whatever was going on says no more than that it
+// was cancelled.
+func lost(held context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(held), errLost) {
+		return errLost
+	}
+	return err
 }
 
 func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {

@@ -27,6 +27,7 @@
 //     or is dead, is refused by the store, as the version is another by then. Stores that know no conditions ignore that; there
 //     the first two hold for everything but requests that are under way for longer than a claim lasts.
 //
-// Objects are deleted under the same claim, after a look whether a row refers to them. When nobody knows whether a deletion
-// arrived, the diff stays claimed for a while, so that no late deletion can meet a new object.
+// Objects are deleted under the same claim, which lasts a quarter of an hour here, after a look whether a row refers to them. It
+// ends when the store has answered: while nobody knows whether a deletion arrived, be its worker dead or without an answer, no new
+// object can come to be where a late one would meet it.
 package extdiff

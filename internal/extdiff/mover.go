@@ -52,6 +52,7 @@ const (
 	PointRestored  Point = "restored"
 
 	PointDoomed  Point = "doomed"
+	PointUnused  Point = "unused"
 	PointDeleted Point = "deleted"
 )
 
@@ -123,13 +124,14 @@ type Moved struct {
 	Files int64  `json:"files"`
 }
 
-// Move moves a diff, if it is there, in the database, and the rule says so. It returns a *BusyError where somebody else works on
-// it, and the store's *OutageError or *AccessError: none of them says anything about the diff.
+// Move moves a diff, if it is there, in the database, and the rule says so. Where its claim is lost, to a worker that took this one
+// for dead, it looks again. It returns a *BusyError where somebody else works on the diff, and the store's *OutageError or
+// *AccessError: none of them says anything about the diff.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 	for range mostTries {
 		moved, err := e.try(ctx, diffID)
 		switch {
-		case errors.Is(err, errChanged) || errors.Is(err, blobstore.ErrChanged):
+		case errors.Is(err, errChanged) || errors.Is(err, errLost) || errors.Is(err, blobstore.ErrChanged):
 			continue
 		case err != nil:
 			return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
@@ -167,7 +169,7 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	defer func() { err = errors.Join(err, claimed.release(ctx)) }()
 	e.reach(PointClaimed)
 	held, release := claimed.hold(ctx)
-	defer release()
+	defer func() { err = lost(held, err); release() }()
 	moved.Key = Key(found.mergeRequestID, diffID)
 	surveyed, digest, err := e.upload(held, moved.Key, found)
 	if err != nil {

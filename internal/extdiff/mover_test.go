@@ -53,6 +53,25 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 	})
 }
 
+func TestWhatIsMarkedAsBase64AndIsNoneIsReadAsItIs(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	texts := map[string]string{"aGVsbG8=": "hello", "": ""}
+	for _, none := range []string{"@@ -1 +1 @@", "aGVsbG8", "aGVsbG9=", "aGVs\nbG8=", "aGVsbG8=\n", "aGVsbG8=\r\n", "aGVsbG8=aGVsbG8="} {
+		texts[none] = none
+	}
+	var files []file
+	want := map[string]string{}
+	for stored, read := range texts {
+		path := encoded(stored)
+		files, want[*path] = append(files, file{path: *path, text: new(stored), binary: true}), read
+	}
+	b.add(1, files...)
+	require.Equal(t, want, b.texts(t, 1))
+	b.move(t, 1)
+	require.Equal(t, want, b.texts(t, 1))
+}
+
 func TestMoveSkipsWithAReason(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

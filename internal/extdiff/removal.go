@@ -14,7 +14,8 @@ import (
 const (
 	// removalLength is how long an object that is being deleted is out of others' reach.
 	removalLength = time.Minute
-	// quarantineLength is how long nobody moves a diff of which it is not known whether its object's deletion has arrived.
+	// quarantineLength is how long nobody moves a diff of which it is not known whether its object's deletion has arrived. It is
+	// also the length of a removal's claim, from before the deletion is sent: a worker that dies with it under way cannot say so.
 	quarantineLength = 15 * time.Minute
 	// retryAfter is the pause after the first failure of a removal; it doubles up to an hour.
 	retryAfter = 30 * time.Second
@@ -146,24 +147,29 @@ func (e *Engine) elsewhere(key string, store int) error {
 const inUseSQL = `
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
-    WHERE diff.id = $1
+    WHERE diff.id = ANY ($1::bigint[])
       AND diff.stored_externally
       AND format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
 )`
 
-// destroy deletes an object under its diff's claim, unless a row refers to it. It tells whether the object is gone.
+// destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
+// that it was listed for, should the application have given it another's object. It tells whether the object is gone.
 func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 	if d.store != nil {
 		if err := e.elsewhere(d.key, *d.store); err != nil {
 			return false, err
 		}
 	}
-	claimed, err := take(ctx, e.DB.Pool, e.DB, d.diffID, e.Holder, e.ttl())
+	owner, named := diffOf(d.key)
+	if !named {
+		owner = d.diffID
+	}
+	claimed, err := take(ctx, e.DB.Pool, e.DB, owner, e.Holder, quarantineLength)
 	if err != nil {
 		return false, err
 	}
 	held, letGo := claimed.hold(ctx)
-	gone, sure, err := e.destroyHeld(held, d)
+	gone, sure, err := e.destroyHeld(held, d, owner)
 	letGo()
 	if !sure {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
@@ -172,14 +178,15 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 }
 
 // destroyHeld tells beside whether the object is gone whether that is known for sure.
-func (e *Engine) destroyHeld(ctx context.Context, d doomed) (gone, sure bool, err error) {
+func (e *Engine) destroyHeld(ctx context.Context, d doomed, owner int64) (gone, sure bool, err error) {
 	var used bool
-	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), d.diffID, d.key).Scan(&used); err != nil {
+	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), []int64{owner, d.diffID}, d.key).Scan(&used); err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
 	}
 	if used {
 		return false, true, nil
 	}
+	e.reach(PointUnused)
 	err = e.Store.Delete(ctx, d.key)
 	refused, ok := errors.AsType[*blobstore.AccessError](err)
 	switch {

@@ -60,6 +60,22 @@ func TestRemovalSparesWhatIsInUse(t *testing.T) {
 	require.Empty(t, b.verified(t, 0))
 }
 
+// An application may name any object, and another diff's stays.
+func TestRemovalSparesTheObjectOfAnotherDiff(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.add(2, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	b.move(t, 2)
+	b.Exec("UPDATE merge_request_diffs SET external_diff = 'diff-1' WHERE id = 2")
+	b.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
+	removed, err := b.engine.Remove(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
+	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
+}
+
 func TestRemovalWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
@@ -96,7 +112,7 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	for id := int64(1); id <= 7; id++ {
+	for id := int64(1); id <= 8; id++ {
 		b.add(id, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
 		b.move(t, id)
 	}
@@ -107,21 +123,26 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	b.spoil(t, "merge_request_diffs/mr-7/diff-5", strings.ToUpper(onePart+onePart))
 	b.spoil(t, "merge_request_diffs/mr-7/diff-6", onePart)
 	b.Exec("DELETE FROM merge_request_diffs WHERE id = 7")
+	b.Exec("UPDATE merge_request_diffs SET external_diff = NULL WHERE id = 8")
 	b.spoil(t, "merge_request_diffs/readme", "what is this")
 	var problems [][2]string
 	for _, f := range b.verified(t, 0) {
-		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7, f.Dangling)
+		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7 || f.Key != "" && f.DiffID == 8, f.Dangling)
 		problems = append(problems, [2]string{strings.TrimPrefix(f.Key, "merge_request_diffs/"), f.Problem})
 	}
-	require.Len(t, problems, 7)
+	require.Len(t, problems, 9)
 	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the one before it ends at 22"}, problems[0])
 	require.Equal(t, [2]string{"mr-7/diff-3", "file 1 has no offset or no size"}, problems[1])
 	require.Equal(t, [2]string{"mr-7/diff-4", "the object is missing"}, problems[2])
 	require.Contains(t, problems[3][1], "the object's checksum is ")
 	require.Equal(t, [2]string{"mr-7/diff-6", "the object has 22 bytes, its files have 44"}, problems[4])
-	require.Equal(t, [2]string{"mr-7/diff-7", "no row refers to this object"}, problems[5])
-	require.Equal(t, [2]string{"readme", "this object is not named as those of diffs are"}, problems[6])
-	require.Len(t, b.verified(t, time.Hour), 5, "young objects may belong to a diff that is being moved")
+	require.Equal(t, [2]string{"", "it is stored externally, but its external_diff is empty"}, problems[5])
+	require.Equal(t, [2]string{"mr-7/diff-7", "no row refers to this object"}, problems[6])
+	require.Equal(t, [2]string{"mr-7/diff-8", "no row refers to this object"}, problems[7])
+	require.Equal(t, [2]string{"readme", "this object is not named as those of diffs are"}, problems[8])
+	require.Len(t, b.verified(t, time.Hour), 6, "young objects may belong to a diff that is being moved")
+	err := b.engine.Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
+	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
 	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/mr-7/diff-7"}))
 	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1}), "it is in use by now")

@@ -33,6 +33,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	}
 	held, letGo := claimed.hold(ctx)
 	object, err := e.bringBack(held, claimed, &restored)
+	err = lost(held, err)
 	letGo()
 	if err := errors.Join(err, claimed.release(ctx)); err != nil {
 		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
@@ -52,12 +53,24 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	return restored, nil
 }
 
-// Release lets a diff that was brought back by Restore be moved again.
-func (e *Engine) Release(ctx context.Context, diffID int64) error {
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(`UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = $1`), diffID); err != nil {
-		return fmt.Errorf("release diff %d: %w", diffID, err)
+const unkeepSQL = `
+WITH released AS (
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = $1 AND kept RETURNING diff_id
+)
+SELECT EXISTS (SELECT FROM released), EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)`
+
+// Release lets a diff that was brought back by Restore be moved again, and tells whether it was kept at all. The error is ErrNoDiff
+// where there is none.
+func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
+	var there bool
+	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(unkeepSQL), diffID).Scan(&released, &there)
+	if err == nil && !there {
+		err = ErrNoDiff
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("release diff %d: %w", diffID, err)
+	}
+	return released, nil
 }
 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
@@ -245,7 +258,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	case !stored:
 		return found, nil
 	case name == nil || *name == "":
-		return found, &BrokenError{DiffID: diffID, Reason: "it is stored externally, but its external_diff is empty"}
+		return found, nameless(diffID)
 	}
 	found.key = fmt.Sprintf("%s%d/%s", folderPrefix, found.mergeRequestID, *name)
 	if len(checksum) == sha256.Size {
@@ -341,4 +354,9 @@ type BrokenError struct {
 
 func (e *BrokenError) Error() string {
 	return fmt.Sprintf("diff %d is damaged: %s", e.DiffID, e.Reason)
+}
+
+// nameless says that a row does not tell which object it stands for.
+func nameless(diffID int64) *BrokenError {
+	return &BrokenError{DiffID: diffID, Reason: "it is stored externally, but its external_diff is empty"}
 }

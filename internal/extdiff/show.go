@@ -1,6 +1,7 @@
 package extdiff
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -34,7 +35,7 @@ SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path
         OR "sexton".external_diff_encoded(CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
     coalesce(diff.stored_externally, false),
     coalesce(file.external_diff_offset, 0)::bigint,
-    coalesce(format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff), ''),
+    CASE WHEN diff.external_diff <> '' THEN format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) ELSE '' END,
     coalesce(diff.external_diff_store, 1)
 FROM "public".merge_request_diffs AS diff
 JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
@@ -74,10 +75,13 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 		var store int
 		_, err = pgx.ForEachRow(rows, []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.key, &store}, func() error {
 			r.Files = append(r.Files, f)
-			if f.External {
-				return e.elsewhere(f.key, store)
+			switch {
+			case !f.External:
+				return nil
+			case f.key == "":
+				return nameless(diffID)
 			}
-			return nil
+			return e.elsewhere(f.key, store)
 		})
 		if err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
@@ -111,12 +115,23 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 		_ = writer.CloseWithError(err)
 		ended <- err
 	}()
-	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), reader))
+	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), unbroken{reader}))
 	_ = reader.Close()
 	if storedErr := <-ended; storedErr != nil && !errors.Is(storedErr, io.ErrClosedPipe) {
 		return storedErr
 	}
 	return err
+}
+
+// unbroken refuses line breaks, which the decoder would pass over: with them a text is no base64 of anybody's making.
+type unbroken struct{ from io.Reader }
+
+func (u unbroken) Read(p []byte) (int, error) {
+	n, err := u.from.Read(p)
+	if at := bytes.IndexAny(p[:n], "\r\n"); at >= 0 {
+		return at, base64.CorruptInputError(at)
+	}
+	return n, err
 }
 
 // pieceSQL is the text of one file ($2) of a diff ($1), in pieces of $3 bytes, as it would be stored.

@@ -96,7 +96,7 @@ func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, te
 		again, still, againErr := e.examine(ctx, id)
 		was, problem, err = again, still, againErr
 	}
-	if err != nil || was.key == "" {
+	if err != nil || was.key == "" && problem == "" {
 		return err
 	}
 	verified.Diffs++

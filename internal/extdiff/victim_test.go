@@ -130,7 +130,8 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 		b.add(1, threeFiles()...)
 		before := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointCollected, extdiff.PointRestored, extdiff.PointDeleted} {
-			require.NoError(t, b.engine.Release(t.Context(), 1))
+			_, err := b.engine.Release(t.Context(), 1)
+			require.NoError(t, err)
 			_ = b.move(t, 1)
 			require.Equal(t, "t", b.stored(1)[0][0])
 			b.kill(t, "restore", point)
@@ -151,7 +152,7 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	for _, point := range []extdiff.Point{extdiff.PointDoomed, extdiff.PointDeleted} {
+	for _, point := range []extdiff.Point{extdiff.PointDoomed, extdiff.PointUnused, extdiff.PointDeleted} {
 		b.add(1, threeFiles()...)
 		b.move(t, 1)
 		b.Exec("DELETE FROM merge_request_diffs")
@@ -164,6 +165,22 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 		require.Empty(t, b.keys(t))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
 	}
+}
+
+// A deletion may arrive although its worker is dead, so nobody moves the diff before that is out of the question.
+func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, threeFiles()...)
+	b.move(t, 1)
+	b.kill(t, "restore", extdiff.PointUnused)
+	_, err := b.engine.Release(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = b.engine.Move(t.Context(), 1)
+	var busy *extdiff.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, "victim", busy.Holder)
+	require.WithinDuration(t, time.Now().Add(15*time.Minute), busy.Until, 5*time.Minute)
 }
 
 // A worker that was stopped for longer than its claim lasts, at whatever point, changes neither rows nor object afterwards.
