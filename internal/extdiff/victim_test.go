@@ -211,6 +211,9 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 			moved, err := late.Move(t.Context(), id)
 			require.True(t, taken)
 			require.True(t, err != nil || moved.Skipped == extdiff.External, "stopped at %s: %+v", point, moved)
+			if point == extdiff.PointVerified {
+				require.NoError(t, err, "it finds its claim lost, and looks again")
+			}
 			before["b"] += "more"
 			require.Equal(t, before, b.texts(t, id), "stopped at %s", point)
 			require.Empty(t, b.dangling(t))
