@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,10 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
@@ -46,6 +49,17 @@ func printDiffs(w io.Writer, b *extdiff.Backlog) {
 	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
 		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
 	}
+}
+
+// turnedBack is what a skipped run had to wait for: a store, say, that was not available.
+func turnedBack(run dbsqlc.RunsLastRow) string {
+	var stats struct {
+		WaitingFor string `json:"waiting_for"`
+	}
+	if run.Outcome == nil || *run.Outcome != string(jobrun.Skipped) || json.Unmarshal(run.Stats, &stats) != nil || stats.WaitingFor == "" {
+		return ""
+	}
+	return "another try, after: " + stats.WaitingFor
 }
 
 // manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.

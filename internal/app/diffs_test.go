@@ -96,6 +96,25 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 }
 
+func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (1, 'another', now() + interval '1 hour')")
+	waiting := func() any {
+		for _, job := range s.json(0, "status").(map[string]any)["jobs"].([]any) {
+			if job := job.(map[string]any); job["kind"] == moveKind {
+				return job["waiting_for"]
+			}
+		}
+		return "no such job"
+	}
+	require.Equal(t, "skipped", s.json(0, "job", "run", moveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Contains(t, waiting(), "another try, after: diff 1 is being worked on by another until ")
+	s.Exec("UPDATE sexton.external_diffs SET busy_until = NULL")
+	require.Equal(t, "done", s.json(0, "job", "run", moveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Nil(t, waiting())
+}
+
 func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
 	t.Parallel()
 	s, _ := diffSite(t)

@@ -87,6 +87,8 @@ type jobState struct {
 
 	job       riverjobs.Job
 	obstacles obstacles
+	// turnedBack is why the last pass could not do its work then, where that was no failure.
+	turnedBack string
 	// class is the sort of what it waits for.
 	class waitClass
 }
@@ -333,6 +335,7 @@ func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, 
 		if run.Kind == job.Kind && run.Database == database {
 			state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
 			state.Running = running(run, alive)
+			state.turnedBack = turnedBack(run)
 		}
 	}
 	return state

@@ -106,7 +106,7 @@ func (s *jobState) explain(document statusDocument) {
 
 func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	if s.job.Inserted() {
-		return "", "" // The rows wait for the job that inserts it.
+		return s.turnedBack, "" // The rows wait for the job that inserts it.
 	}
 	for _, l := range document.Leases {
 		if l.Key == s.job.LeaseKey(s.Database) {
