@@ -91,6 +91,20 @@ func skippedDiffs(ctx context.Context, db database.Database) ([]doctor.Finding, 
 	}}, nil
 }
 
+// diffsTrigger tells where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
+// say, or loads it from a dump, loses triggers without a word.
+func diffsTrigger(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
+	state, err := extdiff.ReadTrigger(ctx, db.Pool, db.Names)
+	if err != nil || state == extdiff.TriggerActive {
+		return nil, err
+	}
+	return []doctor.Finding{{
+		Severity: problem.Warning, Object: diffTable,
+		Message: fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
+		Fix:     db.Names.Render(extdiff.TriggerFix(state)),
+	}}, nil
+}
+
 // probeDiffStore writes an object, reads it back and deletes it.
 func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -134,6 +134,30 @@ func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
 	require.Equal(t, [][]any{{"warning", "100 diffs cannot be moved and stay in the database: files_missing 98, too_large 2"}}, findings(5))
 }
 
+func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	broken := map[string]string{
+		"disabled": "ALTER TABLE merge_request_diffs DISABLE TRIGGER sexton_external_diffs_removed",
+		"missing":  "DROP TRIGGER sexton_external_diffs_removed ON merge_request_diffs",
+	}
+	for _, state := range []string{"disabled", "missing"} {
+		s.Exec(broken[state])
+		var fix string
+		for _, finding := range s.json(5, "doctor").(map[string]any)["findings"].([]any) {
+			if f := finding.(map[string]any); f["check"] == "diffs_trigger" {
+				require.Equal(t, "warning", f["severity"])
+				require.Contains(t, f["message"], "sexton_external_diffs_removed is "+state)
+				fix = f["fix"].(string)
+			}
+		}
+		s.Exec(fix)
+		s.ok("doctor")
+	}
+	s.Exec("UPDATE merge_request_diffs SET stored_externally = true, external_diff = 'diff-1' WHERE id = 1; DELETE FROM merge_request_diffs")
+	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}}, s.Rows("SELECT key FROM sexton.external_diff_removals"))
+}
+
 func TestDiffsRefuse(t *testing.T) {
 	t.Parallel()
 	s, folder := diffSite(t)

@@ -235,6 +235,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		x.report.Run(ctx, "given_up", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.givenUpPlaceholders(ctx, db) })
 	}
 	if x.config.ExternalDiffs.Enabled {
+		x.report.Run(ctx, "diffs_trigger", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTrigger(ctx, db) })
 		x.report.Run(ctx, "skipped_diffs", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return skippedDiffs(ctx, db) })
 	}
 	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
