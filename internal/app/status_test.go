@@ -134,6 +134,8 @@ func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
 	require.Contains(t, s.ok("status"), "1 tombstone put off until 2100-01-02T03:04:05Z")
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET last_error = 'builds: database ci: no answer'")
 	require.Contains(t, s.ok("status"), "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: database ci: no answer")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
+	require.Contains(t, s.ok("status"), "1 tombstone put off, after: builds: database ci: no answer", "put off until told otherwise")
 }
 
 func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {

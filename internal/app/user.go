@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/database"
+	"sexton/internal/ghostuser"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -104,4 +106,21 @@ func oneUser(id *int64) cobra.PositionalArgs {
 		*id = parsed
 		return nil
 	}
+}
+
+// readGhostQueue reads the backlog of users to be deleted.
+func readGhostQueue(ctx context.Context, db database.Database) (deletionTable, error) {
+	backlog, err := ghostuser.ReadBacklog(ctx, db.Pool, db.Names)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, shownUsers)
+	if err != nil {
+		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return deletionTable{
+		Table: ghostQueue, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred, DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
+		Users: first,
+	}, nil
 }

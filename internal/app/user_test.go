@@ -43,7 +43,10 @@ func TestUserDelete(t *testing.T) {
 	require.Contains(t, status, "a worker: none is running")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
 	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.ok("status"), "put off until told otherwise")
-	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity'")
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
+	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '2100-01-02 03:04:05Z', last_error = 'todos: used'")
+	require.Contains(t, s.ok("status"), "1 user put off until 2100-01-02T03:04:05Z, after: todos: used")
+	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity', last_error = NULL")
 	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +- +-\n`, s.ok("status"))
 
 	report := s.json(0, "job", "run", ghostKind).(map[string]any)
@@ -57,7 +60,7 @@ func TestUserDelete(t *testing.T) {
 
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT id FROM users WHERE user_type = 5")
 	s.ok("job", "run", ghostKind)
-	require.Regexp(t, "done +1 user put off +the ghost user cannot be deleted \\(1 time\\)\n", s.ok("status"), "an error of no table's")
+	require.Regexp(t, "done +1 user put off until [^ ]+Z, after: the ghost user cannot be deleted +the ghost user cannot be deleted \\(1 time\\)\n", s.ok("status"), "an error of no table's")
 
 	require.Equal(t, "user 2: blocked, and queued for deletion\n", s.ok("user", "delete", "2", "--hard", "--initiator", "3"))
 	s.ok("job", "run", ghostKind)

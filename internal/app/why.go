@@ -179,6 +179,8 @@ func (t deletionTable) unit() string {
 		return "placeholder user"
 	case groupSchedules:
 		return "group"
+	case diffTable:
+		return "diff"
 	default:
 		return "tombstone"
 	}

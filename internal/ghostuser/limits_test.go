@@ -106,11 +106,12 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, []string{"f", "0"}, due())
 	b.queue(false, 1, 2, 3)
 	b.Exec(`UPDATE users_ghost_user_migrations SET created_at = now() - interval '1 hour' WHERE user_id = 1;
-		UPDATE users_ghost_user_migrations SET consume_after = now() + interval '30 min' WHERE user_id = 2`)
+		UPDATE users_ghost_user_migrations SET consume_after = now() + interval '30 min', last_error = 'todos: used' WHERE user_id = 2`)
 	backlog := read()
 	require.InDelta(t, time.Hour, backlog.OldestAge, float64(time.Minute))
-	backlog.OldestAge = 0
-	require.Equal(t, ghostuser.Backlog{Pending: 3, Deferred: 1}, backlog)
+	require.WithinDuration(t, time.Now().Add(30*time.Minute), *backlog.DeferredUntil, time.Minute)
+	backlog.OldestAge, backlog.DeferredUntil = 0, nil
+	require.Equal(t, ghostuser.Backlog{Pending: 3, Deferred: 1, DeferredReason: "todos: used"}, backlog)
 	require.Equal(t, []string{"t", "30"}, due())
 	b.run(t)
 	require.Equal(t, []string{"f", "30"}, due(), "what is put off is not due")
@@ -122,7 +123,9 @@ func TestBacklog(t *testing.T) {
 	waiting, err := ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10)
 	require.NoError(t, err)
 	require.Equal(t, pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, waiting[0].ConsumeAfter)
-	require.EqualValues(t, 1, read().Deferred)
+	backlog = read()
+	require.EqualValues(t, 1, backlog.Deferred)
+	require.Nil(t, backlog.DeferredUntil, "never")
 }
 
 // overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.

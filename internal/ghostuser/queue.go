@@ -65,19 +65,28 @@ type Backlog struct {
 	Capped  bool  `json:"capped"`
 	// OldestAge is the time since the first of them came in.
 	OldestAge time.Duration `json:"oldest_age"`
-	// Deferred counts those that are put off after an error, up to 10,000.
-	Deferred int64 `json:"deferred"`
+	// Deferred counts those that are put off after an error, up to 10,000. The first of them falls due at DeferredUntil, nil where
+	// that is never, and failed for DeferredReason.
+	Deferred       int64      `json:"deferred"`
+	DeferredUntil  *time.Time `json:"deferred_until,omitempty"`
+	DeferredReason string     `json:"deferred_reason,omitempty"`
 }
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
-	const sql = `SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`
+	const sql = `
+SELECT pending, capped, oldest_age_seconds, deferred, nullif(deferred_until, 'infinity'), coalesce(deferred_reason, '')
+FROM "sexton".backlog_of_ghost_users()`
 	var b Backlog
 	var age float64
-	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&b.Pending, &b.Capped, &age, &b.Deferred); err != nil {
+	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&b.Pending, &b.Capped, &age, &b.Deferred, &b.DeferredUntil, &b.DeferredReason); err != nil {
 		return Backlog{}, fmt.Errorf("count users to be deleted: %w", err)
 	}
 	b.OldestAge = time.Duration(age * float64(time.Second))
+	if b.DeferredUntil != nil {
+		at := b.DeferredUntil.UTC()
+		b.DeferredUntil = &at
+	}
 	return b, nil
 }
 

@@ -17,7 +17,7 @@ type Waiting struct {
 	// OldestAge is the age of the oldest at the head of a parent's queue, 0 where none waits.
 	OldestAge time.Duration
 	// Deferred counts those that are put off, up to 10,000; DeferredUntil is when the first of them falls due, nil where
-	// there is none, and DeferredReason why that one was put off.
+	// there is none or that is never, and DeferredReason why that one was put off.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string
@@ -27,7 +27,7 @@ type Waiting struct {
 // "sexton".backlog shows as well.
 func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Waiting, error) {
 	const sql = `
-		SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, '')
+		SELECT pending, capped, oldest_age_seconds, deferred, nullif(deferred_until, 'infinity'), coalesce(deferred_reason, '')
 		FROM "sexton".backlog_of_loose_foreign_keys()`
 	var w Waiting
 	var age float64
