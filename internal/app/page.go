@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -70,7 +71,11 @@ func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
 	for _, l := range document.Leases {
 		o.Leases = append(o.Leases, page.Lease{Key: l.Key, Holder: l.Holder, ExpiresAt: l.ExpiresAt})
 	}
-	o.Jobs = s.jobs(document, time.Now())
+	ticked, err := jobs.Queries().ScheduleTicks(ctx)
+	if err != nil {
+		return o, fmt.Errorf("read last ticks: %w", err)
+	}
+	o.Jobs = s.jobs(document, ticked, time.Now())
 	alive, err := jobs.Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
 	if err != nil {
 		return o, fmt.Errorf("read workers: %w", err)
@@ -142,8 +147,24 @@ func tableOf(t deletionTable) page.Table {
 	return out
 }
 
+// next is when a job's schedule falls next; zero where it has none. One of intervals counts from its last tick.
+func (s *pageSource) next(kind, name string, ticked []dbsqlc.SextonSchedule, now time.Time) time.Time {
+	at := slices.IndexFunc(s.ticks, func(t schedule.Tick) bool { return t.Kind == kind && t.Database == name })
+	if at < 0 {
+		return time.Time{}
+	}
+	cron := s.ticks[at].Schedule
+	last := slices.IndexFunc(ticked, func(t dbsqlc.SextonSchedule) bool { return t.Kind == kind && t.Database == name })
+	if last >= 0 {
+		if next := cron.Next(ticked[last].LastTick.UTC()); next.After(now) {
+			return next
+		}
+	}
+	return cron.Next(now.UTC())
+}
+
 // jobs are the kinds with what they do in each of their databases.
-func (s *pageSource) jobs(document statusDocument, now time.Time) []page.Job {
+func (s *pageSource) jobs(document statusDocument, ticked []dbsqlc.SextonSchedule, now time.Time) []page.Job {
 	var out []page.Job
 	for _, state := range document.Jobs {
 		if len(out) == 0 || out[len(out)-1].Kind != state.Kind {
@@ -156,17 +177,15 @@ func (s *pageSource) jobs(document statusDocument, now time.Time) []page.Job {
 			Database: state.Database, LastOutcome: deref(state.LastOutcome), LastError: deref(state.LastError), WaitingFor: deref(state.WaitingFor),
 		}
 		if state.LastRun != nil {
-			lane.LastRun = *state.LastRun
+			lane.LastRun = *cmp.Or(state.lastEnded, state.LastRun)
 		}
-		at := slices.IndexFunc(s.ticks, func(t schedule.Tick) bool { return t.Kind == state.Kind && t.Database == state.Database })
-		if at >= 0 {
-			lane.Next = s.ticks[at].Schedule.Next(now.UTC())
-		}
+		lane.Next = s.next(state.Kind, state.Database, ticked, now)
 		if run := state.Running; run != nil {
 			lane.Running = &page.Pass{RunID: run.RunID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats, Unit: unitOf(state.job)}
 			for _, t := range document.DeletionTables {
 				if t.Table == state.job.DeletionTable && t.Database == state.Database {
-					lane.Running.Pending, lane.Running.Capped = t.Pending, t.Capped
+					// What is put off is not for this pass.
+					lane.Running.Pending, lane.Running.Capped = max(0, t.Pending-t.Deferred), t.Capped
 				}
 			}
 		}

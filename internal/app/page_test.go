@@ -62,8 +62,17 @@ func TestOverview(t *testing.T) {
 		require.EqualValues(t, i, lane.Next.Unix()/60%3, "the databases take turns")
 	}
 	require.Equal(t, int64(1), lanes[1].Running.RunID)
-	require.EqualValues(t, 3, lanes[1].Running.Pending)
+	require.EqualValues(t, 1, lanes[1].Running.Pending, "what is put off is not for this pass")
+	require.WithinDuration(t, time.Now(), lanes[0].LastRun, 30*time.Second, "a row of several runs: the last of them has just ended")
 	require.Contains(t, lanes[2].WaitingFor, "its database: ")
+
+	// A schedule of intervals counts from its last tick.
+	s.all.config.LooseForeignKeys.Schedule = "@every 5h"
+	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '4 hours')", cleanUp)
+	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'ci', now() - interval '40 hours')", cleanUp)
+	lanes = s.overview(t).Jobs[0].Lanes
+	require.WithinDuration(t, time.Now().Add(time.Hour), lanes[0].Next, time.Minute)
+	require.True(t, lanes[1].Next.After(time.Now()), "nobody ticked lately")
 
 	require.Len(t, o.Runs, 1, "what changed nothing is left out")
 	require.Equal(t, time.Minute, o.Runs[0].Took.Round(time.Second))

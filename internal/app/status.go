@@ -89,6 +89,8 @@ type jobState struct {
 	obstacles obstacles
 	// turnedBack is why the last pass could not do its work then, where that was no failure.
 	turnedBack string
+	// lastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
+	lastEnded *time.Time
 	// class is the sort of what it waits for.
 	class waitClass
 }
@@ -245,22 +247,6 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	return table, nil
 }
 
-// readGhostQueue reads the backlog of users to be deleted.
-func readGhostQueue(ctx context.Context, db database.Database) (deletionTable, error) {
-	backlog, err := ghostuser.ReadBacklog(ctx, db.Pool, db.Names)
-	if err != nil {
-		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
-	}
-	first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, shownUsers)
-	if err != nil {
-		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
-	}
-	return deletionTable{
-		Table: ghostQueue, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
-		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred, Users: first,
-	}, nil
-}
-
 // readLeases lists the leases that are held.
 func readLeases(ctx context.Context, jobs database.Database) ([]heldLease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx)
@@ -334,7 +320,7 @@ func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, 
 	for _, run := range runs {
 		if run.Kind == job.Kind && run.Database == database {
 			state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
-			state.Running = running(run, alive)
+			state.Running, state.lastEnded = running(run, alive), run.EndedAt
 			state.turnedBack = turnedBack(run)
 		}
 	}

@@ -75,3 +75,28 @@ func (q *Queries) ScheduleLast(ctx context.Context, arg ScheduleLastParams) (tim
 	err := row.Scan(&last_tick)
 	return last_tick, err
 }
+
+const scheduleTicks = `-- name: ScheduleTicks :many
+SELECT kind, database, last_tick
+FROM "sexton".schedules
+`
+
+func (q *Queries) ScheduleTicks(ctx context.Context) ([]SextonSchedule, error) {
+	rows, err := q.db.Query(ctx, scheduleTicks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SextonSchedule
+	for rows.Next() {
+		var i SextonSchedule
+		if err := rows.Scan(&i.Kind, &i.Database, &i.LastTick); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -4,6 +4,10 @@ FROM "sexton".schedules
 WHERE kind = @kind
   AND database = @database;
 
+-- name: ScheduleTicks :many
+SELECT kind, database, last_tick
+FROM "sexton".schedules;
+
 -- name: ScheduleEnter :exec
 INSERT INTO "sexton".schedules (kind, database, last_tick)
 VALUES (@kind, @database, @last_tick)

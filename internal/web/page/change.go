@@ -3,6 +3,7 @@ package page
 import (
 	"net/http"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"sexton/internal/web"
@@ -53,8 +54,12 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 // reason is what was given as one, without what would break a line of a log or a table.
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
-	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxReason {
+	if utf8.RuneCountInString(text) > maxReason {
 		return "", &RefusedError{Reason: "the reason is too long: 200 characters at most"}
+	}
+	// Postgres keeps no zero byte, and terminals obey others.
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return "", &RefusedError{Reason: "the reason has characters that are none of a text"}
 	}
 	return text, nil
 }

@@ -25,6 +25,9 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "just now", momentAt(now, now).Relative)
 	require.Equal(t, "until 03:04:35 UTC (in 30 s): x", humane(now, "until 2030-01-02T03:04:35Z: x"))
 	require.Equal(t, "no time at all", humane(now, "no time at all"))
+	for text, want := range map[string]string{"": "", "paused": "Paused", "ärger": "Ärger", "\"x\" is": "\"x\" is", "\xff": "\xff"} {
+		require.Equal(t, want, sentence(text))
+	}
 }
 
 func TestDigest(t *testing.T) {

@@ -45,10 +45,9 @@ func newHistory(source Source) history {
 	all := history{}
 	for _, s := range stretches() {
 		span, bin := s.bounds()
-		all[s.Name] = &recent.Value[reading[[]Series]]{Timeout: historyTimeout, Keep: historyFor, Read: func(ctx context.Context) reading[[]Series] {
-			series, err := source.History(ctx, span, bin)
-			return reading[[]Series]{value: series, err: err, at: time.Now()}
-		}}
+		all[s.Name] = &recent.Value[reading[[]Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(func(ctx context.Context) ([]Series, error) {
+			return source.History(ctx, span, bin)
+		})}
 	}
 	return all
 }
@@ -135,11 +134,15 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 	at := max(0, slices.IndexFunc(stretches(), func(s stretch) bool { return s.Name == r.URL.Query().Get("span") }))
 	s := stretches()[at]
 	kept := p.history[s.Name].Get(r.Context())
-	if kept.err != nil {
+	if kept.err != nil && kept.at.IsZero() {
 		http.Error(w, "the history cannot be read", http.StatusServiceUnavailable)
 		return
 	}
-	document, err := json.Marshal(newChart(s, kept.value, p.look(r.Context()).value.Tables, time.Now()))
+	var tables []Table
+	if present := p.look(r.Context()); present.err == nil {
+		tables = present.value.Tables // What was read before an outage is not the present.
+	}
+	document, err := json.Marshal(newChart(s, kept.value, tables, time.Now()))
 	if err != nil {
 		p.options.Logger.ErrorContext(r.Context(), "history cannot be encoded", "error", err)
 		http.Error(w, "the history cannot be encoded", http.StatusInternalServerError)

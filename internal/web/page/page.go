@@ -118,7 +118,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": number, "capped": capped, "plural": plural, "span": span, "took": took,
-		"moment": momentAt, "humane": humane, "sentence": sentence, "digest": digestOf,
+		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": digestOf,
 		"pace": paceOf, "outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 		"lane": func(v *view, job jobView, lane laneView) laneContext {
 			return laneContext{Now: v.Now, Job: job, Lane: lane}

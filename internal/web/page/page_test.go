@@ -205,7 +205,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 	s := &source{err: errors.New("no server answers")}
 	p, log := newPage(t, s, false)
 	shown := text(get(t, p, "/").Body.String())
-	require.Contains(t, shown, "The jobs database does not answer")
+	require.Contains(t, shown, "The state cannot be read")
 	require.Contains(t, shown, "no server answers")
 	require.Contains(t, shown, "Nothing is known yet.")
 	require.Contains(t, log.String(), "page has no new figures")
@@ -220,6 +220,47 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 	require.Contains(t, shown, "10,000+ tombstones")
 	require.Contains(t, shown, "gone again")
 	require.Regexp(t, "It was read (just now|[0-9]+ s ago)", shown)
+}
+
+// An outage takes neither the lines that were drawn nor draws on with what is old.
+func TestTroubleKeepsTheHistory(t *testing.T) {
+	t.Parallel()
+	at := time.Now().Add(-10 * time.Minute).Unix()
+	s := &source{overview: busy(), series: []page.Series{{Table: "tombs", Database: "main", Points: []page.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
+	p, _ := newPage(t, s, false)
+	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
+	s.fail(errors.New("no server answers"))
+	post(t, p, "/jobs/clean/resume", nil, false)
+	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
+	history := get(t, p, "/history?span=1h")
+	require.Equal(t, http.StatusOK, history.Code)
+	require.Contains(t, history.Body.String(), `"pending":[7,8]`)
+
+	p, _ = newPage(t, s, false)
+	require.Equal(t, http.StatusServiceUnavailable, get(t, p, "/history?span=1h").Code, "nothing is known yet")
+}
+
+// Errors, keys and targets come from elsewhere and may be of any length.
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 5_000)
+	o := busy()
+	o.Tables[0].DeferredReason, o.Tables[1].Unreachable = long, long
+	o.Jobs[0].Lanes[1].WaitingFor, o.Jobs[1].Lanes[0].LastError = long, long
+	o.Failures[0].What, o.Failures[0].Error = long, long
+	o.Runs[0].Error, o.Changes[0].Target = long, long
+	p, _ := newPage(t, &source{overview: o}, false)
+	shown := get(t, p, "/").Body.String()
+	require.Contains(t, shown, strings.Repeat("ä", 280)+"…")
+	require.NotContains(t, shown, strings.Repeat("ä", 281))
+}
+
+func TestWhatHasNoAgeShowsNone(t *testing.T) {
+	t.Parallel()
+	p, _ := newPage(t, &source{overview: page.Overview{Tables: []page.Table{{Name: "diffs", Database: "main", Unit: "diff", Pending: 7, Deferred: 7}}}}, false)
+	shown := text(get(t, p, "/").Body.String())
+	require.Contains(t, shown, "7 rows wait.")
+	require.Contains(t, shown, "7 diffs diffs Oldest – Put off 7")
 }
 
 func TestButtons(t *testing.T) {
@@ -243,6 +284,9 @@ func TestButtons(t *testing.T) {
 
 	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 201)}}, false).Code)
 	require.Equal(t, http.StatusBadRequest, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 17<<10)}}, false).Code)
+	for _, strange := range []string{"a\x00b", "a\x1b[2Jb", "a\xffb"} {
+		require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strange}}, false).Code, "%q", strange)
+	}
 	require.Len(t, s.done, 4)
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
 

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // number writes 12,340.
@@ -103,10 +105,23 @@ func whole(d time.Duration) string { return span(d.Abs().Truncate(time.Second)) 
 
 // sentence begins with a capital letter.
 func sentence(text string) string {
-	if text == "" {
-		return ""
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 || first == utf8.RuneError {
+		return text
 	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// briefLength is how many characters of a text from elsewhere are shown: an error may hold a whole statement, a change a thousand
+// ids, and the page is fetched every two seconds.
+const briefLength = 280
+
+// brief cuts a text that is longer.
+func brief(text string) string {
+	if utf8.RuneCountInString(text) <= briefLength {
+		return text
+	}
+	return string([]rune(text)[:briefLength]) + "…"
 }
 
 // outcomeText words how a run ended.

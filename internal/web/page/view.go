@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -167,7 +166,7 @@ func (l Lane) state(isPaused bool) state {
 // headline says in one sentence how things are.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
-		return headline{failed, "The jobs database does not answer", "What you see is the last that could be read."}
+		return headline{failed, "The state cannot be read", "What you see is old."}
 	}
 	var pending int64
 	var more bool
@@ -181,7 +180,11 @@ func (v *view) headline() headline {
 			down = append(down, table.Database)
 		}
 	}
-	backlog := fmt.Sprintf("%s %s, the oldest for %s.", capped(pending, more), verb(pending, "row waits", "rows wait"), whole(oldest))
+	backlog := capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
+	if oldest > 0 { // What is put off, and what has no time, has no age.
+		backlog += ", the oldest for " + whole(oldest)
+	}
+	backlog += "."
 	held, runs := v.held()
 	switch {
 	case len(down) > 0:

@@ -178,7 +178,7 @@
         y: { range: (self, low, high) => [0, Math.max(measure === "oldest" ? 10 : 5, (high || 0) * 1.1)] },
       },
       axes: [
-        axis({ values: [
+        axis({ space: 74, values: [ // A time with seconds is some 55 pixels wide.
           [86400, "{MMM} {D}", null, null, null, null, null, null, 1],
           [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
           [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
