@@ -24,7 +24,11 @@ func (s *pageSource) Resume(ctx context.Context, by web.Visitor, kind, reason st
 func (s *pageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *pauseNote) error {
 	for _, job := range riverjobs.Jobs(s.all.config) {
 		if job.Kind == kind {
-			return s.all.setPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+			standing, err := s.all.setPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+			if standing != nil {
+				return &page.RefusedError{Reason: fmt.Sprintf("%s is %s already; that note stays", kind, standing)}
+			}
+			return err
 		}
 	}
 	return &page.RefusedError{Reason: fmt.Sprintf("there is no job %q, or it is not enabled", kind)}

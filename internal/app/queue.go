@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/audittrail"
@@ -102,6 +104,29 @@ type pauseNote struct {
 
 const pauseKey = "sexton_pause"
 
+// String says who paused it, since when and why.
+func (n *pauseNote) String() string {
+	text := "paused by " + n.Actor + " since " + n.At.UTC().Format(time.RFC3339)
+	if n.Reason != "" {
+		text += ": " + n.Reason
+	}
+	return text
+}
+
+// noteOf is the note of a queue's present pause. Whoever pauses it by other means leaves none, or whatever else in its place.
+func noteOf(queue *rivertype.Queue) *pauseNote {
+	var metadata struct {
+		Note *pauseNote `json:"sexton_pause"`
+	}
+	if err := json.Unmarshal(queue.Metadata, &metadata); err != nil || queue.PausedAt == nil || metadata.Note == nil {
+		return nil
+	}
+	if !metadata.Note.At.Equal(*queue.PausedAt) {
+		return nil
+	}
+	return metadata.Note
+}
+
 // actor names the person at the command line.
 func actor() string {
 	if current, err := user.Current(); err == nil {
@@ -121,25 +146,29 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 	if note != nil {
 		by.Reason = note.Reason
 	}
-	if err := all.setPaused(ctx, job, note, by); err != nil {
+	standing, err := all.setPaused(ctx, job, note, by)
+	if err != nil {
 		return err
 	}
 	switch {
 	case a.json:
-		return a.printJSON(pauseReport{Kind: job.Kind, Paused: note != nil, pauseNote: note})
+		return a.printJSON(pauseReport{Kind: job.Kind, Paused: note != nil, pauseNote: cmp.Or(standing, note)})
 	case note == nil:
 		a.printf("%s: resumed\n", job.Kind)
+	case standing != nil:
+		a.printf("%s: is %s already; that note stays\n", job.Kind, standing)
 	default:
 		a.printf("%s: paused\n", job.Kind)
 	}
 	return nil
 }
 
-// setPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom.
-func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pauseNote, by audittrail.Entry) error {
+// setPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom. Where somebody else
+// has paused it the note stays theirs, and is returned: whoever resumes it has to know whom to ask.
+func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pauseNote, by audittrail.Entry) (standing *pauseNote, err error) {
 	client, err := c.riverClient()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	by.Target, by.Action = job.Kind, "pause"
 	if note == nil {
@@ -161,12 +190,17 @@ func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pa
 			}
 			return client.QueueResumeTx(ctx, tx, job.Queue, nil)
 		}
+		// It locks the queue's row, be it paused or not: two who pause at the same time come one after the other.
 		if err := client.QueuePauseTx(ctx, tx, job.Queue, nil); err != nil {
 			return err
 		}
 		state, err := client.QueueGetTx(ctx, tx, job.Queue)
 		if err != nil {
 			return err
+		}
+		if before := noteOf(state); before != nil && before.Actor != note.Actor {
+			standing = before
+			return nil
 		}
 		// The note carries the pause's own time: one left over from an earlier pause is known by that.
 		note.At = state.PausedAt.UTC()
@@ -178,9 +212,9 @@ func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pa
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("change queue %s: %w", job.Queue, err)
+		return nil, fmt.Errorf("change queue %s: %w", job.Queue, err)
 	}
-	return nil
+	return standing, nil
 }
 
 // riverClient looks at River's jobs and queues, and changes them; it works on none.

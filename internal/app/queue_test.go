@@ -80,6 +80,14 @@ func TestPauseAndResume(t *testing.T) {
 	_, job, _ = s.statusOf()
 	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
 
+	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
+	require.Regexp(t, "^"+kind+": is paused by ann since [^ ]*Z already; that note stays\n$", s.ok("pause", kind, "--reason", "migration"), "hers, by somebody else")
+	held, ok := s.json(0, "pause", kind, "--reason", "migration").(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, "ann", held["actor"])
+	_, job, _ = s.statusOf()
+	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
+
 	require.Equal(t, kind+": resumed\n", s.ok("resume", kind))
 	_, job, _ = s.statusOf()
 	require.Equal(t, false, job["paused"])

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -222,17 +221,8 @@ func pausedQueue(ctx context.Context, all *connections, queue string) (string, e
 	case state.PausedAt == nil:
 		return "", nil
 	}
-	since := "since " + state.PausedAt.UTC().Format(time.RFC3339)
-	var metadata struct {
-		Note pauseNote `json:"sexton_pause"`
+	if note := noteOf(state); note != nil {
+		return note.String(), nil
 	}
-	// Whoever pauses it by other means leaves no note, or whatever else in its place.
-	if err := json.Unmarshal(state.Metadata, &metadata); err != nil || !metadata.Note.At.Equal(*state.PausedAt) {
-		return "paused " + since, nil //nolint:nilerr // see above
-	}
-	text := "paused by " + metadata.Note.Actor + " " + since
-	if metadata.Note.Reason != "" {
-		text += ": " + metadata.Note.Reason
-	}
-	return text, nil
+	return "paused since " + state.PausedAt.UTC().Format(time.RFC3339), nil
 }
