@@ -295,7 +295,7 @@ func TestReadiness(t *testing.T) {
 	s := observe(t, "main", "ci!")
 	heart := beating(t, s.all.databases[0])
 	stopping, stop := context.WithCancel(t.Context())
-	ready := readiness{all: s.all, heart: heart, stopping: stopping}
+	ready := newReadiness(stopping, s.all, nil, heart)
 
 	got := ready.check(t.Context())
 	require.True(t, got.Ready, "another database is down: %v", got)
@@ -326,7 +326,7 @@ func TestReadiness(t *testing.T) {
 func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main!", "ci")
-	ready := readiness{all: s.all, heart: &heartbeat.Heart{DB: s.all.databases[0], ClientID: "me"}, stopping: t.Context()}
+	ready := newReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.databases[0], ClientID: "me"})
 	got := ready.check(t.Context())
 	require.False(t, got.Ready)
 	require.Equal(t, []string{"no heartbeat got through lately, so other workers take this one for dead"}, got.Reasons)

@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"sync"
+	"time"
 
 	"sexton/internal/heartbeat"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
+	"sexton/internal/recent"
 	"sexton/internal/web"
 )
 
@@ -17,6 +19,21 @@ type readiness struct {
 	heart *heartbeat.Heart
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
+	late     *recent.Value[map[string][]string]
+}
+
+func newReadiness(stopping context.Context, all *connections, lanes []*listen.Lane, heart *heartbeat.Heart) *readiness {
+	r := &readiness{all: all, lanes: lanes, heart: heart, stopping: stopping}
+	started := time.Now()
+	r.late = &recent.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
+		late, err := lateJobs(ctx, all, started, time.Now())
+		if err != nil {
+			// What keeps the jobs database from answering is found beside this; a wrong alarm helps nobody.
+			return nil
+		}
+		return late
+	}}
+	return r
 }
 
 // check looks at all databases at a time. Without the jobs' own database nothing works; another one that is in
@@ -27,10 +44,17 @@ func (r *readiness) check(ctx context.Context) web.Readiness {
 	for i, schema := range r.all.schemas() {
 		checking.Go(func() {
 			reasons := r.reasons(ctx, i, schema)
-			result.Databases[i] = web.DatabaseState{Name: schema.Name, Ready: len(reasons) == 0, Required: schema.Jobs, Reasons: reasons}
+			result.Databases[i] = web.DatabaseState{Name: schema.Name, Required: schema.Jobs, Reasons: reasons}
 		})
 	}
+	var late map[string][]string
+	checking.Go(func() { late = r.late.Get(ctx) })
 	checking.Wait()
+	for i := range result.Databases {
+		db := &result.Databases[i]
+		db.Reasons = append(db.Reasons, late[db.Name]...)
+		db.Ready = len(db.Reasons) == 0
+	}
 	if r.stopping.Err() != nil {
 		result.Reasons = append(result.Reasons, "the worker stops")
 	}

@@ -114,7 +114,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
 	// It shows the end of the worker, too.
 	serving.Go(func() {
-		view.serve(settle, on, &readiness{all: all.connections, lanes: lanes, heart: heart, stopping: ctx}, log)
+		view.serve(settle, on, newReadiness(ctx, all.connections, lanes, heart), log)
 	})
 	serving.Go(func() { view.source.sampleUntil(settle) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))

@@ -49,7 +49,12 @@ type headline struct {
 	State state
 	Title string
 	Text  string
+	// Held are the jobs that are kept from their work, and Lead what is said before them.
+	Lead string
+	Held []heldJob
 }
+
+type heldJob struct{ Kind, Why string }
 
 // tableView is one card.
 type tableView struct {
@@ -166,7 +171,7 @@ func (l Lane) state(isPaused bool) state {
 // headline says in one sentence how things are.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
-		return headline{failed, "The state cannot be read", "What you see is old."}
+		return headline{State: failed, Title: "The state cannot be read", Text: "What you see is old."}
 	}
 	var pending int64
 	var more bool
@@ -188,30 +193,30 @@ func (v *view) headline() headline {
 	held, runs := v.held()
 	switch {
 	case len(down) > 0:
-		return headline{failed, "Database " + strings.Join(down, ", ") + " cannot be reached", "The others go on."}
+		return headline{State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached", Text: "The others go on."}
 	case len(held) > 0 && runs > 0:
-		return headline{working, "Working", backlog + " Kept from it: " + strings.Join(held, ", ") + "."}
+		return headline{State: working, Title: "Working", Text: backlog, Lead: "Kept from it:", Held: held}
 	case len(held) > 0 && pending > 0:
-		return headline{waiting, "Work waits", backlog + " Kept from it: " + strings.Join(held, ", ") + "."}
+		return headline{State: waiting, Title: "Work waits", Text: backlog, Lead: "Kept from it:", Held: held}
 	case len(held) > 0:
-		return headline{waiting, "Nothing waits", "Yet look at " + strings.Join(held, ", ") + "."}
+		return headline{State: waiting, Title: "Nothing waits", Lead: "Yet look at", Held: held}
 	case runs > 0 || pending > 0: // It works, or is about to.
-		return headline{working, "Working", backlog}
+		return headline{State: working, Title: "Working", Text: backlog}
 	default:
-		return headline{idle, "Nothing waits", "Everything that was deleted has been cleaned up after. The next commit wakes a worker."}
+		return headline{State: idle, Title: "Nothing waits", Text: "Everything that was deleted has been cleaned up after. The next commit wakes a worker."}
 	}
 }
 
 // held says which jobs are kept from their work, and counts passes at work.
-func (v *view) held() (held []string, runs int) {
+func (v *view) held() (held []heldJob, runs int) {
 	for _, job := range v.Jobs {
 		switch {
 		case job.Paused:
-			held = append(held, job.Kind+" (paused)")
+			held = append(held, heldJob{job.Kind, "paused"})
 		case job.State == waiting:
-			held = append(held, job.Kind+" (waits)")
+			held = append(held, heldJob{job.Kind, "waits"})
 		case job.State == failed:
-			held = append(held, job.Kind+" (failed last time)")
+			held = append(held, heldJob{job.Kind, "failed last time"})
 		}
 		for _, lane := range job.Lanes {
 			if lane.Running != nil {
