@@ -15,6 +15,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
+	"sexton/internal/problem"
 	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
 )
@@ -36,6 +37,9 @@ a second one ends the process at once.`,
 			c, err := a.loadConfig()
 			if err != nil {
 				return err
+			}
+			if len(riverjobs.Jobs(c)) == 0 {
+				return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
 			}
 			c.HTTP.ReadOnly = c.HTTP.ReadOnly || readOnly
 			log := a.logger(c)

@@ -34,6 +34,9 @@ func TestRunRefusesToStart(t *testing.T) {
 	s.configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
 	s.refused(t, 2, [][]string{{"run"}}, "sexton: DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)")
 
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	s.refused(t, 2, [][]string{{"run"}}, "sexton: DIR/sexton.yaml:3:31: loose_foreign_keys.enabled: is false, and so is every other component: there is no job to run")
+
 	s.configure(s.URL, "")
 	s.write("loose_foreign_keys.yml", "issues:\n  - {table: gone, column: project_id, on_delete: async_delete}\n")
 	s.refused(t, 2, [][]string{{"run"}}, "sexton: DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent table public.gone does not exist")
