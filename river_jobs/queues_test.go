@@ -1,8 +1,10 @@
 package riverjobs
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,4 +26,19 @@ func TestQueueStates(t *testing.T) {
 	require.Equal(t, QueueState{Queue: LooseForeignKeys, Paused: true, Jobs: map[string]int64{
 		"available": 2, "discarded": 1, "pending": 0, "retryable": 0, "running": 1, "scheduled": 1,
 	}}, look(2)[0], "counting stops at the cap")
+}
+
+// A queue's table is seldom vacuumed, and has few states.
+func TestQueueStatesDoNotScan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("ALTER TABLE sexton.river_job SET (autovacuum_enabled = off)")
+	b.db.Exec(`INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, scheduled_at, finalized_at)
+		SELECT $1, $1, '{}', 'discarded', 1, now(), now() FROM generate_series(1, 10000)`, LooseForeignKeys)
+	b.db.Exec("ANALYZE sexton.river_job")
+	rows, err := b.db.Pool().Query(t.Context(), "EXPLAIN "+b.db.Connected.Names.Render(queueStatesSQL), []string{LooseForeignKeys, "unheard_of"}, 2_000)
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on river_job")
 }
