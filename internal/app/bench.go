@@ -26,6 +26,13 @@ const benchWhere = `
 Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
 the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
 
+// benchLoad stands in the help of those that have a foreground load.
+const benchLoad = `
+
+--foreground offers 1,500 transactions per second, however long those before take, and counts the time from when each
+was due. "Clients busy" is how much of the clients' time they needed: at 100 % and above the machine could not keep up
+(a slow disk is enough, or other work), and the latencies tell no more than that.`
+
 func (a *app) benchCommand() *cobra.Command {
 	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
 		a.benchLatencyCommand(), a.benchNotifyCommand(), a.benchTriggerCommand(), a.benchIdleCommand(), a.benchDrainCommand(), a.benchScaleCommand(),

@@ -26,7 +26,7 @@ func (a *app) benchDrainCommand() *cobra.Command {
 Sexton, by one DELETE joined to the tombstones, by ON DELETE CASCADE or SET NULL, and by statements of the
 original's shape. Checks after each that exactly the right rows are gone. Data sets: wide (10,000 parents with
 100 children), fanout (2,000 parents with 50 children in each of 20 tables), skew (one parent with a million
-children, 1,000 with 10), nullify (wide with three more indexes, and children that stay).`,
+children, 1,000 with 10), nullify (wide with three more indexes, and children that stay).`+benchLoad,
 		func() (_ groundJob, err error) {
 			if o.Sets, err = chosenSets(set, bench.DrainSets(), o.Duty); err != nil {
 				return groundJob{}, err

@@ -23,7 +23,8 @@ func (a *app) benchGhostCommand() *cobra.Command {
 		`Moves what users have written to the ghost user in three ways, each on a fresh copy of the same data: by passes
 of Sexton, which also deletes the users, by one UPDATE per table, and by statements of the original's shape, 50
 rows each. Checks after each that exactly the right rows are the ghost's. The tables are those of the reference
-application. Data sets: big (one user with 1,000,000 notes), many (200 users with 1,000 rows each in four tables).`,
+application. Data sets: big (one user with 1,000,000 notes), many (200 users with 1,000 rows each in four tables).
+The clients of --foreground read the notes of issues and update single ones.`+benchLoad,
 		func() (_ groundJob, err error) {
 			if o.Sets, err = chosenSets(set, bench.GhostSets(), o.Duty); err != nil {
 				return groundJob{}, err

@@ -37,7 +37,7 @@ func TestBenchGhostBesideForeground(t *testing.T) {
 	t.Parallel()
 	r := run(nil, "bench", "ghost", "--set", "many", "--scale", "0.01", "--rounds", "1", "--foreground", "--database-url", pgtest.Server(t).URL("postgres"))
 	require.Zero(t, r.code, r.stderr)
-	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty 50 %"} {
+	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty 50 %", "clients busy"} {
 		require.Contains(t, r.stdout, part)
 	}
 	require.Contains(t, r.stderr, "many: foreground load, round 1 of 1, sexton\n")

@@ -19,7 +19,7 @@ func (a *app) benchGroupCommand() *cobra.Command {
 	cmd := a.groundBenchmark("group --scale 0.1 --foreground", "A group's destruction in small steps against one DELETE with native cascades",
 		`Destroys a group of 1,000 projects with a million rows below them in two ways, each on a fresh copy of the same data: by
 the job group_destroy, and by one DELETE of the group's row with ON DELETE CASCADE all the way down. Checks after each
-that exactly the right rows are gone. The job works all of its time, or --duty percent of it beside a foreground load.`,
+that exactly the right rows are gone. The job works all of its time, or --duty percent of it beside a foreground load.`+benchLoad,
 		func() (groundJob, error) {
 			if o.Duty > 100 {
 				return groundJob{}, errors.New("--duty must be at most 100")

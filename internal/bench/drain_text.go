@@ -30,8 +30,7 @@ func (r *DrainReport) Text(w io.Writer) {
 		r.Rounds, r.Scale, r.Pace, r.Server)
 	_, _ = fmt.Fprintln(w, "in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans")
 	if r.Duty != nil {
-		_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; "+
-			"half of the parents deleted, Sexton's duty %d %%\n", foregroundClients, foregroundRate, *r.Duty)
+		foregroundNote(w, "half of the parents deleted", *r.Duty)
 	}
 }
 

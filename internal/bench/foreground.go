@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,15 +15,23 @@ import (
 const (
 	// foregroundClients are sessions of the application, which together begin foregroundRate transactions per
 	// second whether those before have ended or not: who waits for a lock is late for what comes after it as
-	// well, as users are.
+	// well, as users are. Each has 5.3 ms for a transaction: where they take longer than that on average, the queue
+	// grows as long as the load lasts, and with it the latencies.
 	foregroundClients = 8
 	foregroundRate    = 1500
 	// warmLoad is how long the load runs before anything is measured.
 	warmLoad = 300 * time.Millisecond
-	// calm is how long the undisturbed load of a full-sized set is measured; at least shortCalm.
+	// calm is how long the undisturbed load is measured at a fifth of the full size and above, less at less; at least
+	// shortCalm. Its p99 is compared with that of seconds under a contender.
 	calm      = 5 * time.Second
+	calmScale = 0.2
 	shortCalm = 200 * time.Millisecond
 )
+
+// stillness is how long the undisturbed load is measured.
+func stillness(scale float64) time.Duration {
+	return max(shortCalm, time.Duration(min(scale/calmScale, 1)*float64(calm)))
+}
 
 // Foreground is what the application feels under one contender.
 type Foreground struct {
@@ -33,6 +40,9 @@ type Foreground struct {
 	Transactions int `json:"transactions"`
 	// MS are from the time that a transaction was due until its COMMIT came back.
 	MS latency.Percentiles `json:"ms"`
+	// Busy is the share of their time, in percent, that the clients needed for these transactions. At 100 and above they
+	// were offered more than they got done: MS then tells of a queue that grew until the end.
+	Busy float64 `json:"clients_busy_percent"`
 	// The ratios compare with the undisturbed load.
 	RatioP50 float64 `json:"ratio_p50_to_undisturbed"`
 	RatioP99 float64 `json:"ratio_p99_to_undisturbed"`
@@ -44,14 +54,15 @@ type Foreground struct {
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
 func (g *Ground) foreground(ctx context.Context, data *template, w workload, rounds int, scale float64, duty int) ([]Foreground, error) {
-	still := max(shortCalm, time.Duration(min(scale, 1)*float64(calm)))
-	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) { return nil, wait(ctx, still) }}}
+	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) {
+		return nil, wait(ctx, stillness(scale))
+	}}}
 	for _, c := range w.contenders() {
 		if w.stalls(c.name) {
 			all = append(all, c)
 		}
 	}
-	felt, worked := map[string][]time.Duration{}, map[string][]measured{}
+	loads, worked := map[string][]*load{}, map[string][]measured{}
 	var rows int64
 	for round := range rounds {
 		for i := range all {
@@ -66,20 +77,35 @@ func (g *Ground) foreground(ctx context.Context, data *template, w workload, rou
 			if err != nil {
 				return nil, fmt.Errorf("%s under load: %w", c.name, err)
 			}
-			felt[c.name], worked[c.name] = append(felt[c.name], beside.times...), append(worked[c.name], m)
+			loads[c.name], worked[c.name] = append(loads[c.name], beside), append(worked[c.name], m)
 			rows = max(rows, gone)
 		}
 	}
-	out := make([]Foreground, len(all))
+	names := make([]string, len(all))
 	for i, c := range all {
-		out[i] = Foreground{Contender: c.name, Transactions: len(felt[c.name]), MS: latency.Of(felt[c.name])}
+		names[i] = c.name
+	}
+	return compareLoads(names, rows, loads, worked), nil
+}
+
+// compareLoads sums up the rounds of each contender, of which the first is undisturbed.
+func compareLoads(names []string, rows int64, loads map[string][]*load, worked map[string][]measured) []Foreground {
+	out := make([]Foreground, len(names))
+	for i, name := range names {
+		var times []time.Duration
+		var busy, length time.Duration
+		for _, l := range loads[name] {
+			times, busy, length = append(times, l.times...), busy+l.busy, length+l.length
+		}
+		out[i] = Foreground{Contender: name, Transactions: len(times), MS: latency.Of(times)}
+		out[i].Busy = round(100*ratio(float64(busy), float64(foregroundClients*length)), 1)
 		out[i].RatioP50, out[i].RatioP99 = ratio(out[i].MS.P50, out[0].MS.P50), ratio(out[i].MS.P99, out[0].MS.P99)
-		if c.name != undisturbed {
-			work := summary(c.name, rows, worked[c.name])
+		if name != undisturbed {
+			work := summary(name, rows, worked[name])
 			out[i].RowsPerSecond, out[i].StatementMS = work.RowsPerSecond, work.StatementMS
 		}
 	}
-	return out, nil
+	return out
 }
 
 // load is a number of clients that read and update the rows that a contender changes.
@@ -87,8 +113,16 @@ type load struct {
 	transaction func(ctx context.Context, conn *pgx.Conn) error
 	// duty is that of the worker beside it.
 	duty int
-	// times are the latencies of the transactions that were due while something ran beside them.
+	// times are the latencies of the transactions that were due while something ran beside them, busy is how long the
+	// clients were at them, and length that of the time in which they were due.
+	times        []time.Duration
+	busy, length time.Duration
+}
+
+// served is what one client has done.
+type served struct {
 	times []time.Duration
+	busy  time.Duration
 }
 
 // during runs the load beside do. Either one's failure ends the other.
@@ -98,7 +132,7 @@ func (l *load) during(ctx context.Context, url string, do func(ctx context.Conte
 	var clients sync.WaitGroup
 	w := &window{closed: make(chan struct{})}
 	began := time.Now()
-	found := make([][]time.Duration, foregroundClients)
+	found := make([]served, foregroundClients)
 	for i := range foregroundClients {
 		clients.Go(func() {
 			if err := l.client(ctx, url, began.Add(time.Duration(i)*time.Second/foregroundRate), w, &found[i]); err != nil {
@@ -116,7 +150,10 @@ func (l *load) during(ctx context.Context, url string, do func(ctx context.Conte
 		cancel(err) // Unless a client's failure was first.
 	}
 	clients.Wait()
-	l.times = slices.Concat(found...)
+	l.times, l.busy, l.length = nil, 0, w.until.Sub(w.from)
+	for _, one := range found {
+		l.times, l.busy = append(l.times, one.times...), l.busy+one.busy
+	}
 	return context.Cause(ctx)
 }
 
@@ -150,7 +187,7 @@ func (w *window) at(due time.Time) (counts, over bool) {
 
 // client runs its share of the transactions, each when it is due or, where it is late, at once. It ends with
 // the last one that was due in the window.
-func (l *load) client(ctx context.Context, url string, due time.Time, w *window, times *[]time.Duration) error {
+func (l *load) client(ctx context.Context, url string, due time.Time, w *window, done *served) error {
 	conn, err := connectTo(ctx, url)
 	if err != nil {
 		return err
@@ -169,21 +206,30 @@ func (l *load) client(ctx context.Context, url string, due time.Time, w *window,
 		if _, over := w.at(due); over {
 			return nil
 		}
+		sent := time.Now()
 		if err := l.transaction(ctx, conn); err != nil {
 			return err
 		}
 		if counts, _ := w.at(due); counts {
-			*times = append(*times, time.Since(due))
+			done.times = append(done.times, time.Since(due))
+			done.busy += time.Since(sent)
 		}
 	}
 }
 
-const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\t" +
+const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\tclients busy %\t" +
 	"transactions\trows/s beside it\tits statements p99 ms\tmax ms\n"
 
 func foregroundText(w io.Writer, set string, found []Foreground) {
 	for _, f := range found {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.0f\t%.1f\t%.1f\n", set, words(f.Contender),
-			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.1f\t%.1f\n", set, words(f.Contender),
+			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
 	}
+}
+
+// foregroundNote explains the table. Work says what the contenders did, and Sexton's duty.
+func foregroundNote(w io.Writer, work string, duty int) {
+	_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %d %%\n",
+		foregroundClients, foregroundRate, work, duty)
+	_, _ = fmt.Fprintln(w, "clients busy: at 100 % and above they could not keep up, and the latencies are those of a queue that grew until the end")
 }

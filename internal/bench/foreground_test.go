@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/latency"
 	"sexton/internal/pgtest"
 )
 
@@ -28,6 +30,8 @@ func TestForegroundLoad(t *testing.T) {
 		return nil
 	}))
 	require.NotEmpty(t, l.times)
+	require.Positive(t, l.busy)
+	require.Positive(t, l.length)
 	before, err := set.content(t.Context(), conn, 0)
 	require.NoError(t, err)
 	require.Equal(t, set.rows, before["children_01"].referring, "the load moves no child")
@@ -42,6 +46,39 @@ func TestForegroundLoad(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}), `relation "children_07" does not exist`)
+}
+
+// A load whose clients cannot keep up is told from one that is slow.
+func TestCompareLoads(t *testing.T) {
+	t.Parallel()
+	rounds := func(times ...time.Duration) []*load {
+		var all []*load
+		for _, took := range times { // Every transaction takes all of the time from when it was due.
+			all = append(all, &load{times: []time.Duration{took, took}, busy: 2 * took, length: time.Second})
+		}
+		return all
+	}
+	found := compareLoads([]string{undisturbed, sexton}, 30,
+		map[string][]*load{undisturbed: rounds(time.Second, time.Second), sexton: rounds(2*time.Second, 8*time.Second)},
+		map[string][]measured{sexton: {{took: time.Second, times: []time.Duration{time.Millisecond}}, {took: 3 * time.Second}}})
+	require.Equal(t, []Foreground{
+		{
+			Contender: undisturbed, Transactions: 4, MS: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000},
+			Busy: 25, RatioP50: 1, RatioP99: 1,
+		},
+		{
+			Contender: sexton, Transactions: 4, MS: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000},
+			Busy: 125, RatioP50: 2, RatioP99: 8,
+			RowsPerSecond: 30, StatementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
+		},
+	}, found)
+}
+
+func TestStillness(t *testing.T) {
+	t.Parallel()
+	for scale, want := range map[float64]time.Duration{0.001: shortCalm, 0.1: calm / 2, 0.2: calm, 3: calm} {
+		require.Equal(t, want, stillness(scale), "scale %g", scale)
+	}
 }
 
 func TestStopwatch(t *testing.T) {

@@ -138,7 +138,6 @@ func (r *GhostReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "original: LIMIT 50 per statement and transaction, no sequential scans; it and one statement move rows only, "+
 		"Sexton also deletes the users")
 	if r.Duty != nil {
-		_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; "+
-			"half of the users deleted, at least one, Sexton's duty %d %%\n", foregroundClients, foregroundRate, *r.Duty)
+		foregroundNote(w, "half of the users deleted, at least one", *r.Duty)
 	}
 }

@@ -2,6 +2,9 @@ package bench
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +74,30 @@ func TestUserCheck(t *testing.T) {
 		_, err = conn.Exec(t.Context(), wrong)
 		require.NoError(t, err)
 		require.ErrorContains(t, check(t.Context(), false), "notes is not as it must be", wrong)
+	}
+}
+
+// What the foreground asks costs the same before, while and after rows are moved: else its latency would tell how much has
+// been moved and not how.
+func TestForegroundReadsByIndexWhateverHasMoved(t *testing.T) {
+	t.Parallel()
+	for _, name := range GhostSets() {
+		set, db, conn := filledWithUsers(t, name, 0.02)
+		db.Exec("VACUUM (FREEZE, ANALYZE)")
+		row := set.rows(set.tables[0]) / 2
+		plan := func() string {
+			return fmt.Sprint(db.Rows("EXPLAIN (ANALYZE, TIMING off) " + strings.Replace(notesOfAnIssue, "$1", strconv.FormatInt(row, 10), 1)))
+		}
+		look := func(when string) {
+			require.NotContains(t, plan(), "Seq Scan", "%s, %s", name, when)
+			require.Contains(t, plan(), "rows=1 loops=1", "%s, %s: the notes of note %d's issue", name, when, row)
+			require.NoError(t, set.transaction(t.Context(), conn), "%s, %s", name, when)
+		}
+		look("before")
+		db.Exec(fmt.Sprintf("UPDATE notes SET author_id = %d WHERE id %% 2 = 0", ghostID))
+		look("half moved")
+		db.Exec(fmt.Sprintf("UPDATE notes SET author_id = %d", ghostID))
+		look("moved")
 	}
 }
 

@@ -195,7 +195,7 @@ func (g *Ground) destroy(ctx context.Context, data *template, f forest, name str
 	}
 	if name == undisturbed {
 		work = func(ctx context.Context) error {
-			return wait(ctx, max(shortCalm, time.Duration(min(g.calmScale(f), 1)*float64(calm))))
+			return wait(ctx, stillness(float64(f.doomed)/1000))
 		}
 	}
 	if err := settle(ctx, conn); err != nil {
@@ -221,8 +221,6 @@ func (g *Ground) destroy(ctx context.Context, data *template, f forest, name str
 	return m, f.check(ctx, conn)
 }
 
-func (*Ground) calmScale(f forest) float64 { return float64(f.doomed) / 1000 }
-
 // use is one transaction of an application on the tables: it reads the notes of some issue and another one, and updates
 // that one, in one round trip. Of ten one is about a group that stays.
 func (f forest) use(ctx context.Context, conn *pgx.Conn) error {
@@ -241,7 +239,7 @@ func (f forest) use(ctx context.Context, conn *pgx.Conn) error {
 // besideGroup measures the load alone and beside each contender.
 func (g *Ground) besideGroup(ctx context.Context, data *template, f forest, o GroupOptions) ([]Foreground, error) {
 	names := []string{undisturbed, nativeCascade, sexton}
-	felt, worked := map[string][]time.Duration{}, map[string][]measured{}
+	loads, worked := map[string][]*load{}, map[string][]measured{}
 	for round := range o.Rounds {
 		for i := range names {
 			name := names[(i+round)%len(names)]
@@ -251,19 +249,10 @@ func (g *Ground) besideGroup(ctx context.Context, data *template, f forest, o Gr
 			if err != nil {
 				return nil, fmt.Errorf("%s under load: %w", name, err)
 			}
-			felt[name], worked[name] = append(felt[name], beside.times...), append(worked[name], m)
+			loads[name], worked[name] = append(loads[name], beside), append(worked[name], m)
 		}
 	}
-	out := make([]Foreground, len(names))
-	for i, name := range names {
-		out[i] = Foreground{Contender: name, Transactions: len(felt[name]), MS: latency.Of(felt[name])}
-		out[i].RatioP50, out[i].RatioP99 = ratio(out[i].MS.P50, out[0].MS.P50), ratio(out[i].MS.P99, out[0].MS.P99)
-		if name != undisturbed {
-			work := summary(name, f.rows(), worked[name])
-			out[i].RowsPerSecond, out[i].StatementMS = work.RowsPerSecond, work.StatementMS
-		}
-	}
-	return out, nil
+	return compareLoads(names, f.rows(), loads, worked), nil
 }
 
 // Text writes what was measured, the ratios, and the foreground where it was asked for.
@@ -275,15 +264,12 @@ func (r *GroupReport) Text(w io.Writer) {
 	}
 	_, _ = fmt.Fprintf(w, "\nsexton / native\ttime %.2f\tlongest statement %.4f\tWAL %.2f\n", r.RatioSeconds, r.RatioLongest, r.RatioWAL)
 	if r.Duty != nil {
-		_, _ = fmt.Fprintln(w, "\nforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\t"+
-			"transactions\trows/s beside it\tits statements p99 ms\tmax ms")
-		for _, f := range r.Foreground {
-			_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.0f\t%.1f\t%.1f\n", words(f.Contender),
-				f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
-		}
-		_, _ = fmt.Fprintf(w, "\nforeground: %d clients, %d transactions per second; the job worked %d percent of its time beside it\n",
-			foregroundClients, foregroundRate, *r.Duty)
+		_, _ = fmt.Fprint(w, foregroundHead)
+		foregroundText(w, "group", r.Foreground)
 	}
 	_, _ = fmt.Fprintf(w, "\n%d projects, %d rows; median of %d interleaved rounds, each on a fresh copy of the data; scale %g; %s\n",
 		r.Projects, r.Rows, r.Rounds, r.Scale, r.Server)
+	if r.Duty != nil {
+		foregroundNote(w, "the group deleted", *r.Duty)
+	}
 }
