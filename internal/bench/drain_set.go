@@ -212,12 +212,27 @@ func (s dataSet) trial(doomed int64) trial {
 	}
 }
 
+// childrenOf is what the foreground reads of a table.
+func childrenOf(table string) string {
+	return "SELECT id, filler FROM " + table + " WHERE parent_id = $1 LIMIT 100"
+}
+
+// readable is the first of the parents whose children the foreground reads. The big one of skew is left out: its children
+// would be looked for by sequential scans, as the notes of a big user would (see notesOfAnIssue).
+func (s dataSet) readable() int64 {
+	if s.name == Skew {
+		return 2
+	}
+	return 1
+}
+
 // transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
 func (s dataSet) transaction(ctx context.Context, conn *pgx.Conn) error {
 	table := s.tables[rand.IntN(len(s.tables))]
 	child := 1 + rand.Int64N(s.rows)
 	batch := &pgx.Batch{}
-	batch.Queue("SELECT id, filler FROM "+table+" WHERE parent_id = $1 LIMIT 100", 1+rand.Int64N(s.doomed+s.spared))
+	first := s.readable()
+	batch.Queue(childrenOf(table), first+rand.Int64N(s.doomed+s.spared-first+1))
 	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", child)
 	batch.Queue("UPDATE "+table+" SET filler = reverse(filler) WHERE id = $1", child)
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {

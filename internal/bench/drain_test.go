@@ -3,6 +3,9 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +31,23 @@ func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database
 		require.NoError(t, err, statement)
 	}
 	return set, db, conn
+}
+
+// The big parent's children would be looked for in all of the table once they are gone.
+func TestForegroundLeavesTheBigParentOut(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filled(t, Skew, 0.02)
+	db.Exec("VACUUM (FREEZE, ANALYZE)")
+	plan := func(parent int64) string {
+		return fmt.Sprint(db.Rows("EXPLAIN " + strings.Replace(childrenOf("children"), "$1", strconv.FormatInt(parent, 10), 1)))
+	}
+	require.Contains(t, plan(1), "Seq Scan", "what is avoided")
+	require.EqualValues(t, 2, set.readable())
+	require.NotContains(t, plan(set.readable()), "Seq Scan")
+	require.NotContains(t, plan(set.doomed+set.spared), "Seq Scan")
+	require.NoError(t, set.transaction(t.Context(), conn))
+	set.name = Wide
+	require.EqualValues(t, 1, set.readable())
 }
 
 func TestDataSets(t *testing.T) {
