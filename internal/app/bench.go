@@ -31,7 +31,7 @@ const benchLoad = `
 
 --foreground offers 1,500 transactions per second, however long those before take, and counts the time from when each
 was due. "Clients busy" is how much of the clients' time they needed: at 100 % and above the machine could not keep up
-(a slow disk is enough, or other work), and the latencies tell no more than that.`
+(a slow disk is enough, or other work), and the latencies tell no more than that. Undisturbed it should be below 50.`
 
 func (a *app) benchCommand() *cobra.Command {
 	return group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",

@@ -46,7 +46,9 @@ func TestBenchDrainBesideForeground(t *testing.T) {
 	foreground := sets[0].(map[string]any)["foreground"]
 	require.Equal(t, [][]any{{"undisturbed"}, {"native"}, {"sexton"}}, cells(foreground, "contender"))
 	for _, cell := range foreground.([]any) {
-		require.Equal(t, []string{"contender", "ms", "ratio_p50_to_undisturbed", "ratio_p99_to_undisturbed", "rows_per_second", "statement_ms", "transactions"}, keys(cell))
+		require.Equal(t, []string{
+			"clients_busy_percent", "contender", "ms", "ratio_p50_to_undisturbed", "ratio_p99_to_undisturbed", "rows_per_second", "statement_ms", "transactions",
+		}, keys(cell))
 	}
 }
 

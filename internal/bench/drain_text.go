@@ -20,17 +20,19 @@ func (r *DrainReport) Text(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%.2f\t%d\n", s.Set, s.RatioOneStatement, s.RatioNative, s.RatioInList,
 			s.RatioParents, s.RatioWAL, s.Rows)
 	}
+	var tables [][]Foreground
 	if r.Duty != nil {
 		_, _ = fmt.Fprint(w, foregroundHead)
 		for _, s := range r.Sets {
 			foregroundText(w, s.Set, s.Foreground)
+			tables = append(tables, s.Foreground)
 		}
 	}
 	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds, each on a fresh copy of the data; scale %g, pace %s, limits of a pass lifted; %s\n",
 		r.Rounds, r.Scale, r.Pace, r.Server)
 	_, _ = fmt.Fprintln(w, "in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans")
 	if r.Duty != nil {
-		foregroundNote(w, "half of the parents deleted", *r.Duty)
+		foregroundNote(w, "half of the parents deleted", *r.Duty, tables...)
 	}
 }
 

@@ -227,9 +227,19 @@ func foregroundText(w io.Writer, set string, found []Foreground) {
 	}
 }
 
-// foregroundNote explains the table. Work says what the contenders did, and Sexton's duty.
-func foregroundNote(w io.Writer, work string, duty int) {
+// crowded is the share of their time, in percent, up to which the clients may be busy while nothing runs beside them: with
+// less than half of it left, waits of a few milliseconds add up to a queue.
+const crowded = 50
+
+// foregroundNote explains the tables. Work says what the contenders did, and Sexton's duty.
+func foregroundNote(w io.Writer, work string, duty int, tables ...[]Foreground) {
 	_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %d %%\n",
 		foregroundClients, foregroundRate, work, duty)
 	_, _ = fmt.Fprintln(w, "clients busy: at 100 % and above they could not keep up, and the latencies are those of a queue that grew until the end")
+	for _, found := range tables {
+		if alone := found[0].Busy; alone > crowded {
+			_, _ = fmt.Fprintf(w, "the undisturbed load took %.0f %% of the clients' time: "+
+				"this machine is too slow or too busy to tell what a contender adds\n", alone)
+		}
+	}
 }

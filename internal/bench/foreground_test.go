@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,18 @@ func TestCompareLoads(t *testing.T) {
 			RowsPerSecond: 30, StatementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
 		},
 	}, found)
+}
+
+func TestNoteTellsThatTheMachineIsCrowded(t *testing.T) {
+	t.Parallel()
+	note := func(busy float64) string {
+		var text strings.Builder
+		foregroundNote(&text, "all deleted", 30, []Foreground{{Busy: 20}, {Busy: 99}}, []Foreground{{Busy: busy}, {Busy: 99}})
+		return text.String()
+	}
+	require.Contains(t, note(50), "all deleted, Sexton's duty 30 %\n")
+	require.NotContains(t, note(50), "too busy")
+	require.Contains(t, note(50.6), "the undisturbed load took 51 % of the clients' time")
 }
 
 func TestStillness(t *testing.T) {

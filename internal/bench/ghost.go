@@ -124,10 +124,12 @@ func (r *GhostReport) Text(w io.Writer) {
 	for _, s := range r.Sets {
 		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%d\t%d\n", s.Set, s.RatioOneStatement, s.RatioOriginal, s.RatioWAL, s.Users, s.Rows)
 	}
+	var tables [][]Foreground
 	if r.Duty != nil {
 		_, _ = fmt.Fprint(w, foregroundHead)
 		for _, s := range r.Sets {
 			foregroundText(w, s.Set, s.Foreground)
+			tables = append(tables, s.Foreground)
 		}
 	}
 	steered := fmt.Sprintf("statements steered to %g ms", r.Target)
@@ -138,6 +140,6 @@ func (r *GhostReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "original: LIMIT 50 per statement and transaction, no sequential scans; it and one statement move rows only, "+
 		"Sexton also deletes the users")
 	if r.Duty != nil {
-		foregroundNote(w, "half of the users deleted, at least one", *r.Duty)
+		foregroundNote(w, "half of the users deleted, at least one", *r.Duty, tables...)
 	}
 }

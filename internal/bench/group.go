@@ -270,6 +270,6 @@ func (r *GroupReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\n%d projects, %d rows; median of %d interleaved rounds, each on a fresh copy of the data; scale %g; %s\n",
 		r.Projects, r.Rows, r.Rounds, r.Scale, r.Server)
 	if r.Duty != nil {
-		foregroundNote(w, "the group deleted", *r.Duty)
+		foregroundNote(w, "the group deleted", *r.Duty, r.Foreground)
 	}
 }
