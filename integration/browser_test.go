@@ -28,7 +28,7 @@ import (
 )
 
 // browserWait is how long a browser may take for any one thing.
-const browserWait = 15 * time.Second
+const browserWait = time.Minute
 
 // browserData is an application with children that take their time to go, and browserPast what has happened there: an hour of samples, runs, a tombstone and a
 // user that failed, and a job of River's that was given up.

@@ -58,7 +58,7 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 	_, err := listener.Exec(t.Context(), "LISTEN sexton_wake")
 	require.NoError(t, err)
 	s.exec(t, sql, args...)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	woken, err := listener.WaitForNotification(ctx)
 	require.NoError(t, err, "wait for the wake-up")

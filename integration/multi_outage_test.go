@@ -21,7 +21,7 @@ func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *de
 }
 
 // soon is how long work may take on a busy machine that depends on no database that is down.
-const soon = 20 * time.Second
+const soon = time.Minute
 
 // deleteScans makes work of which ci has no part.
 func (s *multiSite) deleteScans(t *testing.T, condition string) {

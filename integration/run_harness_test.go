@@ -25,7 +25,7 @@ const (
 	// cronOff is a schedule that does not come to a tick while a test runs.
 	cronOff = "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *"
 	// stopLimit is how long a worker may take to stop.
-	stopLimit = 10 * time.Second
+	stopLimit = time.Minute
 )
 
 // workSite is a database with the gated tables, on which the program has installed itself.

@@ -14,7 +14,7 @@ func testRunWakes(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)
 	w := s.started(t)
-	const rounds, limit = 10, 40 * time.Second
+	const rounds, limit = 10, 80 * time.Second
 	deadline := time.Now().Add(limit)
 	for id := 1; id <= rounds; id++ {
 		s.wait(t, time.Until(deadline), "the worker to sleep", asleep, awakeKey()...)
@@ -82,5 +82,5 @@ func testRunSecondSignal(t *testing.T, p program) {
 	w.signal(t, syscall.SIGINT)
 	w.logged(t, `"msg":"worker stops`)
 	w.signal(t, syscall.SIGINT)
-	require.Equal(t, -1, w.exit(t, 5*time.Second), "a second signal ends the process itself")
+	require.Equal(t, -1, w.exit(t, stopLimit), "a second signal ends the process itself")
 }

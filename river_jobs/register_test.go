@@ -103,7 +103,7 @@ func TestClientWorksJobs(t *testing.T) {
 	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
 	require.NoError(t, err)
 
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	select {
 	case event := <-ended:

@@ -154,10 +154,11 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
+	// The same end of a connection: whether a read or a write sees it first, or the one that the other closed it on, is chance.
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
+		return syscall.ECONNRESET.Error()
+	}
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
-		if number == syscall.EPIPE {
-			number = syscall.ECONNRESET // The same end of a connection: whether a read or a write sees it first is chance.
-		}
 		return number.Error()
 	}
 	if operation, ok := errors.AsType[*net.OpError](err); ok {

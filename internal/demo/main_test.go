@@ -106,7 +106,7 @@ func background(t *testing.T, run func(ctx context.Context) error) (cancel conte
 }
 
 // patience bounds every wait for another goroutine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // receive waits for a value.
 func receive[T any](t *testing.T, from <-chan T, what string) (value T) {

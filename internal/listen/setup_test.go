@@ -28,7 +28,7 @@ const (
 	// never is longer than any test: what waits so long is switched off.
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
-	patience = 10 * time.Second
+	patience = 20 * time.Second
 	// lanes is the application_name of the connections that listen.
 	lanes = "lane"
 )

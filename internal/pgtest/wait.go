@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	waitTimeout = 30 * time.Second
+	waitTimeout = 2 * time.Minute
 	waitPoll    = 5 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	})
 }
 
-// WaitFor asks again and again, every few milliseconds, until the condition holds. After 30 s, or at once if the condition returns
+// WaitFor asks again and again, every few milliseconds, until the condition holds. After two minutes, or at once if the condition returns
 // an error, the test fails and names what it waited for. Only the test's own goroutine may call it.
 func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	tb.Helper()

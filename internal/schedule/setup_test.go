@@ -175,7 +175,7 @@ func run(t *testing.T, s *schedule.Scheduler) (stop func()) {
 		select {
 		case err := <-ended:
 			require.NoError(t, err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			require.Fail(t, "the scheduler does not stop")
 		}
 	})
