@@ -193,6 +193,9 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 	if err != nil {
 		return nil, err
 	}
+	if err := placeholder.SaveRules(ctx, conn, db.Names, PlaceholderRules(deps.Config)); err != nil {
+		return nil, err
+	}
 	limits := deps.timeouts()
 	limits.Durable = true
 	engine := placeholder.Engine{

@@ -194,6 +194,14 @@ func readPlaceholders(ctx context.Context, all *connections, db database.Databas
 	}, nil
 }
 
+// saveRules tells the database what the configuration says, so that its view of the backlog agrees with this program's.
+func saveRules(ctx context.Context, all *connections) error {
+	if !all.config.PlaceholderUsers.Enabled {
+		return nil
+	}
+	return placeholder.SaveRules(ctx, all.jobs().Pool, all.jobs().Names, riverjobs.PlaceholderRules(all.config))
+}
+
 // printKept lists those that something keeps, below others.
 func printKept(w io.Writer, kept []placeholder.Placeholder) {
 	if len(kept) > 0 {

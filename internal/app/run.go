@@ -67,6 +67,9 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
 		}
 	}
+	if err := saveRules(ctx, all.connections); err != nil {
+		return err
+	}
 	id := holder()
 	noted := &riverjobs.Bindings{}
 	view, err := newOperatorView(all, noted, log)

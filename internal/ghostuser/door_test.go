@@ -285,6 +285,43 @@ func TestGhostUserIsMadeOnce(t *testing.T) {
 	}
 }
 
+// Ids that were inserted by their values are in the way of the sequence, which would come to one of them after the other.
+func TestGhostUserWhereTheSequenceLags(t *testing.T) {
+	t.Parallel()
+	const far = 1_000_000_000_000
+	for name, test := range map[string]struct {
+		sequence string
+		users    int64
+		want     int64
+	}{
+		"by more than it is tried":        {"", 5000, 5001},
+		"by more than is drawn one by one": {"", 100_050, 100_051},
+		"with a remainder of its own":     {"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000, 3 + 714*7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.WithUsers(t, application+"DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
+			db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
+			db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
+			require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
+			db.Exec("INSERT INTO users (username, email, name) VALUES ('next', 'next@x.com', '')")
+			require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"), int64(far))
+		})
+	}
+}
+
+func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+"DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
+	owner := pgx.Identifier{db.CreateRole()}.Sanitize()
+	db.Exec("GRANT USAGE ON SCHEMA public TO " + owner + "; GRANT SELECT, INSERT ON users TO " + owner + "; ALTER FUNCTION sexton.ghost_user() OWNER TO " + owner)
+	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
+	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
+	requireState(t, err, "SX014", `the ghost user cannot be made: duplicate key value violates unique constraint "users_pkey"`)
+	db.Exec("GRANT SELECT, UPDATE ON SEQUENCE users_id_seq TO " + owner)
+	require.EqualValues(t, 31, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
+}
+
 func TestGhostUserThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+`DELETE FROM users WHERE id = 9;

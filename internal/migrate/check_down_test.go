@@ -31,3 +31,29 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	require.ErrorAs(t, check(true), &newer)
 	require.Equal(t, before, catalogue(d))
 }
+
+// The components of either are the same, whatever is enabled.
+func TestCheckDownLooksAtEveryComponent(t *testing.T) {
+	t.Parallel()
+	for name, enable := range map[string]func(*migrate.Database){
+		"loose foreign keys": func(db *migrate.Database) { db.LooseForeignKeys = true },
+		"ghost users":        func(db *migrate.Database) { db.GhostUsers = true },
+		"adjourned groups":   func(db *migrate.Database) { db.AdjournedGroups = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE SCHEMA app")
+			db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true}
+			installed := db
+			enable(&installed)
+			up(t, installed)
+			// Down would not find them there.
+			db.TrackedSchema = "app"
+			var misplaced *migrate.PlacementError
+			_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+			require.ErrorAs(t, err, &misplaced)
+			require.ErrorAs(t, migrate.CheckDown(t.Context(), pgtest.Logger(t), db, false), &misplaced)
+		})
+	}
+}

@@ -59,12 +59,15 @@ func (db Database) components() []component {
 	return components
 }
 
-// allComponents returns all there are, for Down: a component may have been enabled once.
-func allComponents() []component {
-	return Database{
-		Jobs: true, LooseForeignKeys: true, GhostUsers: true, PlaceholderUsers: true, AdjournedGroups: true, ExternalDiffs: true,
-	}.components()
+// complete returns the database with every component: what once was installed is removed, whatever is enabled now.
+func (db Database) complete() Database {
+	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
+	db.PlaceholderUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true
+	return db
 }
+
+// allComponents returns all there are.
+func allComponents() []component { return Database{}.complete().components() }
 
 // Latest is the newest version of a component that this program brings.
 type Latest struct {
@@ -102,6 +105,8 @@ func (c sqlComponent) creates() []string {
 		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "samples", "audit"}
 	case LooseForeignKeys:
 		return []string{versionTable(LooseForeignKeys), "swept"}
+	case PlaceholderUsers:
+		return []string{versionTable(PlaceholderUsers), "placeholder_rules"}
 	case AdjournedGroups:
 		return []string{versionTable(AdjournedGroups), "group_destructions", "group_deletion_failures"}
 	case ExternalDiffs:

@@ -22,9 +22,7 @@ import (
 // end of a destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with
 // *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
-	// What once was installed is removed, whatever the configuration says now.
-	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
-	db.PlaceholderUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true
+	db = db.complete()
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
 	if err != nil {
@@ -36,8 +34,7 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 // CheckDown returns what Down would refuse for, as far as that can be told before anything is removed. It changes nothing.
 // Of several databases all are to be asked first: one that is taken down leaves the others with work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
-	db.Jobs, db.LooseForeignKeys = true, true
-	err := withSession(ctx, log, db, func(s *session) error {
+	err := withSession(ctx, log, db.complete(), func(s *session) error {
 		look, err := s.inspect(ctx)
 		if err != nil || !look.registry {
 			return err

@@ -5,14 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 )
-
-// backlogCap bounds every count.
-const backlogCap = 10_001
 
 // Backlog is what waits.
 type Backlog struct {
@@ -32,71 +27,32 @@ type Backlog struct {
 	GivenUp int64
 }
 
-// givenUp is the condition on a row that will not be offered any more, attempts the number of that parameter: the last job
-// has ended, and the placeholder is neither deleted nor about to be.
-func givenUp(attempts int) string {
-	return fmt.Sprintf(`detail.namespace_id IS NULL AND detail.deletion_attempts >= $%d AND %s AND NOT %s
-AND EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = %d)`,
-		attempts, unqueued, jobWaits, userType)
-}
-
-func backlogSQL() string {
-	both := arms(1, 2)
-	deferred := "detail.namespace_id IS NULL AND detail.deletion_attempts < $1 AND " + triedRecently(2)
-	return fmt.Sprintf(`
-SELECT
-    (SELECT count(*) FROM (
-        SELECT FROM %[1]s WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < $1 AND %[2]s LIMIT $3
-    ) AS counted),
-    (SELECT count(*) FROM (SELECT FROM %[1]s WHERE %[3]s AND %[2]s LIMIT $3) AS counted),
-    (SELECT count(*) FROM (SELECT FROM %[1]s WHERE %[4]s LIMIT $3) AS counted),
-    coalesce(extract(epoch FROM statement_timestamp() - least(
-        (SELECT min(oldest.created_at) FROM (SELECT detail.created_at FROM %[1]s WHERE %[5]s AND isfinite(detail.created_at) AND %[2]s LIMIT $3) AS oldest),
-        (SELECT min(oldest.last_deletion_attempt_at) + make_interval(secs => $2::float8)
-         FROM (
-             SELECT detail.last_deletion_attempt_at FROM %[1]s WHERE %[6]s AND isfinite(detail.last_deletion_attempt_at) AND %[2]s LIMIT $3
-         ) AS oldest)
-    )), 0)::float8`, details, unqueued, deferred, givenUp(1), both[0], both[1])
-}
-
-// firstDeferredSQL is the row that can be offered again next, as NextDueSQL finds it.
-func firstDeferredSQL() string {
-	return fmt.Sprintf(`
-SELECT next.last_deletion_attempt_at + make_interval(secs => $2::float8), coalesce(next.last_error, '')
-FROM generate_series(0, $1 - 1) AS tried (times)
-CROSS JOIN LATERAL (
-    SELECT detail.last_deletion_attempt_at, detail.last_error
-    FROM %s
-    WHERE detail.namespace_id IS NULL AND detail.deletion_attempts = tried.times AND %s AND %s
-    ORDER BY detail.last_deletion_attempt_at
-    LIMIT 1
-) AS next
-ORDER BY next.last_deletion_attempt_at
-LIMIT 1`, details, triedRecently(2), unqueued)
-}
-
-// ReadBacklog counts what waits, as far as the cap.
+// ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
+	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up
+		FROM "sexton".placeholder_backlog($1, $2)`
 	var b Backlog
 	var age float64
-	err := db.QueryRow(ctx, names.Render(backlogSQL()), append(rules.args(), backlogCap)...).Scan(&b.Pending, &b.Deferred, &b.GivenUp, &age)
+	err := db.QueryRow(ctx, names.Render(sql), rules.args()...).
+		Scan(&b.Pending, &b.Capped, &age, &b.Deferred, &b.DeferredUntil, &b.DeferredReason, &b.GivenUp)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("count placeholder users: %w", err)
 	}
-	if b.Deferred > 0 {
-		rows, err := db.Query(ctx, names.Render(firstDeferredSQL()), rules.args()...)
-		if err != nil {
-			return Backlog{}, fmt.Errorf("look for the next placeholder user: %w", err)
-		}
-		_, err = pgx.ForEachRow(rows, []any{&b.DeferredUntil, &b.DeferredReason}, func() error { return nil })
-		if err != nil {
-			return Backlog{}, fmt.Errorf("look for the next placeholder user: %w", err)
-		}
-	}
-	if b.Pending == backlogCap {
-		b.Pending, b.Capped = backlogCap-1, true
-	}
-	b.Deferred, b.GivenUp = min(b.Deferred, b.Pending), min(b.GivenUp, backlogCap-1)
-	b.OldestAge = max(0, time.Duration(age*float64(time.Second)))
+	b.OldestAge = time.Duration(age * float64(time.Second))
 	return b, nil
+}
+
+// SaveRules tells the database which rules are in force, for "sexton".backlog, which knows no configuration. Where they stand
+// there already nothing is written.
+func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) error {
+	const sql = `
+INSERT INTO "sexton".placeholder_rules AS rules (max_attempts, retry_seconds)
+SELECT $1::integer, $2::float8
+WHERE NOT EXISTS (SELECT FROM "sexton".placeholder_rules AS saved WHERE saved.max_attempts = $1 AND saved.retry_seconds = $2)
+ON CONFLICT (one) DO UPDATE
+SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = clock_timestamp()`
+	if _, err := db.Exec(ctx, names.Render(sql), rules.args()...); err != nil {
+		return fmt.Errorf("save the rules of placeholder users: %w", err)
+	}
+	return nil
 }

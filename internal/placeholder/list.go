@@ -73,14 +73,17 @@ func listSQL() string {
 	return selectSQL(from) + " WHERE $3::text = '' OR listed.state = $3::text ORDER BY listed.id LIMIT $4"
 }
 
-// keptSQL reads the first $3 of the rows with an error: those that were tried most often, among as many as are counted.
+// keptWindow is how many rows are looked through for errors.
+const keptWindow = 10_000
+
+// keptSQL reads the first $3 of the rows with an error: those that were tried most often.
 func keptSQL() string {
 	from := fmt.Sprintf(`SELECT worst.* FROM (
     SELECT detail.* FROM %s
     WHERE detail.namespace_id IS NULL
     ORDER BY detail.deletion_attempts DESC, detail.last_deletion_attempt_at DESC, detail.id DESC
     LIMIT %d
-) AS worst WHERE worst.last_error IS NOT NULL LIMIT $3`, details, backlogCap)
+) AS worst WHERE worst.last_error IS NOT NULL LIMIT $3`, details, keptWindow)
 	return selectSQL(from) + " ORDER BY listed.deletion_attempts DESC, listed.id"
 }
 

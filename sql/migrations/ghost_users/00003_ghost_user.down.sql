@@ -1,0 +1,2 @@
+-- The function serves the versions before as it is; the first one removes it.
+SELECT;

@@ -1,0 +1,165 @@
+-- What the configuration says about placeholders: how often one is offered, and how many seconds have to be over since the
+-- attempt before. Workers write it, so that the backlog can be told without their configuration; nothing is decided by it.
+CREATE TABLE "sexton".placeholder_rules (
+    -- There is one row.
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    max_attempts integer NOT NULL,
+    retry_seconds double precision NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- The defaults of the configuration, until a worker has started.
+INSERT INTO "sexton".placeholder_rules (max_attempts, retry_seconds) VALUES (15, 172800);
+
+COMMENT ON TABLE "sexton".placeholder_rules IS 'Sexton: when placeholder users are offered for deletion, as the workers have it';
+
+-- The backlog of placeholder users under these rules. Pending are the ownerless ones that may be offered still, but for those in
+-- the queue of the users, which are counted there; given_up are those that will not be. Counts stop at 10,000. The age is the
+-- time since the first of those that can be offered now could be.
+CREATE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text,
+    given_up bigint
+)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+BEGIN
+    RETURN QUERY SELECT
+        'import_placeholder_user_details',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        greatest(coalesce(extract(epoch FROM statement_timestamp() - least(
+            (SELECT min(untried.created_at) FROM (
+                SELECT detail.created_at
+                FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at IS NULL
+                  AND isfinite(detail.created_at)
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS untried),
+            (SELECT min(tried.last_deletion_attempt_at) + make_interval(secs => $2) FROM (
+                SELECT detail.last_deletion_attempt_at
+                FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at < statement_timestamp() - make_interval(secs => $2)
+                  AND isfinite(detail.last_deletion_attempt_at)
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS tried)
+        )), 0), 0)::double precision,
+        least(counts.deferred, counts.pending, 10000),
+        first.retry_at,
+        first.last_error,
+        least(counts.given_up, 10000)
+    FROM (
+        SELECT
+            (SELECT count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS counted) AS pending,
+            (SELECT count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $2)
+                  AND detail.last_deletion_attempt_at < 'infinity'
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10000
+            ) AS counted) AS deferred,
+            (SELECT count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts >= $1
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                  -- The last job may still be at it.
+                  AND NOT "sexton".job_waits('import_delete_placeholder_user', '{"user_id":' || detail.placeholder_user_id || '}')
+                  AND EXISTS (
+                      SELECT FROM "public".users AS placeholder
+                      WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = 15
+                  )
+                LIMIT 10000
+            ) AS counted) AS given_up
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
+    ) AS counts
+    -- Each number of attempts is a stretch of the index of its own.
+    LEFT JOIN LATERAL (
+        SELECT next.last_deletion_attempt_at + make_interval(secs => $2) AS retry_at, next.last_error
+        FROM generate_series(0, $1 - 1) AS tried (times)
+        CROSS JOIN LATERAL (
+            SELECT detail.last_deletion_attempt_at, detail.last_error
+            FROM "public".import_placeholder_user_details AS detail
+            WHERE detail.namespace_id IS NULL
+              AND detail.deletion_attempts = tried.times
+              AND detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $2)
+              AND detail.last_deletion_attempt_at < 'infinity'
+              AND NOT EXISTS (
+                  SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+              )
+            ORDER BY detail.last_deletion_attempt_at
+            LIMIT 1
+        ) AS next
+        ORDER BY next.last_deletion_attempt_at
+        LIMIT 1
+    ) AS first ON true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".placeholder_backlog(integer, double precision) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".placeholder_backlog(integer, double precision) IS 'Sexton: placeholder users that wait, under given rules';
+
+-- The same under the workers' rules; see "sexton".backlog.
+CREATE FUNCTION "sexton".backlog_of_placeholder_users()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason
+    FROM "sexton".placeholder_rules AS rules
+    CROSS JOIN LATERAL "sexton".placeholder_backlog(rules.max_attempts, rules.retry_seconds) AS b;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_placeholder_users() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_placeholder_users() IS 'Sexton: placeholder users that wait for their deletion';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('table', '"sexton".placeholder_rules', 'placeholder_users'),
+    ('function', '"sexton".placeholder_backlog(integer, double precision)', 'placeholder_users'),
+    ('function', '"sexton".backlog_of_placeholder_users()', 'placeholder_users');
