@@ -21,19 +21,33 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// diffTable is where diffs wait to be moved.
-const diffTable = "merge_request_diffs"
+// diffTable is where diffs wait to be moved, removalTable where objects wait to be removed after their diffs.
+const (
+	diffTable    = "merge_request_diffs"
+	removalTable = "external_diff_removals"
+)
 
 // probeTimeout bounds doctor's look at the store.
 const probeTimeout = 30 * time.Second
 
-// readDiffs reads what is left to be moved, a bounded part of it. Nothing tells since when.
-func readDiffs(ctx context.Context, db database.Database) (deletionTable, error) {
+// readDiffs reads what is left to be moved, and to be removed, a bounded part of it. Nothing tells since when a diff waits.
+func readDiffs(ctx context.Context, db database.Database) ([]deletionTable, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
-		return deletionTable{}, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 	}
-	return deletionTable{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Diffs: &backlog}, nil
+	removals, err := extdiff.ReadRemovals(ctx, db.Pool, db.Names)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return []deletionTable{
+		{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Diffs: &backlog},
+		{
+			Table: removalTable, Database: db.Name, Pending: removals.Pending, Capped: removals.Capped,
+			OldestAgeSeconds: removals.OldestAge.Seconds(), Deferred: removals.Deferred,
+			DeferredUntil: removals.DeferredUntil, DeferredReason: removals.DeferredReason,
+		},
+	}, nil
 }
 
 // printDiffs says how much is left to be moved, and why some of it is not.

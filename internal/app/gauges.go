@@ -123,12 +123,14 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		r.groups(table)
 	}
 	if g.all.config.ExternalDiffs.Enabled && db.Name == g.all.jobs().Name {
-		table, err := readDiffs(ctx, db)
+		tables, err := readDiffs(ctx, db)
 		if err != nil {
 			return err
 		}
-		document.DeletionTables = append(document.DeletionTables, table)
-		r.backlog(table)
+		document.DeletionTables = append(document.DeletionTables, tables...)
+		for _, table := range tables {
+			r.backlog(table)
+		}
 	}
 	shared, err := jobs()
 	if err != nil {

@@ -92,7 +92,7 @@ func (s roleSite) forbidden(t *testing.T, role string, statements ...string) {
 var insides = []string{
 	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
 	"SELECT FROM sexton.swept", "SELECT FROM sexton.objects", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
-	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT sexton.backlog_of_ghost_users()",
+	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT FROM sexton.placeholder_rules", "SELECT sexton.backlog_of_ghost_users()",
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
 
@@ -170,6 +170,10 @@ func TestTheViewersRole(t *testing.T) {
 func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	s := roles(t)
+	// The view has the rules of whoever worked last.
+	s.configure(s.URL, strings.Replace(everyComponent, "placeholder_users: {enabled: true}",
+		"placeholder_users: {enabled: true, max_attempts: 3, retry_period: 2h}", 1))
+	s.ok("job", "run", "import_placeholder_user_cleanup", "--database-url", s.AsRole(s.worker))
 	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after, last_error)
 		SELECT id, 'public.projects', now() - interval '1 hour', CASE WHEN id > 9999 THEN now() + interval '1 day' ELSE now() END, 'because'
 		FROM generate_series(1, 10003) AS id`)
@@ -177,19 +181,24 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 		(2, now() + interval '1 hour', now())`)
 	s.Exec(`UPDATE groups SET marked_for_deletion_on = current_date - 30; INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
 		VALUES (1, 2, current_date - 30)`)
+	s.Exec(`INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO users (id, username, email, name, user_type) SELECT id, 'p' || id, id || '@x.com', '', 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error, created_at)
+		VALUES (11, 1, 0, NULL, NULL, now() - interval '3 hours'), (12, 1, 1, now() - interval '1 hour', 'kept', now()), (13, 1, 2, now() - interval '5 hours', NULL, now()),
+			(14, 1, 3, now(), 'given up', now());
+		INSERT INTO sexton.external_diff_removals (diff_id, key, queued_at, not_before, attempts, last_error)
+		VALUES (1, 'a', now() - interval '4 hours', now(), 0, NULL), (2, 'b', now(), now() + interval '1 hour', 2, 'gone away')`)
 	const columns = "SELECT deletion_table, pending, capped::text, deferred FROM sexton.backlog ORDER BY deletion_table"
 	view := s.Rows(columns)
 	require.Equal(t, [][]string{
-		{"group_deletion_schedules", "1", "false", "0"}, {"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"merge_request_diffs", "0", "false", "0"}, {"users_ghost_user_migrations", "2", "false", "1"},
+		{"external_diff_removals", "2", "false", "1"}, {"group_deletion_schedules", "1", "false", "0"}, {"import_placeholder_user_details", "3", "false", "1"},
+		{"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"merge_request_diffs", "0", "false", "0"}, {"users_ghost_user_migrations", "2", "false", "1"},
 	}, view)
 	var status [][]string
 	for _, table := range s.json(0, "status").(map[string]any)["deletion_tables"].([]any) {
 		row := table.(map[string]any)
 		name, ok := row["table"].(string)
 		require.True(t, ok)
-		if name == "import_placeholder_user_details" {
-			continue // What is due of these is a matter of the configuration, which the database does not know.
-		}
 		status = append(status, []string{name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]), fmt.Sprint(row["deferred"])})
 		age := pgtest.Scalar[float64](t, s.Database, "SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
 		require.Equal(t, name != "merge_request_diffs", age > 3599, name)

@@ -198,11 +198,11 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 		document.DeletionTables = append(document.DeletionTables, table)
 	}
 	if all.config.ExternalDiffs.Enabled {
-		table, err := readDiffs(ctx, all.jobs())
+		tables, err := readDiffs(ctx, all.jobs())
 		if err != nil {
 			return document, err
 		}
-		document.DeletionTables = append(document.DeletionTables, table)
+		document.DeletionTables = append(document.DeletionTables, tables...)
 	}
 	var err error
 	if document.Leases, err = readLeases(ctx, all.jobs()); err != nil {

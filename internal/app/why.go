@@ -180,6 +180,8 @@ func (t deletionTable) unit() string {
 		return "group"
 	case diffTable:
 		return "diff"
+	case removalTable:
+		return "object"
 	default:
 		return "tombstone"
 	}

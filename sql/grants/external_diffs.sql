@@ -6,7 +6,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 GRANT EXECUTE
     ON FUNCTION "sexton".external_diff_encoded(text), "sexton".external_diff_body(text), "sexton".external_diff_layout(bigint)
     TO :"worker";
-GRANT EXECUTE ON FUNCTION "sexton".backlog_of_external_diffs(), "sexton".external_diff_bytes(integer) TO :"worker", :"viewer";
+GRANT EXECUTE
+    ON FUNCTION "sexton".backlog_of_external_diffs(), "sexton".backlog_of_external_diff_removals(), "sexton".external_diff_bytes(integer)
+    TO :"worker", :"viewer";
 GRANT SELECT, UPDATE ON TABLE "public".merge_request_diffs, "public".merge_request_diff_files TO :"worker";
 GRANT SELECT ON TABLE "public".merge_requests, "public".merge_request_metrics TO :"worker";
 
