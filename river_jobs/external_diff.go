@@ -20,7 +20,7 @@ import (
 )
 
 // MigrateExternalDiff is the kind of the job that moves one diff out of the database.
-const MigrateExternalDiff = "migrate_external_diff"
+const MigrateExternalDiff = extdiff.MoveKind
 
 const (
 	migrateAttempts = 3

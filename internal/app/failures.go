@@ -39,6 +39,12 @@ func failureSources(all *connections) []failureSource {
 	if all.config.PlaceholderUsers.Enabled {
 		sources = append(sources, placeholderFailures{all})
 	}
+	if all.config.AdjournedGroups.Enabled {
+		sources = append(sources, groupFailures{all})
+	}
+	if all.config.ExternalDiffs.Enabled {
+		sources = append(sources, diffFailures{all})
+	}
 	return append(sources, riverFailures{all})
 }
 

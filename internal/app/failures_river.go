@@ -19,7 +19,8 @@ import (
 // riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.
 const riverWindow = 200
 
-// riverFailures are jobs of River's that wait for another attempt, or have had their last.
+// riverFailures are jobs of River's that wait for another attempt, or have had their last, but for those whose rows stand in
+// another source.
 type riverFailures struct{ all *connections }
 
 func (riverFailures) name() string { return "jobs" }
@@ -33,8 +34,15 @@ func (s riverFailures) list(ctx context.Context, limit int) (failures []page.Fai
 	if err != nil {
 		return nil, false, err
 	}
+	shown, err := s.shownElsewhere(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	seen := map[string]bool{}
 	for _, row := range failed {
+		if shown(row) {
+			continue
+		}
 		equal := row.Kind + string(row.EncodedArgs)
 		if seen[equal] || s.overcome(row, runs) {
 			continue
@@ -61,6 +69,20 @@ func (s riverFailures) failed(ctx context.Context) ([]*rivertype.JobRow, error) 
 		return nil, fmt.Errorf("list failed jobs: %w", err)
 	}
 	return result.Jobs, nil
+}
+
+// shownElsewhere tells which jobs need no line here.
+func (s riverFailures) shownElsewhere(ctx context.Context) (func(row *rivertype.JobRow) bool, error) {
+	groups := map[int64]bool{}
+	if s.all.config.AdjournedGroups.Enabled {
+		var err error
+		if groups, err = (groupFailures{s.all}).groupsListed(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return func(row *rivertype.JobRow) bool {
+		return row.Kind == riverjobs.MigrateExternalDiff || groups[groupOf(row)]
+	}, nil
 }
 
 // overcome tells whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.

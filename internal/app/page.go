@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -273,15 +272,3 @@ func (s *pageSource) sampleUntil(ctx context.Context) {
 		}
 	}
 }
-
-// sourcesByName are where failures come from.
-func (s *pageSource) sourcesByName() map[string]failureSource {
-	out := map[string]failureSource{}
-	for _, source := range failureSources(s.all) {
-		out[source.name()] = source
-	}
-	return out
-}
-
-// names lists what a retry may name.
-func names(sources map[string]failureSource) []string { return slices.Sorted(maps.Keys(sources)) }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"sexton/internal/audittrail"
 	"sexton/internal/web"
@@ -36,23 +35,8 @@ func (s *pageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 
 // Retry implements page.Source.
 func (s *pageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
-	sources := s.sourcesByName()
-	source, ok := sources[what.Source]
-	if !ok {
-		return "", &page.RefusedError{Reason: fmt.Sprintf("nothing called %q fails here; there are %s", what.Source, strings.Join(names(sources), ", "))}
-	}
-	target := "all " + what.Source
-	if what.ID != "" {
-		target = what.Source + " " + what.ID
-	}
-	if what.Database != "" {
-		target += " of " + what.Database
-	}
 	defer s.failures.Forget()
-	return source.retry(ctx, what.Database, what.ID, func() error {
-		entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "retry", Target: target}
-		return audittrail.Record(ctx, s.all.jobs(), s.all.jobs().Pool, entry)
-	})
+	return retryFailure(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
 }
 
 // failureList is what failed, as far as it is shown.

@@ -191,8 +191,12 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 	const columns = "SELECT deletion_table, pending, capped::text, deferred FROM sexton.backlog ORDER BY deletion_table"
 	view := s.Rows(columns)
 	require.Equal(t, [][]string{
-		{"external_diff_removals", "2", "false", "1"}, {"group_deletion_schedules", "1", "false", "0"}, {"import_placeholder_user_details", "3", "false", "1"},
-		{"loose_foreign_keys_deleted_records", "10000", "true", "4"}, {"merge_request_diffs", "0", "false", "0"}, {"users_ghost_user_migrations", "2", "false", "1"},
+		{"external_diff_removals", "2", "false", "1"},
+		{"group_deletion_schedules", "1", "false", "0"},
+		{"import_placeholder_user_details", "3", "false", "1"},
+		{"loose_foreign_keys_deleted_records", "10000", "true", "4"},
+		{"merge_request_diffs", "0", "false", "0"},
+		{"users_ghost_user_migrations", "2", "false", "1"},
 	}, view)
 	var status [][]string
 	for _, table := range s.json(0, "status").(map[string]any)["deletion_tables"].([]any) {

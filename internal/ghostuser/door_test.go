@@ -294,9 +294,9 @@ func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 		users    int64
 		want     int64
 	}{
-		"by more than it is tried":        {"", 5000, 5001},
+		"by more than it is tried":         {"", 5000, 5001},
 		"by more than is drawn one by one": {"", 100_050, 100_051},
-		"with a remainder of its own":     {"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000, 3 + 714*7},
+		"with a remainder of its own":      {"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000, 3 + 714*7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
