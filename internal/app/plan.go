@@ -20,6 +20,8 @@ import (
 type plannedDatabase struct {
 	Database        string `json:"database"`
 	*loosefk.DryRun        //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent elsewhere, and where there is none.
+	Jobs []plannedJob `json:"jobs,omitempty"`
 	// Unreachable is why nothing is known of the database: what definitions have their parents there, for one.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -33,13 +35,14 @@ func (a *app) planCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:   "plan",
 		Short: "Show what a pass would do now, how, and which indexes are missing; changes nothing",
-		Long: `Per definition: the tombstones that wait, the rows that a pass would delete or change for those that are
+		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for those that are
 due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
 read whole tables, those that real foreign keys below the children need included. Counts stop at a cap, shown
-as "10000+". Everything is read in READ ONLY transactions of a few seconds at most. A child in another database than
+as "10000+". Per other enabled job: what it may take now, by the predicate that wakes it, its next run, when something
+falls due, and why it waits. All of it is counted in READ ONLY transactions of a few seconds at most. A child in another database than
 its parent has that database's name in brackets, and its indexes are to be created there. Where a database cannot be
 reached, the plan is for the others, and the exit code is 4.`,
-		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u",
+		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			c, err := a.loadConfig()
@@ -92,6 +95,11 @@ func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
 		if down := all.down[db.Name]; down != nil {
 			plans[i].Unreachable = down.Error()
 		}
+		if db.Name == all.jobs().Name {
+			if plans[i].Jobs, err = planJobs(ctx, all); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return plans, nil
 }
@@ -138,7 +146,7 @@ func (a *app) printPlan(plan plannedDatabase) error {
 		}
 	}
 	a.printMissing(plan.Definitions)
-	return nil
+	return a.printPlannedJobs(plan.Jobs)
 }
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be

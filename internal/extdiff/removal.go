@@ -24,6 +24,11 @@ const (
 // RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is to be removed now.
 const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp())`
 
+// CountRemovalsSQL is an expression, to be rendered for the configured schemas: how many are, 10,001 where there are more.
+const CountRemovalsSQL = `(SELECT count(*) FROM (
+    SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp() LIMIT 10001
+) AS counted)`
+
 // NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next removal falls
 // due that is put off, or 0 where none is.
 const NextRemovalSQL = `coalesce((

@@ -180,3 +180,29 @@ func (r Rule) DueSQL() (string, error) {
     WHERE %s
 ))`, RemovalDueSQL, inDatabaseSQL, r, windowRows, eligible), nil
 }
+
+// CountDueSQL is a statement, to be rendered for the configured schemas: how many diffs a run that begins now would hand on, had it
+// no limit, and whether there may be more, as only so many are looked at. Where the last round is over for long enough they are
+// those of the next one.
+func (r Rule) CountDueSQL() (string, error) {
+	const looked = 10 * windowRows
+	eligible, err := r.eligibleSQL()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`
+WITH place AS (
+    SELECT coalesce(max(CASE WHEN cursor.round_began_at > statement_timestamp() - make_interval(secs => %d) THEN cursor.after_id END), 0) AS after_id
+    FROM "sexton".external_diff_cursors AS cursor
+    WHERE cursor.rule = '%s'
+), scanned AS MATERIALIZED (
+    SELECT diff.id
+    FROM "public".merge_request_diffs AS diff
+    WHERE %s AND diff.id > (SELECT place.after_id FROM place)
+    ORDER BY diff.id
+    LIMIT %d
+)
+SELECT
+    (SELECT count(*) FROM scanned JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id WHERE %s),
+    (SELECT count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r, inDatabaseSQL, looked, eligible, looked), nil
+}

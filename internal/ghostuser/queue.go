@@ -12,9 +12,14 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now. clock_timestamp() is volatile and
-// would bound no index.
-const DueSQL = `EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= statement_timestamp())`
+// dueSQL are the users that can be taken now. clock_timestamp() is volatile and would bound no index.
+const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= statement_timestamp()`
+
+// DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
+const DueSQL = `EXISTS (SELECT ` + dueSQL + `)`
+
+// CountDueSQL is an expression, to be rendered for the configured schemas: how many can, 10,001 where there are more.
+const CountDueSQL = `(SELECT count(*) FROM (SELECT ` + dueSQL + ` LIMIT 10001) AS counted)`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
 // falls due that is put off, or 0 where none is. Whoever is put off for ever (infinity) never does, and Postgres refuses to

@@ -37,6 +37,9 @@ const dueSQL = `
 // DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
 const DueSQL = `EXISTS (SELECT` + dueSQL + `)`
 
+// CountDueSQL is an expression, to be rendered for the configured schemas: about how many it can be, 10,001 where there are more.
+const CountDueSQL = `(SELECT count(*) FROM (SELECT` + dueSQL + ` LIMIT 10001) AS counted)`
+
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
 // due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
 const NextDueSQL = `coalesce((

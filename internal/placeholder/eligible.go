@@ -50,6 +50,16 @@ func DueSQL(attempts, retry int) string {
 	return "(" + strings.Join(terms, " OR ") + ")"
 }
 
+// CountDueSQL is an expression: how many can be offered now, more than 10,000 where it is no use to count on. Their jobs are
+// looked for as DueSQL does.
+func CountDueSQL(attempts, retry int) string {
+	terms := make([]string, 0, 2)
+	for _, arm := range arms(attempts, retry) {
+		terms = append(terms, fmt.Sprintf("(SELECT 1 FROM %s WHERE %s AND %s AND NOT %s LIMIT 10001)", details, arm, unqueued, jobWaits))
+	}
+	return "(SELECT count(*) FROM (" + strings.Join(terms, " UNION ALL ") + ") AS counted)"
+}
+
 // NextDueSQL is an expression: in how many seconds (float8) the next row can be offered again, 0 where none is put off. Each
 // number of attempts is a stretch of the index of its own.
 func NextDueSQL(attempts, retry int) string {
