@@ -14,8 +14,8 @@ import "embed"
 //go:embed migrations
 var Migrations embed.FS
 
-// Grants holds the folder grants: header.sql, roles.sql, which creates the roles, and a file per component, with psql's variables
-// application, worker and viewer.
+// Grants holds the folder grants: header.sql, roles.sql, which creates the roles, tables.sql for the application's tables, and a file
+// per component, with psql's variables application, worker and viewer, and tables.
 //
 //go:embed grants
 var Grants embed.FS

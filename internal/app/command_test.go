@@ -38,7 +38,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
 		" audit", " tombstones", " tombstones list", " tombstones retry", " user", " user delete",
-		" placeholders", " placeholders list", " placeholders retry",
+		" placeholders", " placeholders list", " placeholders retry", " failures", " failures list", " failures retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
 		" diffs", " diffs show", " diffs verify", " diffs restore", " diffs release",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/definitions"
 	"sexton/internal/migrate"
 )
 
@@ -15,18 +17,21 @@ func (a *app) migrateCommand() *cobra.Command {
 }
 
 func (a *app) migrateUpCommand() *cobra.Command {
-	var grants bool
+	var grants, tables bool
 	var roles migrate.Roles
 	cmd := a.reports(&cobra.Command{
 		Use:   "up",
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n  sexton migrate up --print-grants --worker deleter",
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n  sexton migrate up --print-grants --tables --worker deleter",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			if grants {
-				return a.printGrants(roles)
+				return a.printGrants(roles, tables)
+			}
+			if tables {
+				return usageError{errors.New("--tables needs --print-grants")}
 			}
 			return a.migrateEach(cmd, nil, func(all *connections, db migrate.Database) (migrate.Report, error) {
 				return migrate.Up(cmd.Context(), a.logger(all.config), db)
@@ -34,6 +39,7 @@ and from several machines at once. Application tables are not touched.`,
 		}),
 	})
 	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
+	cmd.Flags().BoolVar(&tables, "tables", false, "with --print-grants, grant the worker also what it needs on the application's tables")
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")
@@ -166,13 +172,19 @@ func (a *app) printMigrateStatus(statuses []databaseStatus) error {
 }
 
 // printGrants needs no connection: the statements are the same for every server.
-func (a *app) printGrants(roles migrate.Roles) error {
+func (a *app) printGrants(roles migrate.Roles, tables bool) error {
 	if err := roles.Check(); err != nil {
 		return usageError{err}
 	}
 	c, err := a.loadConfig()
 	if err != nil {
 		return err
+	}
+	var defs []definitions.Definition
+	if tables {
+		if defs, err = loadDefinitions(c); err != nil {
+			return err
+		}
 	}
 	for _, settings := range c.Databases {
 		a.printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
@@ -183,6 +195,14 @@ func (a *app) printGrants(roles migrate.Roles) error {
 			AdjournedGroups:  c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
 			ExternalDiffs:    c.ExternalDiffs.Enabled && settings.Name == c.Jobs.Database,
 		}, roles))
+		if !tables {
+			continue
+		}
+		printed, err := migrate.GrantTables(grantedTables(c, settings, defs), roles.Worker)
+		if err != nil {
+			return err
+		}
+		a.printf("\n%s", printed)
 	}
 	return nil
 }

@@ -40,14 +40,13 @@ func roles(t *testing.T) roleSite {
 	s.application, s.worker, s.viewer = s.CreateRole(), s.CreateRole(), s.CreateRole()
 	// The statements are the same for every server, so none is asked.
 	offline := append([]string{"DATABASE_URL=postgres://nobody@/none?host=" + s.dir}, s.environ...)
-	printed := run(offline, "migrate", "up", "--print-grants", "--config", s.dir+"/sexton.yaml",
+	printed := run(offline, "migrate", "up", "--print-grants", "--tables", "--config", s.dir+"/sexton.yaml",
 		"--application", s.application, "--worker", s.worker, "--viewer", s.viewer)
 	require.Zero(t, printed.code, printed.stderr)
 	s.Exec(printed.stdout)
 	s.Exec(printed.stdout) // Once more after each upgrade, it says.
 	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.application) + "; GRANT SELECT, DELETE ON projects TO " + quote(s.application))
-	s.Exec("GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO " + quote(s.worker))
 	return s
 }
 
@@ -147,6 +146,39 @@ func TestTheWorkersRole(t *testing.T) {
 	}
 	s.forbidden(t, s.worker, "DELETE FROM sexton.objects", "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
 		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
+}
+
+func TestTheWorkersTables(t *testing.T) {
+	t.Parallel()
+	s := roles(t)
+	report := s.run("doctor", "--database-url", s.AsRole(s.worker))
+	require.NotRegexp(t, "GRANT (SELECT|UPDATE|DELETE|USAGE)", report.stdout, "nothing that doctor looks at is missing")
+	privileges := func(table string) string {
+		return pgtest.Scalar[string](t, s.Database, `SELECT string_agg(name, ' ' ORDER BY name) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS name
+			WHERE has_table_privilege($1, $2, name)`, s.worker, table)
+	}
+	require.Equal(t, "DELETE SELECT UPDATE", privileges("issues"), "moved to the ghost user")
+	require.Equal(t, "DELETE SELECT UPDATE", privileges("merge_request_diff_files"), "below projects")
+	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.worker), "nothing is done there")
+
+	// A name that looks like the end of the block, a partition, another schema; and tables of which the role that grants has no say.
+	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
+	granting := s.CreateRole()
+	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
+		CREATE TABLE away.part PARTITION OF away."o'$sexton$" DEFAULT; CREATE INDEX ON away."o'$sexton$" (project_id);
+		ALTER SCHEMA away OWNER TO ` + quoted(granting) + `; ALTER TABLE away.part OWNER TO ` + quoted(granting) + `; ALTER TABLE away."o'$sexton$" OWNER TO ` + quoted(granting))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: true}\n")
+	s.write("loose_foreign_keys.yml", goodDefinitions+`"away.o'$sexton$":
+  - {table: projects, column: project_id, on_delete: async_nullify}
+gone:
+  - {table: projects, column: project_id, on_delete: async_delete}
+`)
+	printed := s.ok("migrate", "up", "--print-grants", "--tables", "--application", s.application, "--worker", s.viewer, "--viewer", s.viewer)
+	block := printed[strings.LastIndex(printed, "-- worker: the tables"):]
+	s.as(t, granting, block)
+	require.Equal(t, [][]string{{"t", "f", "t", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'away.part', 'UPDATE'), has_table_privilege($1, 'away.part', 'DELETE'),
+		has_schema_privilege($1, 'away', 'USAGE'), has_table_privilege($1, 'issues', 'DELETE')`, s.viewer))
+	require.Equal(t, 2, s.run("migrate", "up", "--tables").code)
 }
 
 func TestTheViewersRole(t *testing.T) {

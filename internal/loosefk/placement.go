@@ -41,8 +41,8 @@ type site struct {
 	catalog *catalog
 }
 
-// claims tells whether one of the database's patterns matches the table.
-func (s *site) claims(name definitions.Name) bool {
+// Claims tells whether one of the database's patterns matches the table.
+func (s Site) Claims(name definitions.Name) bool {
 	return slices.ContainsFunc(s.Tables, func(pattern string) bool {
 		subject := name.Table
 		if strings.Contains(pattern, ".") {
@@ -70,7 +70,7 @@ func (r *resolver) place(name definitions.Name) (*site, *problem.Problem) {
 	var claim, having, unknown, open []*site
 	for _, s := range r.sites {
 		switch {
-		case s.claims(name):
+		case s.Claims(name):
 			claim = append(claim, s)
 		case len(s.Tables) > 0:
 		case s.has(name):

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -51,6 +52,40 @@ func GrantRoles(db Database, roles Roles) string {
 	}
 	header, rest, _ := strings.Cut(Grants(db), "\n\n")
 	return strings.NewReplacer(replacements...).Replace(header + "\n\n" + readGrants("roles") + "\n" + rest)
+}
+
+// The tables that refer to one by a foreign key, for TableGrant.
+const (
+	// Directly is by a key of their own, Anyhow through others, too.
+	Directly = "direct"
+	Anyhow   = "all"
+)
+
+// TableGrant is what the worker needs on a table of the application's.
+type TableGrant struct {
+	// Table is its name in SQL, with its schema.
+	Table string `json:"name"`
+	// Privileges are those of a GRANT, such as "SELECT, UPDATE".
+	Privileges string `json:"privileges"`
+	// Referring grants them on the tables that refer to this one instead, Directly or Anyhow; empty: on this one.
+	Referring string `json:"referring"`
+}
+
+// GrantTables returns SQL for any client that grants a worker role rights on the application's tables, as the database has them
+// when it is run: what is not there is left out, and what the role that runs it may not grant is a warning.
+func GrantTables(tables []TableGrant, worker string) (string, error) {
+	if len(tables) == 0 {
+		return "", nil
+	}
+	listed, err := json.Marshal(tables)
+	if err != nil {
+		return "", fmt.Errorf("list tables: %w", err)
+	}
+	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	// Within the body of the block nothing may look like its end.
+	names := strings.NewReplacer(`$`, `\u0024`).Replace(string(listed))
+	return strings.NewReplacer(`:'tables'`, "E"+literal(strings.ReplaceAll(names, `\`, `\\`)), `:'worker'`, literal(worker)).
+		Replace(readGrants("tables")), nil
 }
 
 // readGrants returns sections of the grants. The files are part of the program; a missing one shows in the tests.

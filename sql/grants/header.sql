@@ -5,3 +5,5 @@
 --
 -- To delete, the application needs nothing of this: the triggers run with the rights of their owner, so
 -- whoever may delete a parent may leave a tombstone.
+--
+-- What the worker needs on the application's tables stands below in comments; with --tables it is granted at the end.

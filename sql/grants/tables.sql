@@ -1,0 +1,50 @@
+-- worker: the tables of the application that it works on, with their partitions. Those that are not here are left out. Where
+-- this role may not grant a right, a warning has the statement for whoever owns the table.
+DO $sexton$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        WITH RECURSIVE wanted AS (
+            SELECT to_regclass(listed.name) AS relation, listed.privileges, listed.referring
+            FROM json_to_recordset(:'tables') AS listed (name text, privileges text, referring text)
+        ), below (relation, privileges, referring, depth) AS (
+            SELECT wanted.relation::oid, wanted.privileges, wanted.referring, 0
+            FROM wanted
+            WHERE wanted.referring <> '' AND wanted.relation IS NOT NULL
+            UNION
+            -- One depth for all that is below: this ends where no further table is found.
+            SELECT reference.conrelid, below.privileges, below.referring, 1
+            FROM below
+            JOIN pg_catalog.pg_constraint AS reference ON reference.contype = 'f' AND reference.confrelid = below.relation
+            WHERE below.depth = 0 OR below.referring = 'all'
+        ), granted (relation, privileges) AS (
+            SELECT wanted.relation::oid, wanted.privileges FROM wanted WHERE wanted.referring = '' AND wanted.relation IS NOT NULL
+            UNION
+            SELECT below.relation, below.privileges FROM below WHERE below.depth = 1
+        ), leaf AS (
+            SELECT DISTINCT coalesce(part.relid, granted.relation) AS relation, granted.privileges
+            FROM granted
+            LEFT JOIN LATERAL pg_catalog.pg_partition_tree(granted.relation) AS part ON true
+        )
+        SELECT pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', namespace.nspname, :'worker')
+        FROM leaf
+        JOIN pg_catalog.pg_class AS class ON class.oid = leaf.relation
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+        WHERE NOT pg_catalog.has_schema_privilege(:'worker', class.relnamespace, 'USAGE')
+        UNION
+        SELECT pg_catalog.format('GRANT %s ON TABLE %I.%I TO %I', leaf.privileges, namespace.nspname, class.relname, :'worker')
+        FROM leaf
+        JOIN pg_catalog.pg_class AS class ON class.oid = leaf.relation
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+        ORDER BY 1
+    LOOP
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION
+            WHEN insufficient_privilege THEN
+                RAISE WARNING '%: %', SQLERRM, statement;
+        END;
+    END LOOP;
+END;
+$sexton$;
