@@ -76,7 +76,7 @@ func (s riverFailures) shownElsewhere(ctx context.Context) (func(row *rivertype.
 	groups := map[int64]bool{}
 	if s.all.config.AdjournedGroups.Enabled {
 		var err error
-		if groups, err = (groupFailures{s.all}).groupsListed(ctx); err != nil {
+		if groups, err = groupFailures(s).groupsListed(ctx); err != nil {
 			return nil, err
 		}
 	}

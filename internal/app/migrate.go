@@ -24,8 +24,9 @@ func (a *app) migrateUpCommand() *cobra.Command {
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n  sexton migrate up --print-grants --tables --worker deleter",
-		Args:    noArguments,
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
+			"  sexton migrate up --print-grants --tables --worker deleter",
+		Args: noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			if grants {
 				return a.printGrants(roles, tables)

@@ -42,8 +42,9 @@ as "10000+". Per other enabled job: what it may take now, by the predicate that 
 falls due, and why it waits. All of it is counted in READ ONLY transactions of a few seconds at most. A child in another database than
 its parent has that database's name in brackets, and its indexes are to be created there. Where a database cannot be
 reached, the plan is for the others, and the exit code is 4.`,
-		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
-		Args:    noArguments,
+		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
+			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
+		Args: noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			c, err := a.loadConfig()
 			if err != nil {

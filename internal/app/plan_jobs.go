@@ -15,8 +15,8 @@ import (
 
 // plannedJob is what another job than the clean-up of loose foreign keys would do now.
 type plannedJob struct {
-	Kind string `json:"kind"`
-	riverjobs.Planned
+	Kind              string `json:"kind"`
+	riverjobs.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
 
 	// Unit is what one of them is called.
 	Unit string `json:"unit"`
