@@ -97,7 +97,10 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r.until = r.began.Add(runtime)
 	r.pace = pace.Run{
 		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
-		Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
+		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
+			r.excused = r.excused || class == pace.WaitReplica && reason != ""
+			r.waitsFor(ctx, reason)
+		},
 	}
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
@@ -123,8 +126,12 @@ type run struct {
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
-	// stack are the windows whose trees are being taken down.
-	stack []*window
+	// stack are the windows whose trees are being taken down, deepest is the most that they were, down to the table lowest.
+	stack   []*window
+	deepest int
+	lowest  *table
+	// excused tells that the run had to hold, or to wait for somebody else's on a sub-group.
+	excused bool
 	// changes counts rows that have gone or changed, groups included: whether anything moves at all.
 	changes int64
 	// patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
@@ -133,6 +140,8 @@ type run struct {
 	// failed are rows that cannot be deleted or changed, by leaf, failures how many they are.
 	failed   map[uint32][]place
 	failures int
+	// waiting are rows of chains, by leaf, that did not move since the run looked from the top.
+	waiting map[uint32][]place
 	// line are the groups in hand, from the top down.
 	line []int64
 	// asked counts looks whether what is in hand is still below the group, moved tells that it is not.
@@ -161,6 +170,9 @@ func (r *run) ended() bool {
 	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.failures >= mostFailures
 }
 
+// futile tells that the run has used all of its time, and nothing has moved.
+func (r *run) futile() bool { return r.stop.Err() == nil && r.changes == 0 && !r.excused }
+
 // paused tells whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
 // asked to hold.
 func (r *run) paused(ctx context.Context) bool {
@@ -184,6 +196,7 @@ func (r *run) work(ctx context.Context) error {
 	}
 	for {
 		before := r.changes
+		r.waiting = map[uint32][]place{}
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		switch {
 		case err != nil:
@@ -195,7 +208,7 @@ func (r *run) work(ctx context.Context) error {
 			// From the top again, with what is still there.
 			r.moved = false
 			continue
-		case r.failures >= mostFailures, result == yielded && r.stop.Err() == nil && r.changes == 0 && (r.fault != nil || r.obstacle.Message != ""):
+		case r.failures >= mostFailures, result == yielded && r.futile():
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.blame(ctx)
 		case result == yielded:

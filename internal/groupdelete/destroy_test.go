@@ -184,11 +184,13 @@ func TestNoCascade(t *testing.T) {
 }
 
 // noteDeletions records how many rows each statement deletes, and whether it is a key's.
-func (b bundle) noteDeletions() {
+func (b bundle) noteDeletions() { b.noteDeletionsOf("groups", "projects", "issues", "notes") }
+
+func (b bundle) noteDeletionsOf(tables ...string) {
 	b.Exec(`CREATE TABLE deletions (at_table text, depth integer, n bigint);
 		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO deletions SELECT TG_TABLE_NAME, pg_trigger_depth(), count(*) FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
-	for _, table := range []string{"groups", "projects", "issues", "notes"} {
+	for _, table := range tables {
 		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
 	}
 }

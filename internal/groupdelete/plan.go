@@ -32,6 +32,8 @@ type ref struct {
 	from             string
 	columns, targets []string
 	action           action
+	// chain tells that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
+	chain bool
 	// set are the columns that the action changes. setNull tells that a forbidding key would set them to NULL, which they
 	// cannot be.
 	set     []string

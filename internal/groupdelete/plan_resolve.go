@@ -116,6 +116,7 @@ func (r *resolver) spread(named map[string]*pgcatalog.Relation) map[*table]bool 
 		t := todo[0]
 		for _, k := range byTarget[t.OID] {
 			if f := r.ref(t, k); f != nil {
+				f.chain = f.table == t && f.action == remove && t.what == ordinary && len(t.Leaves) == 1
 				t.refs = append(t.refs, f)
 			}
 		}

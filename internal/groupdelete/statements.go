@@ -2,6 +2,7 @@ package groupdelete
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,12 @@ func (r rows) len() int { return len(r.at) }
 
 // slice returns a part of the rows.
 func (r rows) slice(from, to int) rows { return rows{r.at[from:to], r.version[from:to]} }
+
+// reverse turns the rows round, in place.
+func (r rows) reverse() {
+	slices.Reverse(r.at)
+	slices.Reverse(r.version)
+}
 
 // without returns the rows that are at none of the places.
 func (r rows) without(gone []pgtype.TID) rows {
@@ -105,12 +112,13 @@ parents AS MATERIALIZED (
 )`, wantSQL, targets(refs), leaf.SQL())
 }
 
-// lookStatement tells which of the keys have rows that refer to any of the window's: an array of booleans.
+// lookStatement tells which of the keys have rows that refer to any of the window's, other than those themselves where they
+// go together: an array of booleans.
 func lookStatement(leaf pgcatalog.Table, refs []*ref) string {
 	terms := make([]string, len(refs))
 	for i, f := range refs {
 		terms[i] = fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
-			f.from, f.now("parent"))
+			f.from, f.now("parent")+f.beside("want"))
 	}
 	return fmt.Sprintf("WITH %s\nSELECT ARRAY[%s]", parents(leaf, refs), strings.Join(terms, ",\n"))
 }
@@ -176,13 +184,19 @@ func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Ta
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)
 	}
 	var below strings.Builder
-	for _, f := range t.refsOf(leaf) {
-		if !bare {
+	refs := t.refsOf(leaf)
+	switch chained := slices.ContainsFunc(refs, func(f *ref) bool { return f.chain }); {
+	case bare:
+	case chained:
+		ctes += ",\n" + heldSQL(leaf, refs, from)
+		below.WriteString("\n\tAND doomed.ctid NOT IN (SELECT held.at FROM held)")
+	default:
+		for _, f := range refs {
 			below.WriteString("\n\tAND NOT " + f.exists("doomed"))
 		}
 	}
 	event, returning := p.event(names, t)
-	return fmt.Sprintf(`WITH %s,
+	return fmt.Sprintf(`WITH RECURSIVE %s,
 gone AS (
 	DELETE FROM ONLY %s AS doomed USING %s AS want
 	WHERE doomed.ctid = want.at AND doomed.xmin = want.version%s

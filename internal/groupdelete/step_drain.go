@@ -22,6 +22,8 @@ const (
 	windowRows    = 10_000
 	firstWindow   = 50
 	largestWindow = 500
+	// windowsOfChain is how many windows of rows that hang below each other are read at once.
+	windowsOfChain = 4
 	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
 	mostExcluded = 10_000
 	// mostRounds is how often rows may be found again that were done. Nobody writes that fast for long; a trigger that puts
@@ -36,6 +38,9 @@ func (r *run) clear(ctx context.Context, w *window, refs []*ref) (result, error)
 		return finished, nil
 	}
 	r.stack = append(r.stack, w)
+	if len(r.stack) > r.deepest {
+		r.deepest, r.lowest = len(r.stack), w.table
+	}
 	defer func() { r.stack = r.stack[:len(r.stack)-1] }()
 	for range mostRounds {
 		if r.paused(ctx) {
@@ -122,38 +127,69 @@ func (r *run) drain(ctx context.Context, w *window, f *ref, leaf pgcatalog.Table
 	}
 	// Rows that are left out may be below the window's.
 	stuck := slices.Clone(r.failed[leaf.OID])
-	if f.action == remove {
-		stuck = append(stuck, r.onStack(leaf)...)
+	if f.chain {
+		stuck = append(stuck, r.waiting[leaf.OID]...)
 	}
 	through := finished
-	if len(r.failed[leaf.OID]) > 0 {
+	if len(stuck) > 0 {
 		through = blocked
 	}
 	for len(stuck) < mostExcluded {
 		if r.paused(ctx) {
 			return yielded, nil
 		}
-		limit := r.windowOf(f, leaf)
+		size := r.windowOf(f, leaf)
+		limit := size
+		if f.chain {
+			limit *= windowsOfChain
+		}
 		found, err := r.children(ctx, w, f, leaf, stuck, limit)
 		if err != nil {
 			return r.stumble(err, f.table.Label())
 		}
-		if found.len() == 0 {
-			return through, nil
+		fresh := found
+		if f.action == remove {
+			onStack := r.onStack(leaf, found)
+			fresh, stuck = found.without(onStack), append(stuck, onStack...)
 		}
-		before := r.changes
-		left, result, err := r.workOff(ctx, f, &window{table: f.table, leaf: leaf, rows: found})
+		if f.chain {
+			fresh.reverse() // Those furthest below go first.
+		}
+		idle, left, result, err := r.workOffAll(ctx, f, &window{table: f.table, leaf: leaf, rows: fresh}, size)
 		if err != nil || result == yielded {
 			return result, err
 		}
-		switch {
-		case r.changes == before:
-			stuck, through = append(stuck, left.at...), blocked
-		case left.len() == 0 && found.len() < limit:
+		if len(idle) > 0 {
+			stuck, through = append(stuck, idle...), blocked
+		}
+		if !left && found.len() < limit {
 			return through, nil // Whoever deletes the row above looks again.
 		}
 	}
 	return blocked, nil
+}
+
+// workOffAll works off rows by so many at a time. It returns the places of those of which none moved, and whether any others
+// are left.
+func (r *run) workOffAll(ctx context.Context, f *ref, all *window, size int) (idle []place, some bool, _ result, _ error) {
+	for at := 0; at < all.rows.len(); at += size {
+		before := r.changes
+		w := &window{table: all.table, leaf: all.leaf, rows: all.rows.slice(at, min(at+size, all.rows.len()))}
+		left, result, err := r.workOff(ctx, f, w)
+		switch {
+		case err != nil || result == yielded:
+			return nil, false, result, err
+		case r.changes > before:
+			some = some || left.len() > 0
+		case f.chain:
+			// All that are above them would try them again, and those above these.
+			r.waiting[all.leaf.OID] = append(r.waiting[all.leaf.OID], left.at...)
+			fallthrough
+		default:
+			idle = append(idle, left.at...)
+		}
+	}
+	return idle, some, finished, nil
 }
 
 // workOff deletes or changes a window's rows, after what hangs below them. It returns those that are left.
@@ -169,6 +205,9 @@ func (r *run) workOff(ctx context.Context, f *ref, w *window) (rows, result, err
 	if err != nil || result == yielded || r.changes > before || !r.patient {
 		return left, result, err
 	}
+	if f.chain && len(r.waiting[w.leaf.OID]) > 0 {
+		return left, blocked, nil // These are above rows that could not be uprooted, or may be.
+	}
 	return r.uproot(ctx, w, left)
 }
 
@@ -183,13 +222,22 @@ func (r *run) windowOf(f *ref, leaf pgcatalog.Table) int {
 	return windowRows
 }
 
-// onStack are the rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
-// something that hangs below themselves.
-func (r *run) onStack(leaf pgcatalog.Table) []place {
+// onStack are those rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
+// something that hangs below themselves. The stack may be deep, so it is passed through only, and never sent.
+func (r *run) onStack(leaf pgcatalog.Table, found rows) []place {
+	among := make(map[place]bool, found.len())
+	for _, at := range found.at {
+		among[at] = true
+	}
 	var places []place
 	for _, w := range r.stack {
-		if w.leaf.OID == leaf.OID {
-			places = append(places, w.rows.at...)
+		if w.leaf.OID != leaf.OID {
+			continue
+		}
+		for _, at := range w.rows.at {
+			if among[at] {
+				places = append(places, at)
+			}
 		}
 	}
 	return places
@@ -202,13 +250,17 @@ func (r *run) children(ctx context.Context, w *window, f *ref, leaf pgcatalog.Ta
 	var found rows
 	var at place
 	var version uint32
+	sql := childrenStatement(w.leaf, f, leaf)
+	if f.chain {
+		sql = chainStatement(leaf, f)
+	}
 	began := time.Now()
 	defer func() { r.adapt(w.table, time.Since(began)) }()
 	_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
 		err := row.Scan(&at, &version)
 		found.at, found.version = append(found.at, at), append(found.version, version)
 		return struct{}{}, err
-	}, childrenStatement(w.leaf, f, leaf), w.rows.at, w.rows.version, except, limit)
+	}, sql, w.rows.at, w.rows.version, except, limit)
 	return found, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -157,7 +158,7 @@ func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
 	outer := r.session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
-		r.busy = held
+		r.busy, r.excused = held, true
 		return blocked, nil
 	}
 	if err != nil {
@@ -239,6 +240,16 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	return blocked, nil
 }
 
+// overdue says how far a run came that could delete nothing in all of its time.
+func (r *run) overdue() fault.Fault {
+	f := fault.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s", r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
+	if r.lowest != nil {
+		f.Table = r.lowest.Label()
+		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still", r.deepest)
+	}
+	return f
+}
+
 // blame counts an attempt, records the reason and leaves the group to the next one.
 func (r *run) blame(ctx context.Context) error {
 	f := r.obstacle
@@ -248,7 +259,11 @@ func (r *run) blame(ctx context.Context) error {
 	if f.Message == "" && r.busy != nil {
 		f.Message = r.busy.Error()
 	}
-	if f.Message == "" {
+	switch {
+	case f.Message != "":
+	case r.ended():
+		f = r.overdue()
+	default:
 		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", mostInRing)
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
