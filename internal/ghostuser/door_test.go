@@ -157,6 +157,27 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	require.NotZero(t, locks)
 }
 
+// The owner of many groups costs so much per group, whatever the tables held when they were counted last.
+func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	const groups = 1000
+	db.Exec("INSERT INTO users (id, username, email, name, admin) SELECT id, id, id, id, id = 2 FROM generate_series(1, 3) AS id")
+	db.Exec("INSERT INTO groups (id, parent_id, name, path) SELECT n, CASE WHEN n > 1 THEN 1 END, n, n FROM generate_series(1, $1::integer) AS n", groups)
+	db.Exec("INSERT INTO members (user_id, source_type, source_id, access_level) SELECT 1, 'Namespace', id, 50 FROM groups")
+	db.Exec("VACUUM ANALYZE")
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(1, 2, delete_groups => true)")
+	require.NoError(t, err)
+	var read, looks int64
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
+		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&read, &looks))
+	require.Less(t, read, int64(10*groups), "rows that were read with whole tables")
+	require.GreaterOrEqual(t, looks, int64(groups), "looks for other owners, group by group")
+}
+
 // Two owners of one group who are deleted at the same time must not leave it without one.
 func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -50,11 +50,15 @@ COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and di
 -- the group any more.
 --
 -- Raises SX020 for a group that does not exist and SX021 for a user who may not remove it.
+--
+-- It may be called for thousands of groups in one transaction, whose tables were empty when somebody counted them last: the
+-- whole of such a table would be read for each.
 CREATE FUNCTION "sexton".schedule_group_deletion(group_id bigint, user_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $sexton$
 DECLARE
     today CONSTANT date := (statement_timestamp() AT TIME ZONE 'UTC')::date;

@@ -171,6 +171,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
+    -- A clock's reading in the query itself would have it read all owners there are, once for each group.
+    today CONSTANT date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
     kind integer;
     group_id bigint;
     bucket integer;
@@ -227,7 +229,7 @@ BEGIN
               AND member.access_level = 50
               AND coalesce(member.state, 0) = 0
               AND member.requested_at IS NULL
-              AND (member.expires_at IS NULL OR member.expires_at > (clock_timestamp() AT TIME ZONE 'UTC')::date)
+              AND (member.expires_at IS NULL OR member.expires_at > today)
         ), lineage AS (
             -- Who owns a group owns what is below it.
             SELECT mine.source_id AS group_id, mine.source_id AS ancestor_id
