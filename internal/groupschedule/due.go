@@ -62,15 +62,27 @@ const pageSQL = `SELECT due.id` + dueSQL + `
     LIMIT $2`
 
 // openingSQL says whether there is a period at all, and when the first of a pass's destructions may begin: $1 seconds after
-// the latest that is known of, one of an earlier pass or one that was asked for without waiting. Those that are tried
-// again do not count, as their time is theirs.
+// the last in line, one of an earlier pass or one that was asked for without waiting. Those that are tried
+// again do not count, as their time is theirs. The line ends at the first gap of an hour, or of three places where these are
+// wider: somebody may have asked for a destruction next year, which the others need not wait for.
 const openingSQL = `
+WITH line AS (
+    SELECT
+        job.scheduled_at,
+        job.scheduled_at - greatest(statement_timestamp(), lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
+    FROM "sexton".river_job AS job
+    WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed')
+)
 SELECT
     "sexton".group_deletion_cutoff(),
     greatest(statement_timestamp(), (
-        SELECT max(job.scheduled_at) + make_interval(secs => $1::float8)
-        FROM "sexton".river_job AS job
-        WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed')
+        SELECT max(line.scheduled_at) + make_interval(secs => $1::float8)
+        FROM line
+        WHERE line.scheduled_at < coalesce((
+            SELECT min(line.scheduled_at)
+            FROM line
+            WHERE line.gap > greatest(interval '1 hour', make_interval(secs => 3 * $1::float8))
+        ), 'infinity')
     ))`
 
 // decideSQL decides about group $1, whose destruction would begin at $2.

@@ -85,6 +85,42 @@ func TestTheLineIsKeptHoweverLong(t *testing.T) {
 			extract(epoch FROM max(scheduled_at) - max(scheduled_at) FILTER (WHERE id < 100000))::int FROM line`))
 }
 
+// A destruction that somebody asked for at some time far away is no part of the line.
+func TestTheLineEndsAtAGap(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		at      []string
+		spacing time.Duration
+		after   string
+	}{
+		"nobody in line":            {[]string{"9 days"}, 0, "0"},
+		"some in line":              {[]string{"30 minutes", "80 minutes", "3 hours", "9 days"}, 0, "4820"},
+		"one that is over":          {[]string{"-2 hours", "2 hours"}, 0, "0"},
+		"places wider than the gap": {[]string{"1 hour", "3 hours", "9 days"}, 2 * time.Hour, "18000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t)
+			s.ask(t, "schedule_group_deletion", 10, 1)
+			s.age(31, 10)
+			s.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
+				SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
+				FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
+			s.passWith(t, func(e *groupschedule.Engine) {
+				e.Spacing = test.spacing
+				stats, err := e.Run(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 1, stats.GroupsEnqueued)
+			})
+			// Roughly: the pass begins some time after the others were inserted.
+			require.Equal(t, [][]string{{"t"}}, s.Rows(`SELECT job.scheduled_at - other.scheduled_at + $1::interval - make_interval(secs => $2::text::float8)
+					BETWEEN interval '0' AND interval '30 minutes'
+				FROM sexton.river_job AS job CROSS JOIN sexton.river_job AS other
+				WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.at[0], test.after))
+		})
+	}
+}
+
 func TestTheDateIsStrict(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
