@@ -231,6 +231,9 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}
 	doctor.ExamineWorkers(ctx, x.report, workers)
+	if x.config.GhostUsers.Enabled {
+		x.report.Run(ctx, "failing_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return failingUsers(ctx, db) })
+	}
 	if x.config.PlaceholderUsers.Enabled {
 		x.report.Run(ctx, "given_up", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.givenUpPlaceholders(ctx, db) })
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
@@ -38,6 +39,39 @@ func (x *examination) bindPlaceholderUsers(ctx context.Context) {
 			})
 		}
 	}
+}
+
+const (
+	// failingAfter is how many attempts tell a reason that stays from one that passes.
+	failingAfter = 3
+	// failingRead and failingShown are how many users are looked at, and how many are findings of their own.
+	failingRead  = 1000
+	failingShown = 10
+)
+
+// failingUsers tells of users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
+// what is wrong with their rows nobody but the application's people can say.
+func failingUsers(ctx context.Context, db database.Database) (found []doctor.Finding, _ error) {
+	failed, err := ghostuser.ReadFailed(ctx, db.Pool, db.Names, failingRead)
+	if err != nil {
+		return nil, err
+	}
+	failed = slices.DeleteFunc(failed, func(user ghostuser.Waiting) bool { return user.Attempts < failingAfter })
+	for i, user := range failed {
+		if i == failingShown {
+			return append(found, doctor.Finding{
+				Severity: problem.Warning, Object: "table " + ghostQueue,
+				Message: fmt.Sprintf("it is the same with %s more", counted(int64(len(failed)-i), "user")),
+				Fix:     "see the failures on the web page",
+			}), nil
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: fmt.Sprintf("user %d", user.UserID),
+			Message: fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
+			Fix:     "change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page",
+		})
+	}
+	return found, nil
 }
 
 // givenUpPlaceholders tells of placeholders that nobody will try again.

@@ -91,6 +91,40 @@ func TestUserDeleteRefuses(t *testing.T) {
 	require.Len(t, s.Rows("SELECT FROM users"), 5)
 }
 
+// A user who fails again and again is a finding, with the table and the constraint that are in the way.
+func TestDoctorNamesFailingUsers(t *testing.T) {
+	t.Parallel()
+	s := ghostSite(t)
+	s.Exec("INSERT INTO users (id, username, email, name, user_type) VALUES (5, 'ghost', 'ghost@example.com', 'Ghost User', 5)")
+	s.Exec("ALTER TABLE issues ADD CONSTRAINT signed CHECK (author_id <> 5)")
+	s.ok("user", "delete", "1")
+	type finding = struct{ Check, Object, Message string }
+	findings := func() (found []finding) {
+		var report struct{ Findings []finding }
+		require.NoError(t, json.Unmarshal([]byte(s.run("doctor", "--json").stdout), &report))
+		for _, f := range report.Findings {
+			if f.Check == "failing_users" {
+				found = append(found, f)
+			}
+		}
+		return found
+	}
+	for range 3 {
+		require.Empty(t, findings(), "it may pass")
+		s.ok("job", "run", ghostKind)
+		s.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
+	}
+	require.Equal(t, []finding{{
+		"failing_users", "user 1",
+		`its deletion has failed 3 times, and holds up no other: issues: SQLSTATE 23514: new row for relation "issues" violates check constraint "signed"`,
+	}}, findings())
+	s.Exec("INSERT INTO users (id, username, email, name) SELECT id, id, id || '@example.com', id FROM generate_series(101, 111) AS id")
+	s.Exec("INSERT INTO users_ghost_user_migrations (user_id, attempts, last_error) SELECT id, 4, 'kept' FROM users WHERE id > 100")
+	found := findings()
+	require.Len(t, found, 11)
+	require.Equal(t, "it is the same with 2 users more", found[10].Message)
+}
+
 // Lists that do not fit are found before anything runs, at their place in the file.
 func TestGhostListsThatDoNotFit(t *testing.T) {
 	t.Parallel()
