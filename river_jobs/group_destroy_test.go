@@ -53,6 +53,29 @@ func TestGroupDestroyWorker(t *testing.T) {
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
 }
 
+// Two users may each have asked for it. Whoever comes second finds the group in hand or gone, and all is told once.
+func TestGroupDestroyOfTwoUsers(t *testing.T) {
+	t.Parallel()
+	b := destroyBundle(t)
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
+	defer cancel()
+	for user := range int64(2) {
+		_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GroupDestroy, GroupDestroyArgs{GroupID: 10, UserID: user + 1}, nil)
+		require.NoError(t, err)
+	}
+	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 2)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	require.Equal(t, river.EventKindJobCompleted, (<-events).Kind)
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE state IN ('scheduled', 'retryable')")
+	require.Equal(t, river.EventKindJobCompleted, (<-events).Kind)
+	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
+	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
+	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy' AND stats ->> 'outcome' = 'destroyed'"))
+}
+
 // A group that something stands in the way of is tried again, with the reason recorded.
 func TestGroupDestroyThatIsStuck(t *testing.T) {
 	t.Parallel()
