@@ -61,6 +61,9 @@ func (s *Store) refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
 
+// Refuse is an AccessError of this store, for who finds in it that it must not be used.
+func (s *Store) Refuse(reason, fix string, err error) *AccessError { return s.refuse(reason, fix, err) }
+
 // fixes are what to do about answers of S3 that come from the configuration.
 func fixes() map[string]string {
 	const keys = "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile"

@@ -56,6 +56,7 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	parameters := u.Query()
 	prefix := parameters.Get("prefix")
 	parameters.Del("prefix")
+	s.prefix, s.identity = prefix, identityOf(s.label, prefix, parameters.Get("endpoint"))
 	switch u.Scheme {
 	case "file":
 		err = s.openFolder(u, parameters, prefix)
@@ -73,12 +74,29 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	return s, nil
 }
 
+// identityOf is the same for all URLs that differ only in how to get to the store.
+func identityOf(label, prefix, endpoint string) string {
+	telling := url.Values{}
+	for name, value := range map[string]string{"prefix": prefix, "endpoint": endpoint} {
+		if value != "" {
+			telling.Set(name, value)
+		}
+	}
+	if len(telling) == 0 {
+		return label
+	}
+	return label + "?" + telling.Encode()
+}
+
 func (s *Store) openFolder(u *url.URL, parameters url.Values, prefix string) error {
 	for name := range parameters {
 		return s.refuse(fmt.Sprintf("has the unknown parameter %q", name), "remove it; a folder knows only prefix", nil)
 	}
 	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
 		return s.refuse("names no absolute path", "write file:///folder, with three slashes", nil)
+	}
+	if inside := filepath.FromSlash(prefix); prefix != "" && (!strings.HasSuffix(prefix, "/") || !filepath.IsLocal(inside)) {
+		return s.refuse(fmt.Sprintf("has the prefix %q, which is no folder inside", prefix), "write prefix=name/, with a slash at its end", nil)
 	}
 	// Temporary files stand beside the objects: a rename from another file system is none. A folder that is missing is not made:
 	// it may be on a disk that is not mounted.
@@ -90,6 +108,11 @@ func (s *Store) openFolder(u *url.URL, parameters url.Values, prefix string) err
 	}
 	s.bucket, s.kind = bucket, Local
 	s.folder = filepath.Join(filepath.Clean(u.Path), filepath.FromSlash(prefix))
+	// That of the prefix is: the one around it shows that the disk is there.
+	if err := os.MkdirAll(s.folder, 0o750); err != nil {
+		_ = bucket.Close()
+		return s.refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
+	}
 	return nil
 }
 

@@ -88,7 +88,11 @@ type Store struct {
 	label string
 	// folder is where a local store's objects are.
 	folder string
-	key    string
+	// prefix is what all keys begin with in the bucket.
+	prefix string
+	// identity is the label with the parameters that tell one store from another.
+	identity string
+	key      string
 	// uploads are the settings of a bucket's uploads.
 	uploads *transfermanager.Client
 }
@@ -332,8 +336,12 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // List goes through the objects whose keys begin with the prefix, in the order of their keys, page by page. It ends at the first
 // error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return s.list(ctx, prefix, &blob.ListOptions{Prefix: prefix})
+}
+
+func (s *Store) list(ctx context.Context, prefix string, options *blob.ListOptions) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		objects := s.bucket.List(&blob.ListOptions{Prefix: prefix})
+		objects := s.bucket.List(options)
 		for {
 			object, err := objects.Next(ctx)
 			if errors.Is(err, io.EOF) {
