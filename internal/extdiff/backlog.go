@@ -29,6 +29,8 @@ type Backlog struct {
 	Removals int64 `json:"removals"`
 	// Skipped counts diffs that stay in the database although they are due, by reason, each up to the cap.
 	Skipped map[Skip]int64 `json:"skipped"`
+	// Stores are where diffs were moved to, the one that was used last first.
+	Stores []StoreState `json:"stores"`
 }
 
 // ReadBacklog counts what is left. It never reads a big table as a whole.
@@ -44,7 +46,10 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 		return b, fmt.Errorf("count diffs in the database: %w", err)
 	}
 	b.BytesCapped = b.Pending > bytesCap
-	b.Skipped, err = ReadSkipped(ctx, db, names)
+	if b.Skipped, err = ReadSkipped(ctx, db, names); err != nil {
+		return b, err
+	}
+	b.Stores, err = ReadStores(ctx, db, names)
 	return b, err
 }
 

@@ -54,6 +54,8 @@ const (
 	PointDoomed  Point = "doomed"
 	PointUnused  Point = "unused"
 	PointDeleted Point = "deleted"
+	// PointListed comes after each page of a sweep.
+	PointListed Point = "listed"
 )
 
 const (
@@ -90,6 +92,8 @@ func (l Limits) orDefaults() Limits {
 type Engine struct {
 	DB    database.Database
 	Store *blobstore.Store
+	// Owner has to agree before an object is written or deleted. Nil is for stores that nobody else can reach.
+	Owner *Owner
 	Rule  Rule
 	// Holder names this process to others, such as "host:pid:random".
 	Holder string
@@ -159,6 +163,9 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	found, err := e.look(ctx, e.DB.Pool, diffID, "")
 	if err != nil || found.skip != "" {
 		moved.Skipped = found.skip
+		return moved, err
+	}
+	if err := e.Owner.Check(ctx); err != nil {
 		return moved, err
 	}
 	claimed, found, err := e.claim(ctx, diffID)

@@ -96,7 +96,9 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	require.Equal(t, []string{key1}, b.keys(t))
 	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtestNames())
 	require.NoError(t, err)
-	require.Equal(t, extdiff.Backlog{Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1}}, backlog)
+	require.Equal(t, extdiff.Backlog{
+		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1}, Stores: []extdiff.StoreState{},
+	}, backlog)
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
 	require.Empty(t, b.move(t, 2).Skipped)

@@ -165,6 +165,9 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 			return false, err
 		}
 	}
+	if err := e.Owner.Check(ctx); err != nil {
+		return false, err
+	}
 	owner, named := diffOf(d.key)
 	if !named {
 		owner = d.diffID

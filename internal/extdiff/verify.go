@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,6 +148,9 @@ func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Ve
 		if err != nil {
 			return err
 		}
+		if isMarker(object.Key) {
+			continue
+		}
 		verified.Objects++
 		if object.ModTime.Before(before) {
 			page = append(page, object)
@@ -164,24 +166,12 @@ func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Ve
 }
 
 func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell func(Finding)) error {
-	var ids []int64
-	for _, object := range page {
-		if id, ok := diffOf(object.Key); ok {
-			ids = append(ids, id)
-		}
-	}
-	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
-		SELECT format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
-		FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally`), ids)
+	used, err := e.used(ctx, page)
 	if err != nil {
-		return fmt.Errorf("look which objects are in use: %w", err)
-	}
-	used, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("look which objects are in use: %w", err)
+		return err
 	}
 	for _, object := range page {
-		if slices.Contains(used, object.Key) {
+		if used[object.Key] {
 			continue
 		}
 		id, ok := diffOf(object.Key)
@@ -196,6 +186,31 @@ func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell fun
 	}
 	return nil
 }
+
+// used are the keys of those objects that some row refers to.
+func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bool, error) {
+	var ids []int64
+	for _, object := range page {
+		if id, ok := diffOf(object.Key); ok {
+			ids = append(ids, id)
+		}
+	}
+	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
+		SELECT format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
+		FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally`), ids)
+	if err != nil {
+		return nil, fmt.Errorf("look which objects are in use: %w", err)
+	}
+	used := map[string]bool{}
+	var key string
+	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { used[key] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("look which objects are in use: %w", err)
+	}
+	return used, nil
+}
+
+// isMarker tells the marker, and files of it that were never finished, from the objects of diffs.
+func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
 // unfinished is the end of the names of files that are being written, after the name of the object and a number.
 const unfinished = ".tmp"

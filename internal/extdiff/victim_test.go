@@ -2,6 +2,7 @@ package extdiff_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
+	"sexton/internal/lease"
 )
 
 // With these variables this test program is a worker that kills itself at a point of its work.
@@ -55,11 +57,23 @@ func victim() int {
 			_, err = engine.Restore(ctx, 1)
 		case "remove":
 			_, err = engine.Remove(ctx, 10)
+		case "sweep":
+			err = victimSweep(ctx, owned(engine))
 		}
 		return errors.Join(err, errors.New("it was not killed"))
 	}()
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
+	leases := &lease.Manager{Jobs: engine.DB, Holder: "victim"}
+	fence, err := leases.Acquire(ctx, rand.Text(), time.Minute, engine.DB)
+	if err != nil {
+		return err
+	}
+	_, err = (&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: -time.Hour, Page: 3}).Run(ctx)
+	return err
 }
 
 // kill has a worker do its work up to a point and no further.

@@ -1,0 +1,303 @@
+package extdiff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/database"
+	"sexton/internal/lease"
+)
+
+const (
+	// agreedFor is how long a look at the marker counts: one small read for all objects of a minute.
+	agreedFor = time.Minute
+	// sealEvery is how often the seal changes, a little less than the hour between two ticks.
+	sealEvery = 50 * time.Minute
+	// mostLooks is how often marker and seal are read before they are held to differ: another process may change both in between.
+	mostLooks = 5
+	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` where this database is the heir and nobody else uses these objects"
+)
+
+// ErrNotOurs says that the objects of a store belong to another database. It is wrapped in a *blobstore.AccessError, which
+// names both.
+var ErrNotOurs = errors.New("the objects belong to somebody else")
+
+// Owner sees to it that the objects of one opened store are those of one database. It is safe for concurrent use.
+type Owner struct {
+	DB    database.Database
+	Store *blobstore.Store
+
+	mu     sync.Mutex
+	agreed time.Time
+}
+
+// Check returns nil where the store's marker is this database's; a store without one gets it. Otherwise it returns an
+// *blobstore.AccessError that wraps ErrNotOurs. What it finds counts for a minute. A nil Owner has nothing against anything.
+func (o *Owner) Check(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor
+	o.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	asked := time.Now()
+	if _, _, err := o.look(ctx); err != nil {
+		return fmt.Errorf("look whose the objects are: %w", err)
+	}
+	o.mu.Lock()
+	o.agreed = asked
+	o.mu.Unlock()
+	return nil
+}
+
+// self is who we are, and what we know of the store.
+type self struct {
+	Marker
+
+	// next is the store's next seal while it is being changed; seals are those of all stores, as one may have two names.
+	next  string
+	seals []string
+	// known tells that this database has used the store, sealed that it has seen its marker there.
+	known, sealed bool
+}
+
+const selfSQL = `
+SELECT installation.id::text, "sexton".external_diff_place(), current_database()::text, coalesce(store.seal::text, ''),
+    coalesce(store.next_seal::text, ''),
+    ARRAY(SELECT either::text FROM "sexton".external_diff_stores AS other, unnest(ARRAY[other.seal, other.next_seal]) AS either WHERE either IS NOT NULL),
+    store.store IS NOT NULL, store.sealed_at IS NOT NULL, clock_timestamp()
+FROM "sexton".external_diff_installation AS installation
+LEFT JOIN "sexton".external_diff_stores AS store ON store.store = $1`
+
+func (o *Owner) self(ctx context.Context) (self, error) {
+	var s self
+	err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(selfSQL), o.Store.Identity()).
+		Scan(&s.Installation, &s.Server, &s.Database, &s.Seal, &s.next, &s.seals, &s.known, &s.sealed, &s.CreatedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s, errors.New(o.DB.Names.Render(`the table "sexton".external_diff_installation is empty`))
+	}
+	if err != nil {
+		return s, fmt.Errorf("read who this installation is: %w", err)
+	}
+	s.CreatedAt = s.CreatedAt.UTC()
+	return s, nil
+}
+
+// obstacle is why the objects under a marker are not ours; "" where they are.
+func (s self) obstacle(m *Marker) string {
+	switch {
+	case m == nil:
+		return "the marker " + MarkerKey + " that this installation has written is gone: another disk or bucket may stand in its place"
+	case m.Installation != s.Installation:
+		return fmt.Sprintf("the objects there belong to %s; this is %s", m, s.Marker)
+	case m.Server != s.Server:
+		return fmt.Sprintf("the objects there belong to %s; this is %s, a copy of it, or it has been moved", m, s.Marker)
+	case s.known && !slices.Contains(s.seals, m.Seal):
+		return fmt.Sprintf("the objects there belong to %s; this is an older copy of it, or one that was set back: its seal is %s, not %s",
+			m, s.Seal, m.Seal)
+	}
+	return ""
+}
+
+// look compares the marker with what the database knows. Where neither knows anything of the other, they get to.
+func (o *Owner) look(ctx context.Context) (self, time.Time, error) {
+	var reason string
+	for range mostLooks {
+		m, written, err := readMarker(ctx, o.Store)
+		if err != nil {
+			return self{}, time.Time{}, err
+		}
+		s, err := o.self(ctx)
+		if err != nil {
+			return s, time.Time{}, err
+		}
+		switch reason = ""; {
+		case m == nil && !s.sealed:
+			if err := o.introduce(ctx, s); err != nil {
+				return s, time.Time{}, err
+			}
+			continue // What is there now decides, whoever wrote it.
+		default:
+			reason = s.obstacle(m)
+		}
+		if reason != "" {
+			continue
+		}
+		if !s.sealed {
+			if err := o.acquaint(ctx, m.Seal); err != nil {
+				return s, time.Time{}, err
+			}
+		}
+		s.CreatedAt = m.CreatedAt
+		return s, written, nil
+	}
+	if reason == "" {
+		return self{}, time.Time{}, fmt.Errorf("write %s in %s: it does not stay", MarkerKey, o.Store)
+	}
+	return self{}, time.Time{}, o.Store.Refuse(reason, adoptFix, ErrNotOurs)
+}
+
+// introduce writes the first marker. The row comes first: who has written a marker knows its seal.
+func (o *Owner) introduce(ctx context.Context, s self) error {
+	const sql = `
+		INSERT INTO "sexton".external_diff_stores AS store (store) VALUES ($1)
+		ON CONFLICT (store) DO UPDATE SET store = EXCLUDED.store
+		RETURNING coalesce(store.next_seal, store.seal)::text`
+	m := s.Marker
+	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&m.Seal); err != nil {
+		return fmt.Errorf("note the store %s: %w", o.Store, err)
+	}
+	if err := writeMarker(ctx, o.Store, "", m); err != nil && !errors.Is(err, blobstore.ErrChanged) {
+		return err
+	}
+	return nil
+}
+
+// acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
+func (o *Owner) acquaint(ctx context.Context, seal string) error {
+	const sql = `
+		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::text::uuid, clock_timestamp())
+		ON CONFLICT (store) DO UPDATE SET sealed_at = clock_timestamp() WHERE store.sealed_at IS NULL`
+	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sql), o.Store.Identity(), seal); err != nil {
+		return fmt.Errorf("note the store %s: %w", o.Store, err)
+	}
+	return nil
+}
+
+const (
+	nextSealSQL = `
+UPDATE "sexton".external_diff_stores
+SET next_seal = coalesce(next_seal, gen_random_uuid())
+WHERE store = $1
+  AND (next_seal IS NOT NULL OR sealed_at <= clock_timestamp() - make_interval(secs => $2::float8))
+RETURNING next_seal::text`
+
+	sealedSQL = `
+UPDATE "sexton".external_diff_stores
+SET seal = next_seal,
+    next_seal = NULL,
+    sealed_at = clock_timestamp()
+WHERE store = $1
+  AND next_seal = $2::text::uuid`
+)
+
+// Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
+// learns the next one, then the marker has it, then the database forgets the last one. A crash in between leaves both valid,
+// and the next call goes on. It returns when the marker was written, by the store's clock: that time has passed there for sure.
+func (o *Owner) Seal(ctx context.Context, fence *lease.Lease) (time.Time, error) {
+	s, written, err := o.look(ctx)
+	if err != nil {
+		return written, fmt.Errorf("look whose the objects are: %w", err)
+	}
+	err = fenced(ctx, o.DB, fence, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, o.DB.Names.Render(nextSealSQL), o.Store.Identity(), sealEvery.Seconds()).Scan(&s.next)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return written, nil
+	}
+	if err != nil {
+		return written, fmt.Errorf("choose the store's next seal: %w", err)
+	}
+	return o.reseal(ctx, s)
+}
+
+func (o *Owner) reseal(ctx context.Context, s self) (time.Time, error) {
+	over, err := o.Store.Version(ctx, MarkerKey)
+	if err != nil {
+		return time.Time{}, err
+	}
+	// It may be another than the one that was looked at.
+	m, _, err := readMarker(ctx, o.Store)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if reason := s.obstacle(m); reason != "" {
+		return time.Time{}, o.Store.Refuse(reason, adoptFix, ErrNotOurs)
+	}
+	return o.stamp(ctx, s, over)
+}
+
+// stamp has the marker say who we are, under the next seal.
+func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time.Time, error) {
+	m := s.Marker
+	m.Seal = s.next
+	if err := writeMarker(ctx, o.Store, over, m); err != nil {
+		return time.Time{}, err
+	}
+	found, written, err := readMarker(ctx, o.Store)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if found == nil || found.Seal != m.Seal || found.Installation != m.Installation {
+		return time.Time{}, fmt.Errorf("write %s in %s: %w", MarkerKey, o.Store, blobstore.ErrChanged)
+	}
+	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sealedSQL), o.Store.Identity(), m.Seal); err != nil {
+		return time.Time{}, fmt.Errorf("note the store's seal: %w", err)
+	}
+	return written, nil
+}
+
+// Adopted is what Adopt has done.
+type Adopted struct {
+	Store string `json:"store"`
+	// Was is whom the objects belonged to, nil where nobody had said so; Now is this database.
+	Was *Marker `json:"was"`
+	Now Marker  `json:"now"`
+	// Changed is false where they were this database's already.
+	Changed bool `json:"changed"`
+}
+
+// Adopt makes the objects of the store this database's, whoever they belonged to: from then on that one is refused.
+func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
+	done := Adopted{Store: o.Store.String()}
+	over, err := o.Store.Version(ctx, MarkerKey)
+	if err != nil {
+		return done, err
+	}
+	if done.Was, _, err = readMarker(ctx, o.Store); err != nil && !errors.Is(err, ErrNotOurs) {
+		return done, err
+	}
+	s, err := o.self(ctx)
+	if err != nil {
+		return done, err
+	}
+	if done.Was != nil && s.obstacle(done.Was) == "" {
+		done.Now = *done.Was
+		return done, o.acquaint(ctx, done.Was.Seal)
+	}
+	const sql = `
+		INSERT INTO "sexton".external_diff_stores AS store (store, next_seal) VALUES ($1, gen_random_uuid())
+		ON CONFLICT (store) DO UPDATE SET next_seal = gen_random_uuid()
+		RETURNING next_seal::text`
+	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&s.next); err != nil {
+		return done, fmt.Errorf("choose the store's next seal: %w", err)
+	}
+	if _, err := o.stamp(ctx, s, over); err != nil {
+		return done, fmt.Errorf("adopt %s: %w", o.Store, err)
+	}
+	done.Now, done.Changed = s.Marker, true
+	done.Now.Seal = s.next
+	return done, nil
+}
+
+// fenced runs a transaction under a lease's fence.
+func fenced(ctx context.Context, db database.Database, fence *lease.Lease, do func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, db.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
+			fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
+		if err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		return do(tx)
+	})
+}

@@ -1,0 +1,234 @@
+package extdiff_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/dbtest"
+	"sexton/internal/extdiff"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+)
+
+// owned has the engine look at the store's marker.
+func owned(engine *extdiff.Engine) *extdiff.Engine {
+	engine.Owner = &extdiff.Owner{DB: engine.DB, Store: engine.Store}
+	return engine
+}
+
+// granted is the lease of a pass.
+func (b *bundle) granted(t *testing.T) *lease.Lease {
+	t.Helper()
+	leases := &lease.Manager{Jobs: b.Connected, Holder: "tester"}
+	l, err := leases.Acquire(t.Context(), rand.Text(), time.Minute, b.Connected)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Release(context.WithoutCancel(t.Context())) })
+	return l
+}
+
+func (b *bundle) marker(t *testing.T) (m extdiff.Marker) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(b.object(t, extdiff.MarkerKey)), &m))
+	return m
+}
+
+// refusedAsForeign tells that an error is about the owner, and returns its text.
+func refusedAsForeign(t *testing.T, err error) string {
+	t.Helper()
+	require.ErrorIs(t, err, extdiff.ErrNotOurs)
+	var refused *blobstore.AccessError
+	require.ErrorAs(t, err, &refused)
+	require.Contains(t, refused.Fix, "`sexton diffs adopt`")
+	return err.Error()
+}
+
+// everythingRefused tries all that writes or deletes objects.
+func (b *bundle) everythingRefused(t *testing.T, engine *extdiff.Engine, diff int64) string {
+	t.Helper()
+	_, err := engine.Move(t.Context(), diff)
+	refusedAsForeign(t, err)
+	_, err = engine.Restore(t.Context(), diff)
+	refusedAsForeign(t, err)
+	refusedAsForeign(t, engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1}))
+	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (99, 'merge_request_diffs/mr-7/diff-99')")
+	_, err = engine.Remove(t.Context(), 10)
+	refusedAsForeign(t, err)
+	b.Exec("DELETE FROM sexton.external_diff_removals WHERE diff_id = 99")
+	_, err = (&extdiff.Sweeper{Engine: engine, Fence: b.granted(t), Every: time.Nanosecond}).Run(t.Context())
+	return refusedAsForeign(t, err)
+}
+
+func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, first *bundle) {
+		t.Helper()
+		second := over(t, dbtest.Reference(t), first.address)
+		for _, b := range []*bundle{first, second} {
+			b.add(1, file{path: "a", text: new(onePart)})
+			b.add(2, file{path: "a", text: new(onePart)})
+			owned(b.engine)
+		}
+		first.move(t, 1)
+		require.Equal(t, []string{extdiff.MarkerKey, key1}, first.keys(t))
+		require.Empty(t, first.verified(t, 0), "the marker is no dangling object")
+		message := second.everythingRefused(t, second.engine, 1)
+		names := pgtest.Scalar[string](t, first.Database, "SELECT current_database()")
+		require.Contains(t, message, `the objects there belong to database "`+names+`"`)
+		require.Contains(t, message, `this is database "`+pgtest.Scalar[string](t, second.Database, "SELECT current_database()")+`"`)
+		require.Equal(t, onePart, first.object(t, key1))
+
+		adopted, err := owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context())
+		require.NoError(t, err)
+		require.True(t, adopted.Changed)
+		require.Equal(t, names, adopted.Was.Database)
+		second.engine = owned(second.newEngine(t, "heir"))
+		require.Empty(t, second.move(t, 2).Skipped)
+		first.everythingRefused(t, owned(first.newEngine(t, "first")), 2)
+		again, err := owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context())
+		require.NoError(t, err)
+		require.False(t, again.Changed)
+		require.Equal(t, adopted.Now.Seal, again.Now.Seal)
+	})
+}
+
+// A restored dump has the installation's number and its seal.
+func TestACopyOfTheDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	owned(b.engine)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	dump := b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0]
+	stores := b.Rows("SELECT store, seal, sealed_at FROM sexton.external_diff_stores")[0]
+	staging := over(t, dbtest.Reference(t), b.address)
+	staging.add(1, file{path: "a", text: new("other")})
+	staging.Exec("UPDATE sexton.external_diff_installation SET id = $1", dump)
+	staging.Exec("INSERT INTO sexton.external_diff_stores (store, seal, sealed_at) VALUES ($1, $2, $3::timestamptz)", stores[0], stores[1], stores[2])
+	owned(staging.engine)
+	require.Contains(t, staging.everythingRefused(t, staging.engine, 1), "a copy of it, or it has been moved")
+	require.Equal(t, onePart, b.object(t, key1))
+	require.NoError(t, owned(b.newEngine(t, "first")).Owner.Check(t.Context()))
+}
+
+// A copy of the whole server cannot be told by any identifier. It has no part in the next seal.
+func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		owned(b.engine)
+		b.add(1, file{path: "a", text: new(onePart)})
+		b.move(t, 1)
+		first := b.marker(t)
+		fence := b.granted(t)
+		_, err := b.engine.Owner.Seal(t.Context(), fence)
+		require.NoError(t, err)
+		require.Equal(t, first, b.marker(t), "an hour is not over")
+
+		b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
+		snapshot := b.Rows("SELECT seal FROM sexton.external_diff_stores")[0][0]
+		written, err := b.engine.Owner.Seal(t.Context(), fence)
+		require.NoError(t, err)
+		require.False(t, written.IsZero())
+		second := b.marker(t)
+		require.NotEqual(t, first.Seal, second.Seal)
+		require.Equal(t, first.CreatedAt, second.CreatedAt)
+		require.Equal(t, [][]string{{second.Seal, "NULL", "t"}},
+			b.Rows("SELECT seal, next_seal, sealed_at > now() - interval '30 minutes' FROM sexton.external_diff_stores"))
+
+		b.Exec("UPDATE sexton.external_diff_stores SET seal = $1", snapshot)
+		_, err = owned(b.newEngine(t, "copy")).Restore(t.Context(), 1)
+		require.Contains(t, refusedAsForeign(t, err), "an older copy of it, or one that was set back: its seal is "+snapshot)
+	})
+}
+
+// At each instant of a change of the seal the database knows what the marker says.
+func TestAKilledChangeOfTheSealIsGoneOnWith(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	owned(b.engine)
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
+	// Killed before the marker was written.
+	next := b.Rows("UPDATE sexton.external_diff_stores SET next_seal = gen_random_uuid() RETURNING next_seal")[0][0]
+	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
+	_, err := b.engine.Owner.Seal(t.Context(), b.granted(t))
+	require.NoError(t, err)
+	require.Equal(t, next, b.marker(t).Seal)
+	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
+	// Killed after that.
+	b.Exec("UPDATE sexton.external_diff_stores SET next_seal = seal, seal = gen_random_uuid()")
+	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
+	_, err = b.engine.Owner.Seal(t.Context(), b.granted(t))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
+}
+
+func TestManyWorkersWriteOneMarker(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		var all sync.WaitGroup
+		for range 6 {
+			engine := owned(b.newEngine(t, "worker"))
+			all.Go(func() {
+				if err := engine.Owner.Check(t.Context()); err != nil {
+					t.Errorf("check the marker: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, []string{extdiff.MarkerKey}, b.keys(t))
+		require.Equal(t, [][]string{{b.marker(t).Seal, "t"}}, b.Rows("SELECT seal, sealed_at IS NOT NULL FROM sexton.external_diff_stores"))
+		require.Equal(t, b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0], b.marker(t).Installation)
+	})
+}
+
+func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	owned(b.engine)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	require.NoError(t, b.engine.Store.Delete(t.Context(), extdiff.MarkerKey))
+	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
+	fresh := owned(b.newEngine(t, "other"))
+	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
+	adopted, err := fresh.Owner.Adopt(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, adopted.Was)
+	require.NoError(t, fresh.Owner.Check(t.Context()))
+
+	b.spoil(t, extdiff.MarkerKey, "{")
+	require.Contains(t, refusedAsForeign(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context())), "cannot be read")
+	_, err = fresh.Owner.Adopt(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
+}
+
+// A store that was filled by a version without markers is taken for ours, and one that is written in another way for the same.
+func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.move(t, 1)
+	require.Equal(t, []string{key1}, b.keys(t))
+	owned(b.engine)
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
+	require.Equal(t, []string{extdiff.MarkerKey, key1}, b.keys(t))
+	link := t.TempDir() + "/link"
+	require.NoError(t, os.Symlink(b.address[len("file://"):], link))
+	other := owned(b.engineOn(t, "file://"+link, "other"))
+	require.NoError(t, other.Owner.Check(t.Context()))
+	require.Equal(t, [][]string{{"1", "2"}}, b.Rows("SELECT count(DISTINCT seal), count(*) FROM sexton.external_diff_stores"))
+	b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
+	_, err := other.Owner.Seal(t.Context(), b.granted(t))
+	require.NoError(t, err)
+	require.NoError(t, owned(b.newEngine(t, "back again")).Owner.Check(t.Context()), "under its first name it is the same store")
+}
