@@ -64,7 +64,7 @@ func scheduleExternalDiffsJob(c *config.Config) Job {
 	return Job{
 		Kind: ScheduleExternalDiffs, Queue: ScheduleExternalDiffs, Schedule: string(c.ExternalDiffs.Schedule), Cron: c.ExternalDiffs.Schedule,
 		MaxAttempts: 1, Args: map[string]string{}, Defaults: map[string]any{},
-		Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones",
+		Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones and of none",
 		DeletionTable: diffTable,
 		Wakes:         externalDiffsWakes(c),
 		LimitedByTick: true,
@@ -132,15 +132,19 @@ func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, err
 
 // DiffEngine is what moves diffs of a database to a store, and back.
 func DiffEngine(c *config.Config, db database.Database, store *blobstore.Store, holder string) *extdiff.Engine {
-	return &extdiff.Engine{DB: db, Store: store, Rule: diffRule(c), Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer}}
+	return &extdiff.Engine{
+		DB: db, Store: store, Owner: &extdiff.Owner{DB: db, Store: store}, Rule: diffRule(c), Holder: holder,
+		Limits: extdiff.Limits{Transfer: longestTransfer},
+	}
 }
 
 // scheduleStats are the statistics of a pass.
 type scheduleStats struct {
 	extdiff.Schedule
 	extdiff.Removed
+	extdiff.Swept
 
-	// WaitingFor is why objects could not be removed.
+	// WaitingFor is why objects could not be removed, or the store not be swept.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
@@ -160,6 +164,9 @@ func runScheduleExternalDiffs(ctx context.Context, deps Deps, pass Pass) (jobrun
 		err := scheduleExternalDiffs(ctx, deps, db, granted, stats)
 		if err == nil {
 			err = removeExternalDiffs(ctx, deps, db, stats)
+		}
+		if err == nil && stats.WaitingFor == "" {
+			err = sweepExternalDiffs(ctx, deps, db, granted, stats)
 		}
 		return scheduleResult(stats), err
 	})
@@ -225,14 +232,18 @@ func removeExternalDiffs(ctx context.Context, deps Deps, db database.Database, s
 
 func scheduleResult(stats *scheduleStats) jobrun.Result {
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor, Processed: stats.Inserted + stats.Objects, Failed: stats.Removed.Failed,
-		Changed: stats.Inserted+stats.Objects+stats.Removed.Failed > 0,
+		Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor,
+		Processed: stats.Inserted + stats.Objects + stats.Swept.Swept, Failed: stats.Removed.Failed,
+		Changed: stats.Inserted+stats.Objects+stats.Swept.Swept+stats.Removed.Failed > 0,
 	}
 	if stats.OverLimit {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
 	}
 	if stats.Objects > 0 {
 		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsRemoved, N: stats.Objects})
+	}
+	if stats.Swept.Swept > 0 {
+		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsSwept, N: stats.Swept.Swept})
 	}
 	return result
 }

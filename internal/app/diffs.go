@@ -15,7 +15,7 @@ import (
 
 func (a *app) diffsCommand() *cobra.Command {
 	return group("diffs", "Read, check and bring back diffs that were moved to object storage", "  sexton diffs verify",
-		a.diffsShowCommand(), a.diffsVerifyCommand(), a.diffsRestoreCommand(), a.diffsReleaseCommand())
+		a.diffsShowCommand(), a.diffsVerifyCommand(), a.diffsRestoreCommand(), a.diffsReleaseCommand(), a.diffsAdoptCommand())
 }
 
 // withDiffs runs something with the engine that moves diffs.
@@ -103,8 +103,8 @@ func (a *app) diffsVerifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Check every diff in object storage",
 		Long: `Reads every object back and compares its size and checksum, and the offsets and sizes of its files, with what the rows say.
-Then it lists objects that no row refers to. --remove-dangling deletes those: only where this database is the only one that
-uses the bucket. Exits 5 where a diff is damaged.`,
+Then it lists objects that no row refers to. --remove-dangling deletes those; without it external_diffs.sweep does, once a day,
+unless most objects have no row. Exits 5 where a diff is damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -120,6 +120,11 @@ uses the bucket. Exits 5 where a diff is damaged.`,
 
 func (a *app) verifyDiffs(ctx context.Context, engine *extdiff.Engine, grace time.Duration, remove bool) error {
 	document := verifiedDiffs{Findings: []extdiff.Finding{}}
+	if remove {
+		if err := engine.Owner.Check(ctx); err != nil {
+			return err
+		}
+	}
 	var err error
 	document.Verified, err = engine.Verify(ctx, grace, func(f extdiff.Finding) {
 		document.Findings = append(document.Findings, f)

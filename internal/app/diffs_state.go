@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -52,7 +54,11 @@ func readDiffs(ctx context.Context, db database.Database) ([]deletionTable, erro
 
 // printDiffs says how much is left to be moved, and why some of it is not.
 func printDiffs(w io.Writer, b *extdiff.Backlog) {
-	if b == nil || b.Pending+b.Removals == 0 {
+	if b == nil {
+		return
+	}
+	printSweep(w, b.Stores)
+	if b.Pending+b.Removals == 0 {
 		return
 	}
 	more := ""
@@ -74,6 +80,34 @@ func turnedBack(run dbsqlc.RunsLastRow) string {
 		return ""
 	}
 	return "another try, after: " + stats.WaitingFor
+}
+
+// printSweep tells of the last look through the store that is in use for objects that no row refers to.
+func printSweep(w io.Writer, stores []extdiff.StoreState) {
+	if len(stores) == 0 || stores[0].SweepBeganAt == nil {
+		return
+	}
+	s := stores[0]
+	ended := "under way"
+	if s.SweepEndedAt != nil {
+		ended = s.SweepEndedAt.UTC().Format(time.RFC3339)
+	}
+	_, _ = fmt.Fprintf(w, "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK\n%s\t%s\t%s\t%d\t%d\t%d\t%d\n",
+		s.Store, s.SweepBeganAt.UTC().Format(time.RFC3339), ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack)
+}
+
+// heldBack tells of objects without a row that the sweep leaves alone because they are too many.
+func heldBack(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
+	stores, err := extdiff.ReadStores(ctx, db.Pool, db.Names)
+	if err != nil || len(stores) == 0 || stores[0].HeldBack == 0 {
+		return nil, err
+	}
+	return []doctor.Finding{{
+		Severity: problem.Warning, Object: stores[0].Store,
+		Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
+			counted(stores[0].HeldBack, "object")),
+		Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
+	}}, nil
 }
 
 // manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.
@@ -119,13 +153,17 @@ func diffsTrigger(ctx context.Context, db database.Database) ([]doctor.Finding, 
 	}}, nil
 }
 
-// probeDiffStore writes an object, reads it back and deletes it.
+// probeDiffStore writes an object, reads it back and deletes it. Then it looks whose the store's objects are.
 func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	store, err := riverjobs.OpenDiffStore(ctx, x.config)
 	if err == nil {
-		err = errors.Join(store.Probe(ctx, holder()), store.Close())
+		err = store.Probe(ctx, holder())
+		if err == nil && x.reached(x.config.Jobs.Database) {
+			err = installed(riverjobs.DiffEngine(x.config, x.jobs(), store, holder()).Owner.Check(ctx))
+		}
+		err = errors.Join(err, store.Close())
 	}
 	if err == nil {
 		return nil, nil
@@ -135,4 +173,18 @@ func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, err
 		found = x.config.Problem("external_diffs.bucket", refused.Store+": "+refused.Reason, refused.Fix)
 	}
 	return asFindings(problem.List{found}), nil
+}
+
+// The SQLSTATEs of a schema that external_diffs is not, or not wholly, installed in.
+const (
+	undefinedTable    = "42P01"
+	undefinedFunction = "42883"
+)
+
+// installed leaves out an error that the check of the schema tells of.
+func installed(err error) error {
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && (failed.Code == undefinedTable || failed.Code == undefinedFunction) {
+		return nil
+	}
+	return err
 }

@@ -86,7 +86,17 @@ type ExternalDiffs struct {
 	// Limit is the number of diffs per run.
 	Limit int `yaml:"limit"`
 	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
-	Bucket URL `yaml:"bucket"`
+	Bucket URL       `yaml:"bucket"`
+	Sweep  DiffSweep `yaml:"sweep"`
+}
+
+// DiffSweep configures the removal of objects that no row refers to.
+type DiffSweep struct {
+	Enabled bool `yaml:"enabled"`
+	// Every is the time from the start of one round through the store to the next.
+	Every time.Duration `yaml:"every"`
+	// Grace is the age, by the store's clock, from which on an object without a row is removed.
+	Grace time.Duration `yaml:"grace"`
 }
 
 // DiffRule says which diffs move: all of them, or those that are outdated.

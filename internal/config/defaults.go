@@ -54,6 +54,7 @@ func defaults() Config {
 			When:     "always",
 			Limit:    1000,
 			Bucket:   "file:///var/lib/sexton/diffs",
+			Sweep:    DiffSweep{Enabled: true, Every: 24 * time.Hour, Grace: 24 * time.Hour},
 		},
 		HTTP: HTTP{Listen: "127.0.0.1:8686"},
 		Log:  Log{Level: "info", Format: FormatAuto},

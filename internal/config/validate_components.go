@@ -12,6 +12,8 @@ const (
 	longestLease  = time.Minute
 	// mostAttempts bounds the stretches of the index of placeholder users that are looked at one by one.
 	mostAttempts = 100
+	// shortestGrace is much more than a move takes.
+	shortestGrace = time.Hour
 )
 
 // components checks the sections of the jobs that are off by default.
@@ -59,6 +61,10 @@ func (v *validator) components() {
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
 	if bucket, err := url.Parse(string(c.ExternalDiffs.Bucket)); err != nil || bucket.Scheme != "file" && bucket.Scheme != "s3" {
 		v.fail("external_diffs.bucket", "must be a URL such as file:///var/lib/sexton/diffs or s3://bucket?region=eu-central-1", "")
+	}
+	v.longerThanZero("external_diffs.sweep.every", c.ExternalDiffs.Sweep.Every)
+	if c.ExternalDiffs.Sweep.Grace < shortestGrace {
+		v.fail("external_diffs.sweep.grace", fmt.Sprintf("must be at least %s: a younger object may belong to a diff that is being moved", shortestGrace), "")
 	}
 }
 

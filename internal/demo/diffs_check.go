@@ -91,14 +91,14 @@ func (d *diffs) readBack(ctx context.Context) (objects, files, differ int64, err
 	return objects, files, differ, err
 }
 
-// dangling counts the files in the folder that are no diff's object.
+// dangling counts the files in the folder that are no diff's object. The marker says whose they are.
 func (d *diffs) dangling(ctx context.Context) (count int64, err error) {
 	rows, err := d.pool.Query(ctx, d.names.Render(
 		`SELECT diff.merge_request_id, diff.external_diff FROM "public".merge_request_diffs AS diff WHERE diff.stored_externally`))
 	if err != nil {
 		return 0, err
 	}
-	used := map[string]bool{}
+	used := map[string]bool{filepath.Join(d.objects, "merge_request_diffs", ".sexton.json"): true}
 	var request int64
 	var name string
 	if _, err := pgx.ForEachRow(rows, []any{&request, &name}, func() error {

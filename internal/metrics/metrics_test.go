@@ -75,7 +75,7 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 		metrics.PlaceholdersScheduled, metrics.PlaceholdersFinal, metrics.PlaceholdersQueued, metrics.PlaceholdersKept,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
 		metrics.GroupsDestroyed, metrics.ProjectsDestroyed, metrics.GroupDestroysFailed,
-		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffsSkipped, metrics.DiffObjectsRemoved,
+		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffsSkipped, metrics.DiffObjectsRemoved, metrics.DiffObjectsSwept,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}

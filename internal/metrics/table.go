@@ -58,6 +58,7 @@ const (
 	DiffBytesMoved      = "sexton_external_diff_moved_bytes_total"
 	DiffsSkipped        = "sexton_external_diffs_skipped_total"
 	DiffObjectsRemoved  = "sexton_external_diff_objects_removed_total"
+	DiffObjectsSwept    = "sexton_external_diff_objects_swept_total"
 )
 
 // The names of counters that every pass moves.
@@ -154,6 +155,7 @@ func Table() []Metric {
 		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
 		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; the log has the reasons."},
 		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
+		{DiffObjectsSwept, Counter, []string{"database"}, "Objects that no diff referred to and that were removed."},
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},

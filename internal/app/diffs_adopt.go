@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/extdiff"
+	riverjobs "sexton/river_jobs"
+)
+
+func (a *app) diffsAdoptCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "adopt",
+		Short: "Take the objects of the configured store over from another database",
+		Long: `Each store has a marker, merge_request_diffs/.sexton.json, that says which database its objects belong to; every other one is
+refused. This writes it anew: for a database that was restored from a dump, moved to another server, upgraded by pg_upgrade, or
+set back in time, once nobody else uses the objects. The database that they belonged to is refused from then on.`,
+		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.adoptDiffs(cmd.Context())
+		}),
+	})
+}
+
+func (a *app) adoptDiffs(ctx context.Context) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.ScheduleExternalDiffs)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	store, err := riverjobs.OpenDiffStore(ctx, all.config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	entry := audittrail.Entry{Actor: actor(), Action: "adopt", Target: store.Identity()}
+	if err := audittrail.Record(ctx, all.jobs(), all.jobs().Pool, entry); err != nil {
+		return err
+	}
+	adopted, err := (&extdiff.Owner{DB: all.jobs(), Store: store}).Adopt(ctx)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(adopted)
+	case !adopted.Changed:
+		a.printf("%s: belongs to this database\n", adopted.Store)
+	case adopted.Was == nil:
+		a.printf("%s: now belongs to %s\n", adopted.Store, adopted.Now)
+	default:
+		a.printf("%s: belonged to %s, now belongs to %s\n", adopted.Store, adopted.Was, adopted.Now)
+	}
+	return nil
+}
