@@ -1,9 +1,11 @@
 package app_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -156,6 +158,78 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 	}
 	s.Exec("UPDATE merge_request_diffs SET stored_externally = true, external_diff = 'diff-1' WHERE id = 1; DELETE FROM merge_request_diffs")
 	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}}, s.Rows("SELECT key FROM sexton.external_diff_removals"))
+}
+
+// sweepDue makes a round due, and everything in the folder but the marker two days old.
+func sweepDue(t *testing.T, s *site, folder string, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		path := filepath.Join(folder, key)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, []byte("left"), 0o600))
+		old := time.Now().Add(-48 * time.Hour)
+		require.NoError(t, os.Chtimes(path, old, old))
+	}
+	s.Exec("UPDATE sexton.external_diff_stores SET first_used_at = now() - interval '2 days', sweep_began_at = sweep_began_at - interval '2 days'")
+}
+
+func TestPassesSweepTheStore(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	pass := func() map[string]any {
+		return s.json(0, "job", "run", scheduleKind).(map[string]any)["stats"].(map[string]any)
+	}
+	require.Subset(t, pass(), map[string]any{"objects_listed": 0.0, "objects_swept": 0.0})
+	require.NotContains(t, s.ok("status"), "LAST SWEEP")
+	sweepDue(t, s, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
+	require.Subset(t, pass(), map[string]any{"objects_listed": 2.0, "objects_swept": 1.0, "objects_foreign": 1.0, "objects_held_back": 0.0})
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
+	require.Regexp(t, `LAST SWEEP OF +BEGAN +ENDED +OBJECTS +REMOVED +FOREIGN +HELD BACK\nfile://`+folder+` +\S+Z +\S+Z +2 +1 +1 +0\n`, s.ok("status"))
+	table := s.json(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
+	store := table["diffs"].(map[string]any)["stores"].([]any)[0]
+	require.Subset(t, store, map[string]any{"store": "file://" + folder, "objects_listed": 2.0, "objects_swept": 1.0})
+	require.Equal(t, 0, s.run("doctor").code)
+
+	var many []string
+	for n := range 30 {
+		many = append(many, fmt.Sprintf("merge_request_diffs/mr-7/diff-%d", 100+n))
+	}
+	sweepDue(t, s, folder, many...)
+	require.Subset(t, pass(), map[string]any{"objects_swept": 0.0, "objects_held_back": 30.0})
+	found := s.run("doctor")
+	require.Equal(t, 5, found.code)
+	require.Contains(t, found.stdout, "no row refers to 30 objects, more than half of those beside them")
+	s.ok("diffs", "verify", "--remove-dangling", "--grace", "24h")
+	require.NoFileExists(t, filepath.Join(folder, many[0]))
+}
+
+func TestAStoreBelongsToOneDatabase(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	other, _ := diffSite(t)
+	other.configure(other.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
+	require.Equal(t, 0, s.run("doctor").code, "which writes the marker")
+	name := s.Rows("SELECT current_database()")[0][0]
+	for _, args := range [][]string{
+		{"doctor"}, {"job", "run", scheduleKind}, {"job", "run", moveKind, "--args", `{"diff_id": 1}`}, {"diffs", "restore", "1"},
+		{"diffs", "verify", "--remove-dangling"},
+	} {
+		r := other.run(args...)
+		require.NotZero(t, r.code, args)
+		require.Contains(t, r.stdout+r.stderr, `the objects there belong to database "`+name+`"`, args)
+		require.Contains(t, r.stdout+r.stderr, "`sexton diffs adopt`", args)
+	}
+	other.ok("diffs", "verify")
+	require.Contains(t, other.ok("diffs", "adopt"), `belonged to database "`+name+`"`)
+	require.Equal(t, "file://"+folder+": belongs to this database\n", other.ok("diffs", "adopt"))
+	require.Equal(t, [][]string{{"adopt", "file://" + folder}}, other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
+	require.Equal(t, 0, other.run("doctor").code)
+	require.Equal(t, 5, s.run("doctor").code)
+	taken := s.json(0, "diffs", "adopt").(map[string]any)
+	require.Equal(t, true, taken["changed"])
+	require.Equal(t, other.Rows("SELECT current_database()")[0][0], taken["was"].(map[string]any)["database"])
+	require.Equal(t, name, taken["now"].(map[string]any)["database"])
 }
 
 func TestDiffsRefuse(t *testing.T) {

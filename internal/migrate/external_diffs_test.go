@@ -91,8 +91,10 @@ func TestExternalDiffsGrants(t *testing.T) {
 		worker: {
 			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
 			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals", "SELECT FROM merge_requests, merge_request_metrics",
+			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation", "INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
+			"UPDATE sexton.external_diff_stores SET seal = gen_random_uuid()",
 		},
-		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals"},
+		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_stores"},
 	} {
 		conn, err := pgx.Connect(t.Context(), d.AsRole(role))
 		require.NoError(t, err)
@@ -102,4 +104,32 @@ func TestExternalDiffsGrants(t *testing.T) {
 		}
 		require.NoError(t, conn.Close(t.Context()))
 	}
+}
+
+func TestEveryInstallationIsItself(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 2 {
+		d := pgtest.New(t)
+		d.Exec(sample.Schema())
+		up(t, withDiffs(t, d))
+		rows := d.Rows("SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation")
+		require.Len(t, rows, 1)
+		require.Regexp(t, `^[0-9]+/[0-9]+$`, rows[0][1], "the server's identifier and the database's number")
+		require.False(t, seen[rows[0][0]] || seen[rows[0][1]])
+		seen[rows[0][0]], seen[rows[0][1]] = true, true
+	}
+}
+
+// Some services keep the server's identifier to themselves.
+func TestThePlaceOfADatabaseThatMayNotKnowItsServer(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	up(t, withDiffs(t, d))
+	owner := pgx.Identifier{d.CreateRole()}.Sanitize()
+	d.Exec("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+	d.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + owner)
+	d.Exec("ALTER FUNCTION sexton.external_diff_place() OWNER TO " + owner)
+	require.Regexp(t, `^unknown/[0-9]+$`, d.Rows("SELECT sexton.external_diff_place()")[0][0])
 }
