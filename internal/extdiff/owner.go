@@ -20,6 +20,8 @@ const (
 	agreedFor = time.Minute
 	// sealEvery is how often the seal changes, a little less than the hour between two ticks.
 	sealEvery = 50 * time.Minute
+	// holdFor is how long a server that was started anew waits: more than twice as long as a seal lasts.
+	holdFor = 2 * time.Hour
 	// mostLooks is how often marker and seal are read before they are held to differ: another process may change both in between.
 	mostLooks = 5
 	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` where this database is the heir and nobody else uses these objects"
@@ -175,11 +177,19 @@ func (o *Owner) acquaint(ctx context.Context, seal string) error {
 }
 
 const (
+	holdSQL = `
+UPDATE "sexton".external_diff_stores
+SET server_started_at = pg_postmaster_start_time(),
+    hold_until = clock_timestamp() + make_interval(secs => $2::float8)
+WHERE store = $1
+  AND server_started_at <> pg_postmaster_start_time()`
+
 	nextSealSQL = `
 UPDATE "sexton".external_diff_stores
 SET next_seal = coalesce(next_seal, gen_random_uuid())
 WHERE store = $1
   AND (next_seal IS NOT NULL OR sealed_at <= clock_timestamp() - make_interval(secs => $2::float8))
+  AND (hold_until IS NULL OR hold_until <= clock_timestamp())
 RETURNING next_seal::text`
 
 	sealedSQL = `
@@ -193,20 +203,29 @@ WHERE store = $1
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
 // learns the next one, then the marker has it, then the database forgets the last one. A crash in between leaves both valid,
-// and the next call goes on. It returns when the marker was written, by the store's clock: that time has passed there for sure.
+// and the next call goes on. For two hours after the server's start it changes nothing. It returns when the marker was written, by the store's clock: that time has passed there for sure.
 func (o *Owner) Seal(ctx context.Context, fence *lease.Lease) (time.Time, error) {
 	s, written, err := o.look(ctx)
 	if err != nil {
 		return written, fmt.Errorf("look whose the objects are: %w", err)
 	}
+	due := false
 	err = fenced(ctx, o.DB, fence, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, o.DB.Names.Render(nextSealSQL), o.Store.Identity(), sealEvery.Seconds()).Scan(&s.next)
+		if _, err := tx.Exec(ctx, o.DB.Names.Render(holdSQL), o.Store.Identity(), holdFor.Seconds()); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, o.DB.Names.Render(nextSealSQL), o.Store.Identity(), sealEvery.Seconds()).Scan(&s.next)
+		due = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // What is on hold stays so.
+		}
+		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return written, nil
-	}
 	if err != nil {
 		return written, fmt.Errorf("choose the store's next seal: %w", err)
+	}
+	if !due {
+		return written, nil
 	}
 	return o.reseal(ctx, s)
 }
@@ -245,49 +264,6 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 		return time.Time{}, fmt.Errorf("note the store's seal: %w", err)
 	}
 	return written, nil
-}
-
-// Adopted is what Adopt has done.
-type Adopted struct {
-	Store string `json:"store"`
-	// Was is whom the objects belonged to, nil where nobody had said so; Now is this database.
-	Was *Marker `json:"was"`
-	Now Marker  `json:"now"`
-	// Changed is false where they were this database's already.
-	Changed bool `json:"changed"`
-}
-
-// Adopt makes the objects of the store this database's, whoever they belonged to: from then on that one is refused.
-func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
-	done := Adopted{Store: o.Store.String()}
-	over, err := o.Store.Version(ctx, MarkerKey)
-	if err != nil {
-		return done, err
-	}
-	if done.Was, _, err = readMarker(ctx, o.Store); err != nil && !errors.Is(err, ErrNotOurs) {
-		return done, err
-	}
-	s, err := o.self(ctx)
-	if err != nil {
-		return done, err
-	}
-	if done.Was != nil && s.obstacle(done.Was) == "" {
-		done.Now = *done.Was
-		return done, o.acquaint(ctx, done.Was.Seal)
-	}
-	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, next_seal) VALUES ($1, gen_random_uuid())
-		ON CONFLICT (store) DO UPDATE SET next_seal = gen_random_uuid()
-		RETURNING next_seal::text`
-	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&s.next); err != nil {
-		return done, fmt.Errorf("choose the store's next seal: %w", err)
-	}
-	if _, err := o.stamp(ctx, s, over); err != nil {
-		return done, fmt.Errorf("adopt %s: %w", o.Store, err)
-	}
-	done.Now, done.Changed = s.Marker, true
-	done.Now.Seal = s.next
-	return done, nil
 }
 
 // fenced runs a transaction under a lease's fence.

@@ -149,6 +149,26 @@ func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 	})
 }
 
+// It would otherwise change the seal before the original does, which would be the one refused.
+func TestACopyOfTheServerWaitsForTheOriginal(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	owned(b.engine)
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
+	b.put(t, key1)
+	const due = "UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour', hold_until = now() - interval '1 second'"
+	b.Exec(due + ", server_started_at = server_started_at - interval '1 hour'")
+	first := b.marker(t)
+	s := b.sweeper(t, b.engine)
+	require.Zero(t, b.swept(t, s))
+	require.Equal(t, first, b.marker(t))
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT hold_until > now() + interval '100 minutes' FROM sexton.external_diff_stores"))
+	require.Zero(t, b.swept(t, s), "the second look changes nothing")
+	b.Exec(due)
+	require.Equal(t, extdiff.Swept{Listed: 1, Swept: 1}, b.swept(t, s))
+	require.NotEqual(t, first.Seal, b.marker(t).Seal)
+}
+
 // At each instant of a change of the seal the database knows what the marker says.
 func TestAKilledChangeOfTheSealIsGoneOnWith(t *testing.T) {
 	t.Parallel()

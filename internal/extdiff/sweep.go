@@ -70,6 +70,7 @@ SET sweep_after = '', sweep_began_at = clock_timestamp(), sweep_ended_at = NULL,
     listed = 0, swept = 0, foreign_objects = 0, held_back = 0
 WHERE store = $1
   AND (sweep_began_at IS NULL OR sweep_ended_at IS NOT NULL)
+  AND (hold_until IS NULL OR hold_until <= clock_timestamp())
   AND coalesce(sweep_began_at, first_used_at) <= clock_timestamp() - make_interval(secs => $2::float8)`
 
 const sweepPlaceSQL = `
@@ -77,7 +78,8 @@ SELECT store.sweep_after
 FROM "sexton".external_diff_stores AS store
 WHERE store.store = $1
   AND store.sweep_began_at IS NOT NULL
-  AND store.sweep_ended_at IS NULL`
+  AND store.sweep_ended_at IS NULL
+  AND (store.hold_until IS NULL OR store.hold_until <= clock_timestamp())`
 
 // begin returns the key after which the listing goes on, where a round is due or under way.
 func (s *Sweeper) begin(ctx context.Context) (after string, due bool, err error) {

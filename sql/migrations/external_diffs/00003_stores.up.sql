@@ -22,6 +22,10 @@ CREATE TABLE "sexton".external_diff_stores (
     next_seal uuid,
     -- NULL until the marker has been seen in the store
     sealed_at timestamptz,
+    -- A server that was started anew may be a copy that was started beside the original. Until then it changes no seal and
+    -- sweeps nothing; the original does, and the copy is found out.
+    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
+    hold_until timestamptz,
     -- The round in progress or, where it has ended, the last one. It goes on after the key sweep_after.
     sweep_after text NOT NULL DEFAULT '',
     sweep_began_at timestamptz,

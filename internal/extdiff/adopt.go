@@ -1,0 +1,51 @@
+package extdiff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Adopted is what Adopt has done.
+type Adopted struct {
+	Store string `json:"store"`
+	// Was is whom the objects belonged to, nil where nobody had said so; Now is this database.
+	Was *Marker `json:"was"`
+	Now Marker  `json:"now"`
+	// Changed is false where they were this database's already.
+	Changed bool `json:"changed"`
+}
+
+// Adopt makes the objects of the store this database's, whoever they belonged to: from then on that one is refused.
+func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
+	done := Adopted{Store: o.Store.String()}
+	over, err := o.Store.Version(ctx, MarkerKey)
+	if err != nil {
+		return done, err
+	}
+	if done.Was, _, err = readMarker(ctx, o.Store); err != nil && !errors.Is(err, ErrNotOurs) {
+		return done, err
+	}
+	s, err := o.self(ctx)
+	if err != nil {
+		return done, err
+	}
+	if done.Was != nil && s.obstacle(done.Was) == "" {
+		done.Now = *done.Was
+		return done, o.acquaint(ctx, done.Was.Seal)
+	}
+	const sql = `
+		INSERT INTO "sexton".external_diff_stores AS store (store, next_seal) VALUES ($1, gen_random_uuid())
+		ON CONFLICT (store) DO UPDATE
+		SET next_seal = gen_random_uuid(), server_started_at = pg_postmaster_start_time(), hold_until = NULL
+		RETURNING next_seal::text`
+	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&s.next); err != nil {
+		return done, fmt.Errorf("choose the store's next seal: %w", err)
+	}
+	if _, err := o.stamp(ctx, s, over); err != nil {
+		return done, fmt.Errorf("adopt %s: %w", o.Store, err)
+	}
+	done.Now, done.Changed = s.Marker, true
+	done.Now.Seal = s.next
+	return done, nil
+}
