@@ -13,7 +13,7 @@ import (
 // removals, a store that is not available is no fault of the pass.
 func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the next pass does it
+		return nil // The next pass does it.
 	}
 	store, err := OpenDiffStore(ctx, deps.Config)
 	if err != nil {
@@ -36,7 +36,7 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 		log.WarnContext(ctx, "objects_held_back", "objects", stats.HeldBack)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // its place is kept
+		return nil // Its place is kept.
 	}
 	if outage, ok := asOutage(err); ok {
 		stats.WaitingFor = outage.Error()

@@ -212,7 +212,10 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	require.Equal(t, 0, s.run("doctor").code, "which writes the marker")
 	name := s.Rows("SELECT current_database()")[0][0]
 	for _, args := range [][]string{
-		{"doctor"}, {"job", "run", scheduleKind}, {"job", "run", moveKind, "--args", `{"diff_id": 1}`}, {"diffs", "restore", "1"},
+		{"doctor"},
+		{"job", "run", scheduleKind},
+		{"job", "run", moveKind, "--args", `{"diff_id": 1}`},
+		{"diffs", "restore", "1"},
 		{"diffs", "verify", "--remove-dangling"},
 	} {
 		r := other.run(args...)

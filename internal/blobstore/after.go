@@ -28,7 +28,7 @@ func (s *Store) Get(ctx context.Context, key string, most int64) (content []byte
 	if err != nil {
 		return nil, time.Time{}, s.judge(ctx, "read", key, err)
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	content, err = io.ReadAll(io.LimitReader(reader, most+1))
 	switch {
 	case err != nil:

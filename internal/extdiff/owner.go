@@ -203,7 +203,8 @@ WHERE store = $1
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
 // learns the next one, then the marker has it, then the database forgets the last one. A crash in between leaves both valid,
-// and the next call goes on. For two hours after the server's start it changes nothing. It returns when the marker was written, by the store's clock: that time has passed there for sure.
+// and the next call goes on. For two hours after the server's start it changes nothing. It returns when the marker was written,
+// by the store's clock: that time has passed there for sure.
 func (o *Owner) Seal(ctx context.Context, fence *lease.Lease) (time.Time, error) {
 	s, written, err := o.look(ctx)
 	if err != nil {

@@ -16,6 +16,8 @@ const mostStores = 10
 
 // StoreState is what the database knows of a store that it has used.
 type StoreState struct {
+	Swept
+
 	// Store is its URL, without anything secret.
 	Store string `json:"store"`
 	// SealedAt is when its marker was last changed or first seen; nil where that has not been yet.
@@ -24,7 +26,6 @@ type StoreState struct {
 	// first.
 	SweepBeganAt *time.Time `json:"sweep_began_at"`
 	SweepEndedAt *time.Time `json:"sweep_ended_at"`
-	Swept
 }
 
 // ReadStores returns the stores that were used, the one that was used last first, ten at most.

@@ -94,8 +94,8 @@ func TestASweepSparesYoungObjectsByTheStoresClock(t *testing.T) {
 	b.put(t, key1, "merge_request_diffs/mr-7/diff-2")
 	folder := strings.TrimPrefix(b.address, "file://")
 	// As if the store were ten days behind.
-	age := func(key string, days time.Duration) {
-		at := time.Now().Add(-days * 24 * time.Hour)
+	age := func(key string, days int) {
+		at := time.Now().AddDate(0, 0, -days)
 		require.NoError(t, os.Chtimes(filepath.Join(folder, key), at, at))
 	}
 	age(extdiff.MarkerKey, 10)

@@ -110,7 +110,10 @@ func (c sqlComponent) creates() []string {
 	case AdjournedGroups:
 		return []string{versionTable(AdjournedGroups), "group_destructions", "group_deletion_failures"}
 	case ExternalDiffs:
-		return []string{versionTable(ExternalDiffs), "external_diffs", "external_diff_removals", "external_diff_cursors", "external_diff_installation", "external_diff_stores"}
+		return []string{
+			versionTable(ExternalDiffs), "external_diffs", "external_diff_removals", "external_diff_cursors", "external_diff_installation",
+			"external_diff_stores",
+		}
 	default:
 		return []string{versionTable(string(c))}
 	}
