@@ -83,6 +83,7 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 		names := pgtest.Scalar[string](t, first.Database, "SELECT current_database()")
 		require.Contains(t, message, `the objects there belong to database "`+names+`"`)
 		require.Contains(t, message, `this is database "`+pgtest.Scalar[string](t, second.Database, "SELECT current_database()")+`"`)
+		require.NotContains(t, message, "a copy of it")
 		require.Equal(t, onePart, first.object(t, key1))
 
 		adopted, err := owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context())
