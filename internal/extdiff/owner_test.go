@@ -71,6 +71,8 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 	onBoth(t, func(t *testing.T, first *bundle) {
 		t.Helper()
 		second := over(t, dbtest.Reference(t), first.address)
+		// The databases of tests are copies of one.
+		second.Exec("UPDATE sexton.external_diff_installation SET id = gen_random_uuid()")
 		for _, b := range []*bundle{first, second} {
 			b.add(1, file{path: "a", text: new(onePart)})
 			b.add(2, file{path: "a", text: new(onePart)})
