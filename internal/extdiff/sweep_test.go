@@ -171,7 +171,8 @@ func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 			b.move(t, id)
 			_, err := b.engine.Restore(t.Context(), id)
 			require.NoError(t, err)
-			require.NoError(t, b.engine.Release(t.Context(), id))
+			_, err = b.engine.Release(t.Context(), id)
+			require.NoError(t, err)
 		}
 		b.put(t, key1, "merge_request_diffs/mr-7/diff-2")
 		other := owned(b.newEngine(t, "other"))
