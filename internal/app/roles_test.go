@@ -24,6 +24,7 @@ func roles(t *testing.T) roleSite {
 	t.Helper()
 	s := roleSite{site: newSite(t, pgtest.New(t))}
 	s.configure(s.URL, everyComponent)
+	s.environ = append(s.environ, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+t.TempDir())
 	s.write("loose_foreign_keys.yml", goodDefinitions)
 	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 	s.Exec(sample.Schema())
