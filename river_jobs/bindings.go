@@ -43,6 +43,7 @@ type Bindings struct {
 	clear map[string]time.Time
 
 	outages outages
+	refusal refusal
 }
 
 // marksOf are those of a database's queues.

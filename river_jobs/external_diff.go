@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -60,17 +61,23 @@ func (*MigrateExternalDiffWorker) Timeout(*river.Job[MigrateExternalDiffArgs]) t
 	return longestMigration
 }
 
-// Work moves the diff. Where the store is not available, or somebody else works on the diff, the job comes back later, which
-// costs no attempt.
+// Work moves the diff. Where the store is not available or refuses, or somebody else works on the diff, the job comes back later,
+// which costs no attempt.
 func (w *MigrateExternalDiffWorker) Work(ctx context.Context, job *river.Job[MigrateExternalDiffArgs]) error {
+	refusal := &w.deps.Bindings.refusal
+	if wait := refusal.wait(time.Now()); wait > 0 {
+		return river.JobSnooze(wait)
+	}
 	pass, cancel := w.deps.untilStopped(ctx)
 	defer cancel()
 	report, err := runMigrateExternalDiff(pass, w.deps, job.Args)
-	if err := settle(ctx, pass, report, err); err != nil {
+	err = settle(ctx, pass, report, err)
+	_, refused := asRefusal(err)
+	switch {
+	case refused || err == nil && report.Outcome == jobrun.Skipped:
+		return river.JobSnooze(max(refusal.wait(time.Now()), pauseAfter(job.Metadata)))
+	case err != nil:
 		return err
-	}
-	if report.Outcome == jobrun.Skipped {
-		return river.JobSnooze(pauseAfter(job.Metadata))
 	}
 	return finish(ctx, w.deps, job, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
 }
@@ -100,26 +107,27 @@ type moveStats struct {
 
 	// WaitingFor is why the diff could not be moved now.
 	WaitingFor string `json:"waiting_for,omitempty"`
+	// Refused tells that the store cannot be used as it is configured, or not with this process's credentials.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // runMigrateExternalDiff moves one diff, under the diff's own claim. It is skipped where it has to wait, and done where there was
-// nothing to do.
+// nothing to do. Of the runs that the store refuses, the first one of a pause fails.
 func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternalDiffArgs) (jobrun.Report, error) {
 	db := deps.jobsDB()
 	holder := ""
 	spec := jobrun.Spec{Kind: MigrateExternalDiff, Database: db.Name, Shared: true}
 	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		store, err := OpenDiffStore(ctx, deps.Config)
-		if err != nil {
-			return jobrun.Result{}, err
-		}
-		defer func() { _ = store.Close() }()
-		moved, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Move(ctx, args.DiffID)
+		moved, err := moveDiff(ctx, deps, db, args.DiffID)
 		stats := &moveStats{Moved: moved}
 		log := deps.Logger.With("kind", MigrateExternalDiff, "database", db.Name, "diff_id", args.DiffID)
 		outage, out := asOutage(err)
 		busy, taken := errors.AsType[*extdiff.BusyError](err)
+		refused, no := asRefusal(err)
+		stats.Refused = no
 		switch {
+		case no && !deps.Bindings.refusal.begin(time.Now()):
+			stats.WaitingFor = refused.Error()
 		case out:
 			stats.WaitingFor = outage.Error()
 			log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
@@ -136,6 +144,20 @@ func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternal
 	})
 	report.Holder = holder
 	return report, err
+}
+
+// moveDiff opens the store and moves one diff there.
+func moveDiff(ctx context.Context, deps Deps, db database.Database, diffID int64) (extdiff.Moved, error) {
+	store, err := OpenDiffStore(ctx, deps.Config)
+	if err != nil {
+		return extdiff.Moved{DiffID: diffID}, err
+	}
+	defer func() { _ = store.Close() }()
+	moved, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Move(ctx, diffID)
+	if err == nil && moved.Skipped == "" {
+		deps.Bindings.refusal.end()
+	}
+	return moved, err
 }
 
 func moveResult(stats *moveStats) jobrun.Result {

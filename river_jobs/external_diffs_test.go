@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,6 +116,31 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 	require.NotContains(t, b.log.String(), "hunter2")
 	require.Contains(t, b.log.String(), "msg=store_unavailable")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "nothing is said about the diff")
+}
+
+// The folder of the store is not there, which is for somebody to mend.
+func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "disk")
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+folder)
+	b.deps.Bindings.refusal.pause = longestPause // So that none ends under the test.
+	for id := range int64(3) {
+		_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, MigrateExternalDiff, MigrateExternalDiffArgs{DiffID: id + 1}, nil)
+		require.NoError(t, err)
+	}
+	b.workUntil(t, "all jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
+	require.Equal(t, [][]string{{"3", "0", "t"}}, b.db.Rows(`
+		SELECT min(max_attempts - attempt), count(errors), min(scheduled_at) > now() + interval '5 minutes' FROM sexton.river_job`))
+	require.Equal(t, [][]string{{"1", "t"}}, b.db.Rows(`
+		SELECT count(*), bool_and(error LIKE '%create the folder%' AND (stats ->> 'refused')::boolean) FROM sexton.runs WHERE outcome = 'failed'`))
+	require.Equal(t, 1, strings.Count(b.log.String(), "create the folder"), b.log)
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs WHERE skip_reason IS NOT NULL"), "nothing is said about the diffs")
+
+	require.NoError(t, os.Mkdir(folder, 0o750))
+	b.deps.Bindings.refusal.until = time.Now()
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
+	b.workUntil(t, "all diffs to be moved", "(SELECT count(*) = 3 FROM merge_request_diffs WHERE stored_externally)")
+	require.Zero(t, b.deps.Bindings.refusal.pause)
 }
 
 func TestPausesGrow(t *testing.T) {

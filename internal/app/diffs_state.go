@@ -71,15 +71,50 @@ func printDiffs(w io.Writer, b *extdiff.Backlog) {
 	}
 }
 
-// turnedBack is what a skipped run had to wait for: a store, say, that was not available.
+// turnedBack is what a run had to wait for: a store, say, that was not available.
 func turnedBack(run dbsqlc.RunsLastRow) string {
 	var stats struct {
 		WaitingFor string `json:"waiting_for"`
+		Refused    bool   `json:"refused"`
 	}
-	if run.Outcome == nil || *run.Outcome != string(jobrun.Skipped) || json.Unmarshal(run.Stats, &stats) != nil || stats.WaitingFor == "" {
+	if run.Outcome == nil || json.Unmarshal(run.Stats, &stats) != nil {
 		return ""
 	}
-	return "another try, after: " + stats.WaitingFor
+	switch {
+	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
+		return "somebody to mend what its last run met; it tries again by itself"
+	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
+		return "another try, after: " + stats.WaitingFor
+	}
+	return ""
+}
+
+// refusedWorkers tells of a store that has refused a worker last. The probe says so of what this command meets; a worker may have
+// other credentials.
+func refusedWorkers(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
+	runs, err := db.Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: []string{riverjobs.MigrateExternalDiff}, Databases: []string{db.Name}})
+	if err != nil {
+		return nil, fmt.Errorf("read the last run: %w", err)
+	}
+	for _, run := range runs {
+		var stats struct {
+			WaitingFor string `json:"waiting_for"`
+			Refused    bool   `json:"refused"`
+		}
+		if json.Unmarshal(run.Stats, &stats) != nil || !stats.Refused {
+			continue
+		}
+		reason := stats.WaitingFor
+		if run.Error != nil {
+			reason = *run.Error
+		}
+		return []doctor.Finding{{
+			Severity: problem.Error, Object: "external_diffs.bucket",
+			Message: fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s", run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
+			Fix:     "give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes",
+		}}, nil
+	}
+	return nil, nil
 }
 
 // printSweep tells of the last look through the store that is in use for objects that no row refers to.

@@ -74,6 +74,8 @@ type examination struct {
 	undirected map[string]bool
 	// servers are where the databases are, by name.
 	servers map[string]server
+	// storeUsable tells that the probe of the store of diffs has found nothing.
+	storeUsable bool
 }
 
 // examine makes all checks. It returns the first error of a connection.
@@ -101,7 +103,7 @@ func (x *examination) examine(ctx context.Context) error {
 		x.examineGroups(ctx)
 	}
 	if x.config.ExternalDiffs.Enabled {
-		x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStore)
+		x.storeUsable = x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStore)
 	}
 	x.findServers(ctx)
 	schemas := x.schemas()
@@ -241,6 +243,9 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		x.report.Run(ctx, "diffs_trigger", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTrigger(ctx, db) })
 		x.report.Run(ctx, "skipped_diffs", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return skippedDiffs(ctx, db) })
 		x.report.Run(ctx, "held_back_objects", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return heldBack(ctx, db) })
+		if x.storeUsable {
+			x.report.Run(ctx, "refused_workers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return refusedWorkers(ctx, db) })
+		}
 	}
 	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 		found, paused := x.pauses(ctx)
