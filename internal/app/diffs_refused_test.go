@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,35 @@ func TestARefusalIsOneFinding(t *testing.T) {
 	require.Contains(t, found[0][1], "create the folder")
 	s.ok("job", "run", moveKind, "--args", `{"diff_id": 1}`)
 	require.Empty(t, s.ofCheck(0, "refused_workers"))
+}
+
+func TestDisabledDiffsLeaveNoObjectUnseen(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	s.ok("job", "run", moveKind, "--args", `{"diff_id": 1}`)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
+	s.ok("migrate", "up")
+	s.ok("triggers", "install")
+	require.Empty(t, s.ofCheck(0, "unattended_removals"))
+	require.NotContains(t, s.ok("status"), "external_diff")
+
+	s.Exec("DELETE FROM merge_requests")
+	s.Exec("UPDATE sexton.external_diff_removals SET queued_at = now() - interval '3 hours'")
+	found := s.ofCheck(5, "unattended_removals")
+	require.Len(t, found, 1)
+	require.Equal(t, "warning", found[0][0])
+	require.Regexp(t, `^1 object of deleted diffs to be removed, the oldest for 3h0m[0-9]+s, but external_diffs.enabled is false`, found[0][1])
+	require.Contains(t, found[0][2], "set external_diffs.enabled: true")
+	status := s.ok("status")
+	require.Regexp(t, `external_diff_removals +main +1 +3h0m\d+s `, status)
+	require.Contains(t, status, "external_diff_removals is worked off by nobody: external_diffs.enabled is false")
+	tables := s.json(0, "status").(map[string]any)["deletion_tables"].([]any)
+	require.Subset(t, tables[len(tables)-1], map[string]any{"table": "external_diff_removals", "pending": 1.0, "disabled": "external_diffs.enabled"})
+
+	s.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) SELECT n, 'key' FROM generate_series(1, 10001) AS n")
+	require.Contains(t, s.ofCheck(5, "unattended_removals")[0][1], "more than 10000 objects")
+	require.Contains(t, s.ok("status"), "10000+")
+	_, fix, _ := strings.Cut(s.ofCheck(5, "unattended_removals")[0][2], "for ever: ")
+	s.Exec(fix)
+	require.Empty(t, s.ofCheck(0, "unattended_removals"))
 }

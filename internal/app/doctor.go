@@ -247,6 +247,9 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 			x.report.Run(ctx, "refused_workers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return refusedWorkers(ctx, db) })
 		}
 	}
+	if !x.config.ExternalDiffs.Enabled {
+		x.examineUnattended(ctx, db)
+	}
 	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 		found, paused := x.pauses(ctx)
 		return found, cmp.Or(err, paused)

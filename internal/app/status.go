@@ -58,6 +58,8 @@ type deletionTable struct {
 	Groups *groupBacklog `json:"groups,omitempty"`
 	// Diffs is what is to be moved to object storage, with bytes and reasons.
 	Diffs *extdiff.Backlog `json:"diffs,omitempty"`
+	// Disabled is the configuration key that has to be true for anybody to work this off.
+	Disabled string `json:"disabled,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -199,6 +201,12 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	}
 	if all.config.ExternalDiffs.Enabled {
 		tables, err := readDiffs(ctx, all.jobs())
+		if err != nil {
+			return document, err
+		}
+		document.DeletionTables = append(document.DeletionTables, tables...)
+	} else {
+		tables, err := readUnattended(ctx, all.jobs())
 		if err != nil {
 			return document, err
 		}
@@ -371,6 +379,7 @@ func (a *app) printStatus(document statusDocument) error {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
 		}
 		printGivenUp(w, document.DeletionTables)
+		printUnattended(w, document.DeletionTables)
 		for _, t := range document.DeletionTables {
 			printUsers(w, t.Users)
 			printKept(w, t.Placeholders)
