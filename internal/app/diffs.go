@@ -93,6 +93,9 @@ func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, wanted *int32) e
 type verifiedDiffs struct {
 	extdiff.Verified
 
+	// Removed counts objects that --remove-dangling has deleted, Busy those that it has left, as somebody works on their diff.
+	Removed  int64             `json:"removed"`
+	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`
 }
 
@@ -104,7 +107,7 @@ func (a *app) diffsVerifyCommand() *cobra.Command {
 		Short: "Check every diff in object storage",
 		Long: `Reads every object back and compares its size and checksum, and the offsets and sizes of its files, with what the rows say.
 Then it lists objects that no row refers to. --remove-dangling deletes those; without it external_diffs.sweep does, once a day,
-unless most objects have no row. Exits 5 where a diff is damaged.`,
+unless most objects have no row. One whose diff is being worked on is left, and counted as busy. Exits 5 where a diff is damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -135,11 +138,9 @@ func (a *app) verifyDiffs(ctx context.Context, engine *extdiff.Engine, grace tim
 	if err != nil {
 		return err
 	}
-	for _, f := range document.Findings {
-		if remove && f.Dangling && f.DiffID != 0 {
-			if err := engine.RemoveDangling(ctx, f); err != nil {
-				return err
-			}
+	if remove {
+		if err := document.removeDangling(ctx, engine); err != nil {
+			return err
 		}
 	}
 	if a.json {
@@ -147,11 +148,34 @@ func (a *app) verifyDiffs(ctx context.Context, engine *extdiff.Engine, grace tim
 	} else {
 		a.printf("%d diffs of %d bytes, %d objects: %d damaged, %d dangling\n",
 			document.Diffs, document.Bytes, document.Objects, document.Damaged, document.Verified.Dangling)
+		if remove {
+			a.printf("%d removed, %d busy\n", document.Removed, document.Busy)
+		}
 	}
 	if err == nil && document.Damaged > 0 {
 		return errFindings
 	}
 	return err
+}
+
+// removeDangling deletes what is dangling. One whose diff is being worked on is for the next time.
+func (d *verifiedDiffs) removeDangling(ctx context.Context, engine *extdiff.Engine) error {
+	for _, f := range d.Findings {
+		if !f.Dangling || f.DiffID == 0 {
+			continue
+		}
+		gone, err := engine.RemoveDangling(ctx, f)
+		_, busy := errors.AsType[*extdiff.BusyError](err)
+		switch {
+		case busy:
+			d.Busy++
+		case err != nil:
+			return err
+		case gone:
+			d.Removed++
+		}
+	}
+	return nil
 }
 
 func (a *app) diffsRestoreCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,4 +78,25 @@ func TestDisabledDiffsLeaveNoObjectUnseen(t *testing.T) {
 	_, fix, _ := strings.Cut(s.ofCheck(5, "unattended_removals")[0][2], "for ever: ")
 	s.Exec(fix)
 	require.Empty(t, s.ofCheck(0, "unattended_removals"))
+}
+
+func TestRemovingDanglingObjectsPassesOverBusyDiffs(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	objects := filepath.Join(folder, "merge_request_diffs/mr-7")
+	require.NoError(t, os.MkdirAll(objects, 0o750))
+	for _, name := range []string{"diff-3", "diff-4", "diff-5"} {
+		require.NoError(t, os.WriteFile(filepath.Join(objects, name), []byte("left"), 0o600))
+	}
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (3, 'another', now() + interval '1 hour')")
+	told := s.ok("diffs", "verify", "--remove-dangling", "--grace", "0s")
+	require.True(t, strings.HasSuffix(told, "0 damaged, 3 dangling\n2 removed, 1 busy\n"), told)
+	left, err := os.ReadDir(objects)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, "diff-3", left[0].Name())
+	require.Subset(t, s.json(0, "diffs", "verify", "--remove-dangling", "--grace", "0s"), map[string]any{"removed": 0.0, "busy": 1.0, "dangling": 1.0})
+	s.Exec("UPDATE sexton.external_diffs SET busy_until = now()")
+	require.Subset(t, s.json(0, "diffs", "verify", "--remove-dangling", "--grace", "0s"), map[string]any{"removed": 1.0, "busy": 0.0})
+	require.NoFileExists(t, filepath.Join(objects, "diff-3"))
 }

@@ -144,9 +144,13 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	err := b.engine.Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
-	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/mr-7/diff-7"}))
-	require.NoError(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1}), "it is in use by now")
-	require.ErrorContains(t, b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"}), "it is for its owner to delete")
+	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} { // The latter is in use by now.
+		gone, err := b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key})
+		require.NoError(t, err)
+		require.Equal(t, want, gone, key)
+	}
+	_, err = b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
+	require.ErrorContains(t, err, "it is for its owner to delete")
 	require.Equal(t, onePart+onePart, b.object(t, key1))
 	require.NotContains(t, b.keys(t), "merge_request_diffs/mr-7/diff-7")
 }

@@ -234,14 +234,15 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveDangling deletes one object that Verify has found dangling, if nothing refers to it even now.
-func (e *Engine) RemoveDangling(ctx context.Context, f Finding) error {
+// RemoveDangling deletes one object that Verify has found dangling, and tells whether it is gone: it stays if something refers to it
+// by now.
+func (e *Engine) RemoveDangling(ctx context.Context, f Finding) (gone bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {
-		return fmt.Errorf("remove %s: it is not named as those of diffs are, so it is for its owner to delete", f.Key)
+		return false, fmt.Errorf("remove %s: it is not named as those of diffs are, so it is for its owner to delete", f.Key)
 	}
-	if _, err := e.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
-		return fmt.Errorf("remove %s: %w", f.Key, err)
+	if gone, err = e.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
+		return false, fmt.Errorf("remove %s: %w", f.Key, err)
 	}
-	return nil
+	return gone, nil
 }
