@@ -184,7 +184,7 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	}
 	if reason := surveyed.obstacle(found); reason != "" {
 		moved.Skipped = reason
-		return moved, e.record(held, claimed, reason)
+		return moved, e.record(held, claimed, reason, surveyed.state(found))
 	}
 	e.reach(PointUploaded)
 	if err := e.compare(held, moved.Key, digest); err != nil {
@@ -270,6 +270,11 @@ func (s survey) obstacle(found look) Skip {
 		return TooLarge
 	}
 	return ""
+}
+
+// state is what a refusal was for; refusedSQL compares it.
+func (s survey) state(found look) string {
+	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }
 
 // upload writes the object from one snapshot of the rows. Nothing is locked meanwhile.

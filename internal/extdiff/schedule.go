@@ -46,8 +46,8 @@ type Scheduler struct {
 }
 
 // Run looks through the diffs from where the last run has stopped, and hands at most Limit of them on, each once. What comes after
-// the last diff begins anew at the first, in a round at most every 50 minutes, so that no diff that is refused again and again
-// holds up the ones behind it. Handing on and the place where the next run begins commit together.
+// the last diff begins anew at the first, in a round at most every 50 minutes, so that no diff that fails again and again holds up
+// the ones behind it. One that was refused is handed on again when it has changed. Handing on and the place where the next run begins commit together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
 	limit := s.Limit
@@ -100,6 +100,7 @@ WITH scanned AS MATERIALIZED (
     FROM scanned
     JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
     WHERE ` + eligible + `
+      AND NOT ` + refusedSQL + `
     ORDER BY diff.id
     LIMIT $3
 )
@@ -178,7 +179,8 @@ func (r Rule) DueSQL() (string, error) {
     ) AS scanned
     JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
     WHERE %s
-))`, RemovalDueSQL, inDatabaseSQL, r, windowRows, eligible), nil
+      AND NOT %s
+))`, RemovalDueSQL, inDatabaseSQL, r, windowRows, eligible, refusedSQL), nil
 }
 
 // CountDueSQL is a statement, to be rendered for the configured schemas: how many diffs a run that begins now would hand on, had it

@@ -50,6 +50,7 @@ SET size = $3,
     sha256 = $4,
     moved_at = clock_timestamp(),
     skip_reason = NULL,
+    skip_state = NULL,
     skipped_at = NULL,
     busy_until = NULL,
     holder = NULL
@@ -138,18 +139,19 @@ func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surve
 const skipSQL = `
 UPDATE "sexton".external_diffs
 SET skip_reason = $3,
+    skip_state = $4,
     skipped_at = clock_timestamp()
 WHERE diff_id = $1
   AND token = $2`
 
-// record notes why a diff stays in the database, if that is a reason to look after it.
-func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip) error {
+// record notes why a diff stays in the database and what it was like, if that is a reason to look after it.
+func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
 	case TooLarge, FilesMissing, Inconsistent:
 	case Gone, External, NotDue, Kept:
 		return nil
 	}
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(skipSQL), claimed.diffID, claimed.token, string(reason)); err != nil {
+	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(skipSQL), claimed.diffID, claimed.token, string(reason), state); err != nil {
 		return fmt.Errorf("note that diff %d stays in the database: %w", claimed.diffID, err)
 	}
 	return nil

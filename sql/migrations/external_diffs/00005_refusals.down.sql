@@ -1,0 +1,1 @@
+ALTER TABLE IF EXISTS "sexton".external_diffs DROP COLUMN IF EXISTS skip_state;
