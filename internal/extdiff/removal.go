@@ -139,7 +139,7 @@ type elsewhereError struct {
 }
 
 func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s is in %s, but the configured store %s is %s", e.key, e.is, e.wantedPlaces, e.want)
+	return fmt.Sprintf("%s was written to %s, but the configured store %s is %s", e.key, e.is, e.wantedPlaces, e.want)
 }
 
 func (e *Engine) elsewhere(key string, store int) error {

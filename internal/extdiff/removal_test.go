@@ -106,7 +106,7 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	removed, err := b.engine.Remove(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, extdiff.Removed{Failed: 1}, removed)
-	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "is in object storage, but the configured store file://")
+	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "was written to object storage, but the configured store file://")
 }
 
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
@@ -176,8 +176,8 @@ func TestADiffInAnotherStoreIsNamed(t *testing.T) {
 	b.move(t, 1)
 	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
 	_, err := b.engine.Restore(t.Context(), 1)
-	require.ErrorContains(t, err, "is in object storage, but the configured store")
+	require.ErrorContains(t, err, "was written to object storage, but the configured store")
 	err = b.engine.Read(t.Context(), 1, func(*extdiff.Reading) error { return os.ErrInvalid })
-	require.ErrorContains(t, err, "is in object storage, but the configured store")
+	require.ErrorContains(t, err, "was written to object storage, but the configured store")
 	require.Len(t, b.verified(t, time.Hour), 1)
 }

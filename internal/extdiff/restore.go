@@ -193,7 +193,13 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	defer from.Close()
 	hash := sha256.New()
 	source := &pieces{from: io.TeeReader(from, hash), files: was.files, buffer: make([]byte, pieceBytes)}
-	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source); err != nil {
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source)
+	switch {
+	case source.ended:
+		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d", source.read, was.bytes())}
+	case source.err != nil:
+		return source.err // The server would say no more than that the copying was given up.
+	case err != nil:
 		return fmt.Errorf("collect texts of %s: %w", was.key, err)
 	}
 	if rest, err := io.Copy(hash, from); err != nil || rest > 0 {
@@ -217,7 +223,10 @@ type pieces struct {
 	done   int64
 	number int32
 	piece  []byte
-	err    error
+	// read counts the bytes of all files; ended tells that there are no more although there should be.
+	read  int64
+	ended bool
+	err   error
 }
 
 func (p *pieces) Next() bool {
@@ -228,10 +237,12 @@ func (p *pieces) Next() bool {
 		return false
 	}
 	p.piece = p.buffer[:min(int64(len(p.buffer)), p.files[0].size-p.done)]
-	if _, p.err = io.ReadFull(p.from, p.piece); p.err != nil {
-		if errors.Is(p.err, io.EOF) {
-			p.err = io.ErrUnexpectedEOF
-		}
+	n, err := io.ReadFull(p.from, p.piece)
+	p.read += int64(n)
+	if err != nil {
+		// By identity: an outage in the middle of the object has an unexpected end for its cause, too.
+		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF //nolint:errorlint // see above
+		p.err = err
 		return false
 	}
 	p.done += int64(len(p.piece))

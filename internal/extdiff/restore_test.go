@@ -60,7 +60,7 @@ func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 	stored, files := b.stored(1), b.files(1)
 	good := b.object(t, key1)
 	for content, message := range map[string]string{
-		good[:30]:                          "unexpected EOF",
+		good[:30]:                          "restore diff 1: diff 1 is damaged: the object has 30 bytes, its files have ",
 		good + "x":                         "1 bytes follow the last file",
 		strings.ReplaceAll(good, "o", "u"): "its checksum is not that of what was written",
 	} {
