@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // ofCheck are severity, message and fix of what a check of the doctor has found.
@@ -99,4 +101,16 @@ func TestRemovingDanglingObjectsPassesOverBusyDiffs(t *testing.T) {
 	s.Exec("UPDATE sexton.external_diffs SET busy_until = now()")
 	require.Subset(t, s.json(0, "diffs", "verify", "--remove-dangling", "--grace", "0s"), map[string]any{"removed": 1.0, "busy": 0.0})
 	require.NoFileExists(t, filepath.Join(objects, "diff-3"))
+}
+
+func TestConfigCheckRefusesCredentialsInTheBucket(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, pgtest.New(t))
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"s3://key:hunter2@bucket?region=x\"}\n")
+	for _, args := range [][]string{{"config", "check"}, {"doctor"}} {
+		r := s.run(args...)
+		require.Equal(t, 2, r.code, args)
+		require.Contains(t, r.stdout+r.stderr, "external_diffs.bucket: holds credentials (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment")
+		require.NotContains(t, r.stdout+r.stderr, "hunter2")
+	}
 }

@@ -2,14 +2,13 @@ package blobstore
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,6 +20,8 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/s3blob"
+
+	"sexton/internal/bucketurl"
 )
 
 const (
@@ -44,26 +45,21 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 		options.Attempts = defaultAttempts
 	}
 	s := &Store{key: options.Key, label: "the configured store"}
-	u, err := url.Parse(address)
-	if err != nil {
-		// The parser's own message repeats the address.
-		return nil, s.refuse("is no URL", "write file:///folder or s3://bucket?region=…", nil)
+	u, err := bucketurl.Parse(address)
+	if u != nil {
+		s.label = u.Scheme + "://" + u.Host + u.Path
 	}
-	s.label = u.Scheme + "://" + u.Host + u.Path
-	if u.User != nil {
-		return nil, s.refuse("holds credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead", nil)
+	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
+		return nil, s.refuse(wrong.Reason, wrong.Fix, nil)
 	}
 	parameters := u.Query()
 	prefix := parameters.Get("prefix")
 	parameters.Del("prefix")
 	s.prefix, s.identity = prefix, identityOf(s.label, prefix, parameters.Get("endpoint"))
-	switch u.Scheme {
-	case "file":
-		err = s.openFolder(u, parameters, prefix)
-	case "s3":
+	if u.Scheme == "file" {
+		err = s.openFolder(u, prefix)
+	} else {
 		err = s.openBucket(ctx, u, parameters, options)
-	default:
-		err = s.refuse(fmt.Sprintf("has the scheme %q", u.Scheme), "write file:///folder or s3://bucket?region=…", nil)
 	}
 	if err != nil {
 		return nil, err
@@ -88,16 +84,7 @@ func identityOf(label, prefix, endpoint string) string {
 	return label + "?" + telling.Encode()
 }
 
-func (s *Store) openFolder(u *url.URL, parameters url.Values, prefix string) error {
-	for name := range parameters {
-		return s.refuse(fmt.Sprintf("has the unknown parameter %q", name), "remove it; a folder knows only prefix", nil)
-	}
-	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
-		return s.refuse("names no absolute path", "write file:///folder, with three slashes", nil)
-	}
-	if inside := filepath.FromSlash(prefix); prefix != "" && (!strings.HasSuffix(prefix, "/") || !filepath.IsLocal(inside)) {
-		return s.refuse(fmt.Sprintf("has the prefix %q, which is no folder inside", prefix), "write prefix=name/, with a slash at its end", nil)
-	}
+func (s *Store) openFolder(u *url.URL, prefix string) error {
 	// Temporary files stand beside the objects: a rename from another file system is none. A folder that is missing is not made:
 	// it may be on a disk that is not mounted.
 	bucket, err := fileblob.OpenBucket(u.Path, &fileblob.Options{
@@ -117,16 +104,10 @@ func (s *Store) openFolder(u *url.URL, parameters url.Values, prefix string) err
 }
 
 func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Values, options Options) error {
-	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
-		return s.refuse("names no bucket", "write s3://bucket?region=…, a folder in it as prefix=folder/", nil)
-	}
 	own := parameters.Get("endpoint") != ""
 	pathStyle := own
 	if value := parameters.Get("use_path_style"); value != "" {
-		var err error
-		if pathStyle, err = strconv.ParseBool(value); err != nil {
-			return s.refuse(fmt.Sprintf("has use_path_style=%s", value), "write true or false", nil)
-		}
+		pathStyle, _ = strconv.ParseBool(value) // It has been read before.
 		parameters.Del("use_path_style")
 	}
 	if own && parameters.Get("request_checksum_calculation") == "" {

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
-	"net/url"
 	"time"
+
+	"sexton/internal/bucketurl"
 )
 
 // A run ends 5 s before its lease does, and no kind runs longer than a minute.
@@ -59,8 +61,9 @@ func (v *validator) components() {
 	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
-	if bucket, err := url.Parse(string(c.ExternalDiffs.Bucket)); err != nil || bucket.Scheme != "file" && bucket.Scheme != "s3" {
-		v.fail("external_diffs.bucket", "must be a URL such as file:///var/lib/sexton/diffs or s3://bucket?region=eu-central-1", "")
+	_, err := bucketurl.Parse(string(c.ExternalDiffs.Bucket))
+	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
+		v.fail("external_diffs.bucket", wrong.Reason, wrong.Fix)
 	}
 	v.longerThanZero("external_diffs.sweep.every", c.ExternalDiffs.Sweep.Every)
 	if c.ExternalDiffs.Sweep.Grace < shortestGrace {

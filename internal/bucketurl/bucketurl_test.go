@@ -1,0 +1,39 @@
+package bucketurl_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/bucketurl"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for address, message := range map[string]string{
+		"file:///var/lib/diffs":                              "",
+		"file://localhost/var/lib/diffs?prefix=a/":           "",
+		"s3://bucket?region=x&prefix=a&use_path_style=false": "",
+		"://hunter2":                         "is no URL (write file:///folder or s3://bucket?region=…)",
+		"diffs":                              `has the scheme "" (write file:///folder or s3://bucket?region=…)`,
+		"s3://key:hunter2@bucket?region=x":   "holds credentials (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead)",
+		"file://key:hunter2@/x":              "holds credentials (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead)",
+		"file:diffs":                         "names no absolute path (write file:///folder, with three slashes)",
+		"file://relative/folder":             "names no absolute path (write file:///folder, with three slashes)",
+		"file:///x?prefix=../":               `has the prefix "../", which is no folder inside (write prefix=name/, with a slash at its end)`,
+		"file:///x?prefix=a":                 `has the prefix "a", which is no folder inside (write prefix=name/, with a slash at its end)`,
+		"file:///x?create=1":                 `has the unknown parameter "create" (remove it; a folder knows only prefix)`,
+		"s3://bucket/folder":                 "names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)",
+		"s3://bucket?use_path_style=perhaps": "has use_path_style=perhaps (write true or false)",
+	} {
+		u, err := bucketurl.Parse(address)
+		if message == "" {
+			require.NoError(t, err, address)
+			require.Equal(t, address, u.String())
+			continue
+		}
+		var refused *bucketurl.Error
+		require.ErrorAs(t, err, &refused, address)
+		require.Equal(t, message, err.Error(), address)
+	}
+}
