@@ -2,23 +2,17 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/extdiff"
 	"sexton/internal/ghostuser"
-	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
-	"sexton/internal/pace"
 	"sexton/internal/placeholder"
 	riverjobs "sexton/river_jobs"
 )
@@ -70,52 +64,6 @@ type heldLease struct {
 	Token      int64     `json:"token"`
 	AcquiredAt time.Time `json:"acquired_at"`
 	ExpiresAt  time.Time `json:"expires_at"`
-}
-
-type jobState struct {
-	Kind        string     `json:"kind"`
-	Queue       string     `json:"queue"`
-	Database    string     `json:"database"`
-	Schedule    string     `json:"schedule"`
-	Paused      bool       `json:"paused"`
-	LastRun     *time.Time `json:"last_run"`
-	LastOutcome *string    `json:"last_outcome"`
-	LastError   *string    `json:"last_error"`
-	// WaitingFor says why nothing happens, be there a pass or not, although something is pending; null where nothing
-	// stands in the way.
-	WaitingFor *string `json:"waiting_for"`
-	// Running is the pass that is at work now; null where none is.
-	Running *runningPass `json:"running"`
-
-	job       riverjobs.Job
-	obstacles obstacles
-	// turnedBack is why the last pass could not do its work then, where that was no failure.
-	turnedBack string
-	// lastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
-	lastEnded *time.Time
-	// class is the sort of what it waits for.
-	class waitClass
-}
-
-// runningPass is a pass that has not ended, with its statistics of half a second ago at most.
-type runningPass struct {
-	RunID     int64           `json:"run_id"`
-	Holder    string          `json:"holder"`
-	StartedAt time.Time       `json:"started_at"`
-	Stats     json.RawMessage `json:"stats"`
-}
-
-// waitingFor is what the pass waits for and of what sort that is, or "" while it works.
-func (p *runningPass) waitingFor() (reason string, class waitClass) {
-	var stats loosefk.Stats
-	if err := json.Unmarshal(p.Stats, &stats); err != nil {
-		return "", ""
-	}
-	class = waitClass(stats.WaitingClass)
-	if stats.WaitingFor != "" && class == "" {
-		class = waitClass(pace.WaitLock) // Most kinds do not tell the sorts apart.
-	}
-	return stats.WaitingFor, class
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -280,157 +228,4 @@ func definedParents(ctx context.Context, all *connections, db database.Database)
 		return nil, err
 	}
 	return riverjobs.Recorded(parents[db.Name]), nil
-}
-
-// jobStates reads schedule, pause and last run of every job and database.
-func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
-	runs, alive, err := readRuns(ctx, all)
-	if err != nil {
-		return nil, err
-	}
-	states := []jobState{}
-	for _, job := range riverjobs.Jobs(all.config) {
-		paused, err := pausedQueue(ctx, all, job.Queue)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range job.Databases {
-			db := all.database(name)
-			state := newJobState(job, db.Name, runs, alive, paused)
-			if down := all.down[db.Name]; down != nil {
-				state.obstacles.down = down.Error()
-			} else if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
-				return nil, err
-			}
-			state.obstacles.paused = paused
-			states = append(states, state)
-		}
-	}
-	return states, nil
-}
-
-// readRuns reads the last run of each kind and database, and the workers that are alive.
-func readRuns(ctx context.Context, all *connections) ([]dbsqlc.RunsLastRow, []dbsqlc.ClientsAliveRow, error) {
-	runs, err := all.jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.kinds(), Databases: all.names()})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read last runs: %w", err)
-	}
-	alive, err := all.jobs().Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
-	if err != nil {
-		return nil, nil, fmt.Errorf("read workers: %w", err)
-	}
-	return runs, alive, nil
-}
-
-// newJobState fills in what the last run tells.
-func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow, paused string) jobState {
-	state := jobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: paused != "", job: job}
-	for _, run := range runs {
-		if run.Kind == job.Kind && run.Database == database {
-			state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
-			state.Running, state.lastEnded = running(run, alive), run.EndedAt
-			state.turnedBack = turnedBack(run)
-		}
-	}
-	return state
-}
-
-// running is a run that has not ended and whose worker lives.
-func running(run dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow) *runningPass {
-	lives := slices.ContainsFunc(alive, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder })
-	if run.EndedAt != nil || !lives {
-		return nil
-	}
-	return &runningPass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
-}
-
-// lastError is why a run failed or, where it went through, the first thing that it met in single tables:
-// whoever looks at a growing backlog wants to see that, too.
-func lastError(run dbsqlc.RunsLastRow) *string {
-	if run.Error != nil {
-		return run.Error
-	}
-	var stats loosefk.Stats
-	if err := json.Unmarshal(run.Stats, &stats); err != nil || len(stats.Errors) == 0 {
-		return nil
-	}
-	text := errorText(stats.Errors[0])
-	if more := len(stats.Errors) - 1; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return &text
-}
-
-func (a *app) printStatus(document statusDocument) error {
-	return a.table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING")
-		for _, t := range document.DeletionTables {
-			if t.Unreachable != "" {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\n", t.Table, t.Database, "unreachable")
-				continue
-			}
-			pending, oldest := fmt.Sprint(t.Pending), "-"
-			if t.Capped {
-				pending += "+"
-			}
-			if t.Pending > 0 {
-				oldest = time.Duration(t.OldestAgeSeconds * float64(time.Second)).Round(time.Second).String()
-			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
-		}
-		printGivenUp(w, document.DeletionTables)
-		printUnattended(w, document.DeletionTables)
-		for _, t := range document.DeletionTables {
-			printUsers(w, t.Users)
-			printKept(w, t.Placeholders)
-			t.Groups.print(w)
-			printDiffs(w, t.Diffs)
-		}
-		if len(document.Leases) > 0 {
-			_, _ = fmt.Fprintln(w, "\nLEASE\tHOLDER\tEXPIRES")
-		}
-		for _, l := range document.Leases {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", l.Key, l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
-		}
-		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
-		for _, j := range document.Jobs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				j.Kind, j.Database, text(&j.Schedule), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
-		}
-	})
-}
-
-// printUsers lists users that are to be deleted.
-func printUsers(w io.Writer, users []ghostuser.Waiting) {
-	if len(users) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR")
-	for _, u := range users {
-		remaining, after := "-", "-"
-		if u.Remaining != nil {
-			remaining = fmt.Sprint(*u.Remaining)
-		}
-		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
-			after = instant(at)
-		}
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, text(&u.LastError))
-	}
-}
-
-// age is how long ago something was, for people.
-func age(at *time.Time) string {
-	if at == nil {
-		return "never"
-	}
-	return time.Since(*at).Round(time.Second).String() + " ago"
-}
-
-// text fits a text that may be missing, or have several lines, into one cell of a table.
-func text(s *string) string {
-	if s == nil || *s == "" {
-		return "-"
-	}
-	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(*s)
 }
