@@ -110,8 +110,9 @@ func refusedWorkers(ctx context.Context, db database.Database) ([]doctor.Finding
 		}
 		return []doctor.Finding{{
 			Severity: problem.Error, Object: "external_diffs.bucket",
-			Message: fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s", run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
-			Fix:     "give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes",
+			Message: fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s",
+				run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
+			Fix: "give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes",
 		}}, nil
 	}
 	return nil, nil

@@ -241,7 +241,7 @@ func (p *pieces) Next() bool {
 	p.read += int64(n)
 	if err != nil {
 		// By identity: an outage in the middle of the object has an unexpected end for its cause, too.
-		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF //nolint:errorlint // see above
+		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF
 		p.err = err
 		return false
 	}
