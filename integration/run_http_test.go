@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -148,6 +149,7 @@ func testRunServesWithToken(t *testing.T, p program) {
 func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)
+	began := time.Now()
 	w := s.started(t, loopback)
 	address := w.httpAddress(t)
 	readyWorker(t, address, "")
@@ -187,4 +189,7 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.wait(t, stopLimit*3, "the worker to go on", noWork)
 	w.stop(t)
+	// Undampened it is one line per queue and second, and more.
+	most := 2 + int(time.Since(began)/(30*time.Second))
+	require.LessOrEqual(t, strings.Count(w.log.String(), "Error fetching jobs"), most, "River's complaints")
 }

@@ -38,7 +38,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	client, err := river.NewClient(riverpgxv5.New(deps.jobsDB().Pool), &river.Config{
 		ID:     id,
 		Schema: deps.Config.Jobs.Schema,
-		Logger: deps.Logger,
+		Logger: cmp.Or(deps.RiverLogger, deps.Logger),
 		Queues: queues, Workers: workers,
 		// A client sends one notification about its inserts within this time and drops the others, while a job
 		// may have a successor within milliseconds.

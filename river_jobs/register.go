@@ -30,6 +30,8 @@ type Deps struct {
 	Runner      *jobrun.Runner
 	Bindings    *Bindings
 	Logger      *slog.Logger
+	// RiverLogger is what River itself logs to; nil: Logger.
+	RiverLogger *slog.Logger
 	// Reclaim gives back what dead workers hold. Nil means that nobody does here.
 	Reclaim func(context.Context) error
 	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that

@@ -76,8 +76,11 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	if err != nil {
 		return err
 	}
+	riverLog := dampenRiver(log)
+	defer riverLog.Flush()
 	deps := riverjobs.Deps{
-		Bindings: noted, Config: all.config, Databases: all.databases, Definitions: all.definitions, Logger: log, Stopping: ctx,
+		Bindings: noted, Config: all.config, Databases: all.databases, Definitions: all.definitions, Stopping: ctx,
+		Logger: log, RiverLogger: slog.New(riverLog),
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log, Observer: view.metrics},
 	}
 	var lanes []*listen.Lane

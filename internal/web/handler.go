@@ -2,6 +2,7 @@ package web
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -14,8 +15,12 @@ const (
 	readyFor     = time.Second
 )
 
-// healthPath tells nothing but that the process lives, and whoever restarts processes seldom has credentials.
-const healthPath = "/healthz"
+// Whoever restarts processes, or routes to them, seldom has credentials: these two answer to everybody. The first tells that the
+// process lives, the second, without credentials, yes or no.
+const (
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+)
 
 // Readiness tells whether a worker can do its work.
 type Readiness struct {
@@ -34,8 +39,14 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// handler is everything that is served, behind its protection. On loopback only its names are answered to.
-func (s *Server) handler(loopback bool) http.Handler {
+// readinessForAll is what everybody may know of Readiness: names and errors of databases are not.
+type readinessForAll struct {
+	Ready bool `json:"ready"`
+}
+
+// handler is everything that is served, behind its protection. On loopback only its names are answered to. Wrong credentials are
+// warned of in refusals.
+func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 	ready := &recent.Value[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics)
@@ -43,15 +54,19 @@ func (s *Server) handler(loopback bool) http.Handler {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
 		state, code := ready.Get(r.Context()), http.StatusOK
 		if !state.Ready {
 			code = http.StatusServiceUnavailable
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
+		var told any = state
+		if VisitorOf(r.Context()) == (Visitor{}) {
+			told = readinessForAll{Ready: state.Ready}
+		}
 		// Whoever went away needs no answer.
-		_ = json.NewEncoder(w).Encode(state)
+		_ = json.NewEncoder(w).Encode(told)
 	})
 	if s.River != nil {
 		mux.Handle(RiverPath, s.riverHandler())
@@ -63,7 +78,11 @@ func (s *Server) handler(loopback bool) http.Handler {
 	if s.Settings.ReadOnly {
 		served = refuseChanges(mux)
 	}
-	protected := http.NewCrossOriginProtection().Handler(newCredentials(s.Settings).require(served))
+	admitted := newCredentials(s.Settings).require(served, func(r *http.Request) {
+		// Neither what was sent, be it the user alone, nor the path: people mistake one field for another.
+		refusals.WarnContext(r.Context(), "wrong credentials refused", "remote", newVisitor("", r).Remote)
+	})
+	protected := http.NewCrossOriginProtection().Handler(admitted)
 	if loopback {
 		protected = requireLocalHost(protected)
 	}

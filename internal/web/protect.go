@@ -44,22 +44,26 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
-// require lets only requests with the right credentials through, and all where there are none. The path of the
-// health check is open.
-func (c credentials) require(next http.Handler) http.Handler {
+// require lets only requests with the right credentials through, and all where there are none. Without any, a request also gets to
+// the checks of health and readiness, as nobody's; the first asks for none at all. Wrong ones are told to refused.
+func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), newVisitor(anybody, r))))
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == healthPath {
+		sent := r.Header.Get("Authorization") != ""
+		if r.URL.Path == healthPath || r.URL.Path == readyPath && !sent && !changes(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		if actor, ok := c.admit(r); ok {
 			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), newVisitor(actor, r))))
 			return
+		}
+		if sent {
+			refused(r)
 		}
 		if c.acceptsPassword {
 			w.Header().Add("WWW-Authenticate", `Basic realm="sexton", charset="UTF-8"`)

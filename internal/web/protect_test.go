@@ -1,6 +1,8 @@
 package web_test
 
 import (
+	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -55,8 +57,12 @@ func TestCredentials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, test.settings, web.Readiness{Ready: true})
-			for _, path := range []string{"/metrics", "/readyz"} {
-				require.Equal(t, test.want, s.ask(t, http.MethodGet, path, test.change).code, path)
+			require.Equal(t, test.want, s.ask(t, http.MethodGet, "/metrics", test.change).code)
+			ready := s.ask(t, http.MethodGet, "/readyz", test.change)
+			if test.change == nil {
+				require.Equal(t, http.StatusOK, ready.code, "a probe has none")
+			} else {
+				require.Equal(t, test.want, ready.code, "wrong ones are refused there, too")
 			}
 			require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
 			if test.want == http.StatusUnauthorized {
@@ -64,6 +70,65 @@ func TestCredentials(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever has no credentials learns yes or no, and nothing about databases.
+func TestReadinessWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	for code, state := range map[int]web.Readiness{
+		http.StatusOK: {Ready: true, Databases: []web.DatabaseState{{Name: "main", Ready: true, Required: true}}},
+		http.StatusServiceUnavailable: {
+			Reasons: []string{"the worker stops"}, Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"gone"}}},
+		},
+	} {
+		s := serve(t, config.HTTP{Listen: "0.0.0.0:0", User: "ann", Password: "word", Token: "t0ken"}, state)
+		_, port, err := net.SplitHostPort(s.address)
+		require.NoError(t, err)
+		s.address = net.JoinHostPort("127.0.0.1", port)
+		open := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Host = "10.1.2.3:8686" })
+		require.Equal(t, code, open.code)
+		require.JSONEq(t, fmt.Sprintf(`{"ready": %t}`, state.Ready), open.body)
+		for _, header := range []string{"Bearer t0ken", "Basic " + base64.StdEncoding.EncodeToString([]byte("ann:word"))} {
+			known := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Header.Set("Authorization", header) })
+			require.Equal(t, code, known.code)
+			require.Contains(t, known.body, `"name":"main"`)
+		}
+		for _, path := range []string{"/readyz/", "//readyz", "/readyz/x", "/metrics"} {
+			require.Equal(t, http.StatusUnauthorized, s.get(t, path).code, path)
+		}
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodPost, "/readyz", nil).code)
+	}
+}
+
+// The first wrong credentials are told at once and the rest together, whatever was tried.
+func TestWrongCredentialsAreTold(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config.HTTP{User: "ann", Password: "word", Token: "t0ken"}, web.Readiness{Ready: true})
+	require.Equal(t, http.StatusUnauthorized, s.get(t, "/").code)
+	require.Equal(t, http.StatusOK, s.get(t, "/readyz").code)
+	const tries = 20
+	for range tries {
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/readyz?geheim", func(r *http.Request) { r.SetBasicAuth("geheim", "geheim") }).code)
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/geheim", func(r *http.Request) { r.Header.Set("Authorization", "Bearer geheim") }).code)
+	}
+	s.stop()
+	var told []map[string]any
+	for _, line := range s.log.all {
+		require.NotContains(t, fmt.Sprint(line), "geheim")
+		if line["msg"] == "wrong credentials refused" {
+			require.Equal(t, "WARN", line["level"])
+			require.Equal(t, "127.0.0.1", line["remote"])
+			told = append(told, line)
+		}
+	}
+	require.NotEmpty(t, told)
+	require.NotContains(t, told[0], "left_out", "none was sent before")
+	left := 0.0
+	for _, line := range told[1:] {
+		left += 1 + line["left_out"].(float64)
+	}
+	require.InDelta(t, 2*tries-1, left, 0, "each is counted")
+	require.Less(t, len(told), tries, "and few are told one by one")
 }
 
 func TestRefusalSaysWhatIsAccepted(t *testing.T) {

@@ -138,7 +138,7 @@ func TestEverythingIsBehindTheSameProtection(t *testing.T) {
 	t.Parallel()
 	river := &recorder{}
 	s := serveRiver(t, config.HTTP{User: "ann", Password: "pw"}, river)
-	for _, path := range []string{"/", "/live", "/river/", "/river/api/jobs", "/metrics", "/readyz"} {
+	for _, path := range []string{"/", "/live", "/river/", "/river/api/jobs", "/metrics"} {
 		require.Equal(t, http.StatusUnauthorized, s.get(t, path).code, path)
 		require.Equal(t, http.StatusMisdirectedRequest, s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = "evil.example.com" }).code, path)
 	}

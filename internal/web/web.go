@@ -13,11 +13,14 @@ import (
 	"time"
 
 	"sexton/internal/config"
+	"sexton/internal/dampen"
 )
 
 const (
 	// retryEvery is how often a port that is taken is tried again: the copy that has it may end.
 	retryEvery = 5 * time.Second
+	// refusedEvery is how often refused credentials are told: whoever guesses does so many times a second.
+	refusedEvery = time.Minute
 	// stopGrace is how long running requests may take to end. The worker has other things to wait for.
 	stopGrace = time.Second
 
@@ -58,8 +61,10 @@ func (s *Server) Run(ctx context.Context) {
 	if listener == nil {
 		return
 	}
+	refusals := dampen.New(s.Logger.Handler(), refusedEvery, nil)
+	defer refusals.Flush()
 	server := &http.Server{
-		Handler:           s.handler(isLoopback(listener.Addr())),
+		Handler:           s.handler(isLoopback(listener.Addr()), slog.New(refusals)),
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),

@@ -1,0 +1,108 @@
+package dampen_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dampen"
+)
+
+const every = 30 * time.Second
+
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+// taken returns the lines since the last time, as "message n left_out".
+func (j *journal) taken(t *testing.T) []string {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := []string{}
+	for text := range strings.Lines(j.text.String()) {
+		var line map[string]any
+		require.NoError(t, json.Unmarshal([]byte(text), &line))
+		lines = append(lines, fmt.Sprint(line["msg"], " ", line["n"], " ", line[dampen.LeftOut]))
+	}
+	j.text.Reset()
+	return lines
+}
+
+func logger(j *journal) (*slog.Logger, *dampen.Handler) {
+	handler := dampen.New(slog.NewJSONHandler(j, nil), every, func(record slog.Record) bool {
+		special := false
+		record.Attrs(func(a slog.Attr) bool {
+			special = special || a.Key == "job_id"
+			return true
+		})
+		return special
+	})
+	return slog.New(handler), handler
+}
+
+func TestOneLinePerMessageAndPeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		log, _ := logger(&j)
+		for n := range 100 {
+			log.Error("down", "n", n)
+			log.With("queue", "q").Error("down", "n", n)
+			time.Sleep(1001 * time.Millisecond) // of the bubble, and never at the end of a period
+		}
+		synctest.Wait()
+		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, j.taken(t))
+		// It is over: the last period tells how much there was, and the next one begins at once.
+		time.Sleep(every)
+		synctest.Wait()
+		require.Equal(t, []string{"down 99 19"}, j.taken(t))
+		time.Sleep(every)
+		synctest.Wait()
+		require.Empty(t, j.taken(t))
+		log.Error("down", "n", 1)
+		require.Equal(t, []string{"down 1 <nil>"}, j.taken(t))
+		time.Sleep(every)
+		synctest.Wait()
+		require.Empty(t, j.taken(t), "nothing was left out")
+	})
+}
+
+func TestOthersPass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		log, handler := logger(&j)
+		for n := range 3 {
+			log.Warn("down", "n", n)
+			log.Info("up", "n", n)
+			log.Debug("off", "n", n)
+			log.Error("down", "n", n, "job_id", 7)
+		}
+		require.Equal(t, []string{"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>", "up 2 <nil>", "down 2 <nil>"}, j.taken(t))
+		log.Warn("slow", "n", 1)
+		require.Equal(t, []string{"slow 1 <nil>"}, j.taken(t), "another message has its own period")
+		handler.Flush()
+		require.Equal(t, []string{"down 2 1"}, j.taken(t))
+		log.Warn("down", "n", 9)
+		require.Equal(t, []string{"down 9 <nil>"}, j.taken(t), "nothing is left of the periods before")
+		handler.Flush()
+		require.Empty(t, j.taken(t))
+	})
+}
