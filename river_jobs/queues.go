@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,6 +14,8 @@ import (
 type QueueState struct {
 	Queue  string
 	Paused bool
+	// Since is when River made the queue, which it forgets a day after the last worker that served it; zero: there is none.
+	Since time.Time
 	// Jobs counts the jobs by state, as far as the cap.
 	Jobs map[string]int64
 }
@@ -22,6 +25,7 @@ type QueueState struct {
 const queueStatesSQL = `
 SELECT wanted.name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL),
+    (SELECT queue.created_at FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name),
     state.name::text,
     (SELECT count(*) FROM (
         SELECT FROM "sexton".river_job AS job
@@ -43,10 +47,15 @@ func QueueStates(ctx context.Context, jobs database.Database, queues []string, m
 	var states []QueueState
 	var name, state string
 	var paused bool
+	var since *time.Time
 	var count int64
-	_, err = pgx.ForEachRow(rows, []any{&name, &paused, &state, &count}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &paused, &since, &state, &count}, func() error {
 		if len(states) == 0 || states[len(states)-1].Queue != name {
-			states = append(states, QueueState{Queue: name, Paused: paused, Jobs: map[string]int64{}})
+			one := QueueState{Queue: name, Paused: paused, Jobs: map[string]int64{}}
+			if since != nil {
+				one.Since = *since
+			}
+			states = append(states, one)
 		}
 		states[len(states)-1].Jobs[state] = count
 		return nil

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -19,13 +20,15 @@ func TestQueueStates(t *testing.T) {
 	none := map[string]int64{"available": 0, "discarded": 0, "pending": 0, "retryable": 0, "running": 0, "scheduled": 0}
 	require.Equal(t, []QueueState{{Queue: LooseForeignKeys, Jobs: none}, {Queue: "unheard_of", Jobs: none}}, look(10))
 
-	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", LooseForeignKeys)
+	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, created_at, updated_at) VALUES ($1, now(), '2024-02-29Z', now())", LooseForeignKeys)
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state, finalized_at, scheduled_at)
 		SELECT '{}', 'some', 1, $1, state::sexton.river_job_state, CASE WHEN state IN ('completed', 'discarded') THEN now() END, now()
 		FROM unnest('{available,available,available,running,scheduled,completed,discarded}'::text[]) AS state`, LooseForeignKeys)
-	require.Equal(t, QueueState{Queue: LooseForeignKeys, Paused: true, Jobs: map[string]int64{
+	got := look(2)[0]
+	require.Equal(t, time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC), got.Since.UTC())
+	require.Equal(t, QueueState{Queue: LooseForeignKeys, Paused: true, Since: got.Since, Jobs: map[string]int64{
 		"available": 2, "discarded": 1, "pending": 0, "retryable": 0, "running": 1, "scheduled": 1,
-	}}, look(2)[0], "counting stops at the cap")
+	}}, got, "counting stops at the cap")
 }
 
 // A queue's table is seldom vacuumed, and has few states.

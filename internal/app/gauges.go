@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -213,25 +214,37 @@ func (r *reading) job(state jobState, shared *jobsReading) {
 		r.addIf(metrics.Waiting, state.class == class, state.Kind, state.Database, string(class))
 	}
 	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
-	if state.LastRun != nil {
-		success := shared.lastSuccess(state.Kind, state.Database)
-		r.add(metrics.LastSuccess, success, state.Kind, state.Database)
-		if due, scheduled := successDue(state.job, state.Database, success); scheduled {
-			r.add(metrics.SuccessDue, due, state.Kind, state.Database)
-		}
+	success := shared.lastSuccess(state.Kind, state.Database)
+	r.add(metrics.LastSuccess, success, state.Kind, state.Database)
+	if due, scheduled := successDue(state.job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {
+		r.add(metrics.SuccessDue, due, state.Kind, state.Database)
 	}
 }
 
+// runsKept is for how long runs are kept: one that is not there may have been before.
+const runsKept = 7 * 24 * time.Hour
+
+// since is from when on a job without success should have had one, in seconds of the epoch; 0 where that is unknown. It is when its
+// queue was made, not when this worker started: one that is restarted every day would never miss a run of every day.
+func (s *jobsReading) since(state jobState, now time.Time) float64 {
+	for _, queue := range s.queues {
+		if queue.Queue == state.Queue && !queue.Since.IsZero() {
+			return float64(max(queue.Since.Unix(), now.Add(-runsKept).Unix()))
+		}
+	}
+	return 0
+}
+
 // successDue is when the third tick after the last success falls that is for this database, in seconds of the epoch: by
-// ticks, as the gaps of a schedule may be of different lengths. It is 0 where there was no success; a kind without
-// ticks has none.
+// ticks, as the gaps of a schedule may be of different lengths. Without a time to count from, 0, there is none, nor for a kind
+// without ticks.
 func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
 	if job.Inserted() {
 		return 0, false
 	}
 	cron, err := job.Cron.Parse()
 	if err != nil || success == 0 {
-		return 0, err == nil
+		return 0, false
 	}
 	const ticks = 3
 	times := schedule.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))

@@ -145,6 +145,7 @@ func TestGaugesOfAnIdleDatabase(t *testing.T) {
 	want := map[string]float64{
 		"sexton_up main": 1, "sexton_scrape_complete main": 1, "sexton_notify_queue_usage_ratio main": 0, "sexton_workers": 0,
 		"sexton_paused " + cleanUp: 0, "sexton_running " + cleanUp + " main": 0,
+		"sexton_last_success_timestamp_seconds " + cleanUp + " main": 0,
 	}
 	for _, gauge := range []string{"rows", "capped", "oldest_age_seconds", "deferred_rows", "confirming_rows", "undefined_tables"} {
 		want["sexton_backlog_"+gauge+" main loose_foreign_keys_deleted_records"] = 0
@@ -224,7 +225,11 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main", "ci")
 	const gauge = "sexton_last_success_timestamp_seconds " + cleanUp
-	require.NotContains(t, s.read(t), gauge+" main", "no run yet")
+	const due = "sexton_success_due_timestamp_seconds " + cleanUp
+	values := s.read(t)
+	require.Contains(t, values, gauge+" main", "before the first run")
+	require.Zero(t, values[gauge+" main"])
+	require.NotContains(t, values, due+" main", "no worker has served its queue")
 	run := func(name, outcome, ago string) {
 		s.servers["main"].Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome)
 			VALUES ($1, $2, 'me', now() - $4::interval, now() - $4::interval, $3)`, cleanUp, name, outcome, ago)
@@ -234,17 +239,44 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	run("main", "failed", "30 min")
 	run("main", "skipped", "20 min")
 	run("ci", "failed", "10 min")
-	values := s.read(t)
+	values = s.read(t)
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), values[gauge+" main"], 60)
 	require.Contains(t, values, gauge+" ci")
 	require.Zero(t, values[gauge+" ci"], "none that did not fail")
 
 	// Ticks come every minute and are for the two databases in turn.
-	const due = "sexton_success_due_timestamp_seconds " + cleanUp
 	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62, "the next one within two minutes, and two more")
 	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
-	require.Contains(t, values, due+" ci")
-	require.Zero(t, values[due+" ci"])
+	require.NotContains(t, values, due+" ci")
+
+	// Without a success it counts from the time at which there could have been one.
+	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
+	late := s.read(t)
+	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "a success counts for more")
+	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120, "what was longer ago may be forgotten")
+	began := time.Now().Add(-3 * time.Hour).Truncate(2 * time.Minute)
+	s.servers["main"].Exec(`UPDATE sexton.river_queue SET created_at = $1`, began.Add(30*time.Second))
+	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute from then on")
+}
+
+// A kind of once a day that has never succeeded is late after three days, and one of once a week is never late while its runs are forgotten
+// before that.
+func TestNoSuccessOfRareKinds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
+	due := func(cron string, ago time.Duration) time.Time {
+		job := riverjobs.Job{Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron), Databases: []string{"main"}}
+		shared := jobsReading{queues: []riverjobs.QueueState{{Queue: "other"}, {Queue: "k", Since: now.Add(-ago)}}}
+		state := jobState{job: job}
+		state.Queue = "k"
+		at, scheduled := successDue(job, "main", shared.since(state, now))
+		require.True(t, scheduled)
+		return time.Unix(int64(at), 0).UTC()
+	}
+	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new one")
+	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour), "late, whenever workers were restarted")
+	require.Equal(t, time.Date(2026, 11, 17, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 400*24*time.Hour))
+	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
 }
 
 func TestListenersShowInTheirState(t *testing.T) {

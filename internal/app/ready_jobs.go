@@ -56,13 +56,12 @@ func lateJobs(ctx context.Context, all *connections, started, now time.Time) (ma
 func lateness(job riverjobs.Job, last dbsqlc.RunsLastRow, success float64, started, now time.Time) string {
 	due, scheduled := successDue(job, last.Database, success)
 	switch {
-	case !scheduled:
-	case success == 0:
+	case success == 0 && !job.Inserted():
 		failed := last.Outcome != nil && *last.Outcome == string(jobrun.Failed)
 		if failed && now.Sub(started) > lateAfter { // A new worker may well mend it with its first run.
 			return job.Kind + " has had no success yet; its last run failed"
 		}
-	case now.After(time.Unix(int64(due), 0).Add(lateAfter)):
+	case scheduled && now.After(time.Unix(int64(due), 0).Add(lateAfter)):
 		return fmt.Sprintf("%s had its last success at %s, more than three ticks of its schedule ago",
 			job.Kind, time.Unix(int64(success), 0).UTC().Format(time.RFC3339))
 	}
