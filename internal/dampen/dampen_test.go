@@ -65,20 +65,20 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 		for n := range 100 {
 			log.Error("down", "n", n)
 			log.With("queue", "q").Error("down", "n", n)
-			time.Sleep(1001 * time.Millisecond) // of the bubble, and never at the end of a period
+			<-time.After(1001 * time.Millisecond) // in the bubble, and never at the end of a period
 		}
 		synctest.Wait()
 		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, j.taken(t))
 		// It is over: the last period tells how much there was, and the next one begins at once.
-		time.Sleep(every)
+		<-time.After(every)
 		synctest.Wait()
 		require.Equal(t, []string{"down 99 19"}, j.taken(t))
-		time.Sleep(every)
+		<-time.After(every)
 		synctest.Wait()
 		require.Empty(t, j.taken(t))
 		log.Error("down", "n", 1)
 		require.Equal(t, []string{"down 1 <nil>"}, j.taken(t))
-		time.Sleep(every)
+		<-time.After(every)
 		synctest.Wait()
 		require.Empty(t, j.taken(t), "nothing was left out")
 	})

@@ -173,7 +173,7 @@ func Table() []Metric {
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
 		{LastSuccess, Gauge, []string{"kind", "database"}, "When the last run that did not fail ended, in any process; 0: none of the last 10,000."},
-		{SuccessDue, Gauge, []string{"kind", "database"}, "When the third tick of its schedule after that falls, or after its queue was made where there was none; no success until then is too long."},
+		{SuccessDue, Gauge, []string{"kind", "database"}, "Third tick of its schedule after that, or after its queue was made: then it is late."},
 		{Paused, Gauge, []string{"kind"}, "Whether the kind's queue is paused."},
 		{QueueJobs, Gauge, []string{"kind", "state"}, "Jobs in the kind's queue, by state. Counting stops at 10,000."},
 		{Workers, Gauge, nil, "Workers that are alive, by their heartbeat."},
