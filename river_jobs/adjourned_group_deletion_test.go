@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -35,7 +34,7 @@ func groupBundle(t *testing.T) bundle {
 			('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}');
 		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now());
 		SELECT sexton.schedule_group_deletion(10, 1), sexton.schedule_group_deletion(11, 2);`)
-	log := &bytes.Buffer{}
+	log := &journal{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	return bundle{db: db, log: log, deps: Deps{
 		Bindings: &Bindings{}, Config: configuration(t, "SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"),

@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
@@ -34,7 +33,7 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 		INSERT INTO merge_request_diff_files (
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
 		) SELECT n, 0, false, false, false, false, '0', '0', 'a', 'text ' || n FROM generate_series(1, 3) AS n`)
-	log := &bytes.Buffer{}
+	log := &journal{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	environ = append([]string{
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",

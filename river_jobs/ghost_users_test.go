@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -27,7 +26,7 @@ func ghostBundle(t *testing.T) bundle {
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path, creator_id) VALUES (1, 1, 'project', 'project', 1);
 		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'by Ada', 1, 1), (2, 1, 'by Ben', 2, 2);`)
-	log := &bytes.Buffer{}
+	log := &journal{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	return bundle{db: db, log: log, deps: Deps{
 		Bindings: &Bindings{}, Config: configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"),

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"bytes"
 	"log/slog"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,7 @@ notes:
 type bundle struct {
 	db   *dbtest.DB
 	deps Deps
-	log  *bytes.Buffer
+	log  *journal
 }
 
 func setup(t *testing.T, environ ...string) bundle {
@@ -52,7 +53,7 @@ func setupOn(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	db.Track(t, "parents")
 	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)})
 	require.NoError(t, err)
-	log := &bytes.Buffer{}
+	log := &journal{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	return bundle{db: db, log: log, deps: Deps{
 		Bindings: &Bindings{},
@@ -67,4 +68,28 @@ func configuration(t *testing.T, environ ...string) *config.Config {
 	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ})
 	require.NoError(t, err)
 	return c
+}
+
+// journal keeps what is logged. River's own goroutines may write while a test reads.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) Reset() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text.Reset()
 }

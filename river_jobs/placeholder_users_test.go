@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -37,7 +36,7 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 		INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 11, 'main', 'x', 'success');
 		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id)
 			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`)
-	log := &bytes.Buffer{}
+	log := &journal{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	settings := configuration(t, append([]string{
 		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
