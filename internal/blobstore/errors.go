@@ -99,7 +99,8 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 		return s.refuse(reasonOf(err), fix, err)
 	}
 	switch {
-	case status == http.StatusPreconditionFailed || status == http.StatusConflict || gcerrors.Code(err) == gcerrors.FailedPrecondition:
+	case status == http.StatusPreconditionFailed || status == http.StatusConflict || gcerrors.Code(err) == gcerrors.FailedPrecondition,
+		code == "NoSuchUpload": // It is complete, and the answer got lost, or somebody has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -107,7 +108,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 		return &OutageError{Store: s.label, Operation: operation, Reason: reasonOf(err), Err: err}
 	case s.kind == Local && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
 		return s.refuse(reasonOf(err), "let this user write to the folder", err)
-	case gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, fs.ErrNotExist):
+	case status == http.StatusNotFound || gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, fs.ErrNotExist):
 		if s.kind == Local && s.folderGone() {
 			return s.refuse("the folder is gone", "create it, or mount the disk that it is on", err)
 		}

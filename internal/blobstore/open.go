@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	gocloudaws "gocloud.dev/aws"
 	"gocloud.dev/blob"
@@ -59,7 +58,7 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	if u.Scheme == "file" {
 		err = s.openFolder(u, prefix)
 	} else {
-		err = s.openBucket(ctx, u, parameters, options)
+		err = s.openBucket(ctx, u, parameters, prefix, options)
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +102,7 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 	return nil
 }
 
-func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Values, options Options) error {
+func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Values, prefix string, options Options) error {
 	own := parameters.Get("endpoint") != ""
 	pathStyle := own
 	if value := parameters.Get("use_path_style"); value != "" {
@@ -138,10 +137,7 @@ func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Value
 		return s.refuse(reasonOf(err), "correct the URL", err)
 	}
 	s.bucket, s.kind = bucket, Object
-	s.uploads = transfermanager.New(client, func(o *transfermanager.Options) {
-		o.PartSizeBytes, o.MultipartUploadThreshold, o.Concurrency = partSize, partSize, uploadParts
-		o.RequestChecksumCalculation = settings.RequestChecksumCalculation
-	})
+	s.uploads = newUploads(client, u.Host, prefix)
 	return nil
 }
 

@@ -19,8 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"gocloud.dev/blob"
 )
 
@@ -44,13 +42,6 @@ func (k Kind) String() string {
 		return fmt.Sprintf("store %d", int(k))
 	}
 }
-
-const (
-	// An upload holds uploadParts parts at a time and one that is being filled; what fits into one part goes as it is. S3 allows
-	// 10,000 parts, hence 50 GB.
-	partSize    = 5 << 20
-	uploadParts = 2
-)
 
 // Digest is what an object contains.
 type Digest struct {
@@ -93,8 +84,8 @@ type Store struct {
 	// identity is the label with the parameters that tell one store from another.
 	identity string
 	key      string
-	// uploads are the settings of a bucket's uploads.
-	uploads *transfermanager.Client
+	// uploads writes a bucket's objects.
+	uploads *uploads
 }
 
 // Kind tells where the store is.
@@ -143,7 +134,7 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	}
 	upload, cancel := context.WithCancel(ctx)
 	defer cancel()
-	writer, err := s.bucket.NewWriter(upload, key, s.writerOptions(over))
+	writer, err := s.newWriter(upload, key, over)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
@@ -212,23 +203,14 @@ func uncancelled(err error) error {
 	return err
 }
 
-func (s *Store) writerOptions(over Version) *blob.WriterOptions {
-	return &blob.WriterOptions{
-		ContentType: "application/octet-stream", DisableContentTypeDetection: true,
-		IfNotExist: over == "",
-		BeforeWrite: func(as func(any) bool) error {
-			// The bucket's own client takes up to 16 MiB into memory, several times over, before it sends a byte.
-			var client *transfermanager.Client
-			if as(&client) {
-				*client = *s.uploads
-			}
-			var upload *transfermanager.UploadObjectInput
-			if over != "" && as(&upload) {
-				upload.IfMatch = aws.String(string(over))
-			}
-			return nil
-		},
+// newWriter begins an object over a version. Closed when its context has ended, it leaves nothing.
+func (s *Store) newWriter(ctx context.Context, key string, over Version) (io.WriteCloser, error) {
+	if s.kind == Object {
+		return s.uploads.open(ctx, key, over), nil
 	}
+	return s.bucket.NewWriter(ctx, key, &blob.WriterOptions{
+		ContentType: contentType, DisableContentTypeDetection: true, IfNotExist: over == "",
+	})
 }
 
 // digester passes bytes on and notes what they were.

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,7 +94,7 @@ func TestObjectsComeBackAsTheyWere(t *testing.T) {
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		t.Helper()
 		// Nothing, a few bytes, and more than the parts that an upload holds at a time.
-		for _, size := range []int{0, 10, 27 << 20} {
+		for _, size := range []int{0, 10, 200 << 10, 5 << 20, 27 << 20} {
 			content := noise(size)
 			written, err := put(t, store, version(t, store), content)
 			require.NoError(t, err)
@@ -113,6 +115,20 @@ func TestObjectsComeBackAsTheyWere(t *testing.T) {
 		require.NoError(t, store.Probe(t.Context(), "host:1"))
 		require.Empty(t, list(t, store, ""), "a probe leaves nothing")
 	})
+}
+
+// AWS itself wants a checksum with each part, and with the list of parts.
+func TestPartsHaveChecksumsWhereTheServiceWantsThem(t *testing.T) {
+	t.Parallel()
+	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs")+"&request_checksum_calculation=when_supported", blobstore.Options{})
+	for _, size := range []int{10, 11 << 20} {
+		content := noise(size)
+		_, err := put(t, store, version(t, store), content)
+		require.NoError(t, err)
+		found, err := store.Digest(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, digest(content), found)
+	}
 }
 
 func list(t *testing.T, store *blobstore.Store, prefix string) []string {
@@ -203,6 +219,7 @@ func TestOpenRefusesWhatCannotBe(t *testing.T) {
 		"file:///tmp?create_dir=1":            `has the unknown parameter "create_dir"`,
 		"s3://bucket/folder?region=x":         `names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)`,
 		"s3://key:hunter2@bucket?region=x":    `holds credentials (set AWS_ACCESS_KEY_ID`,
+		"s3://bucket?region=x&prefix=a//b/":   `has a prefix with //, ../ or control characters (write prefix=folder/)`,
 		"s3://bucket?region=x&nonsense=1":     `unknown query parameter "nonsense"`,
 		"s3://bucket?use_path_style=perhaps":  `has use_path_style=perhaps (write true or false)`,
 		"s3://bucket?region=x&profile=nobody": `nobody`,
@@ -250,4 +267,56 @@ func TestAnObjectThatEndsBeforeIsNoEnd(t *testing.T) {
 
 func isWrite(request string) bool {
 	return !strings.HasPrefix(request, "GET") && !strings.HasPrefix(request, "HEAD")
+}
+
+// An upload that waits for its content must not keep others from theirs: as many as may hold a part at once do, and one more
+// small object goes all the same.
+func TestUploadsShareTheirMemory(t *testing.T) {
+	t.Parallel()
+	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs"), blobstore.Options{})
+	content := noise(11 << 20)
+	var writers sync.WaitGroup
+	ready, proceed := make(chan struct{}), make(chan struct{})
+	results := make([]error, 5)
+	begin := func(i int, write func(w io.Writer) error) {
+		writers.Go(func() { _, results[i] = store.Put(t.Context(), fmt.Sprintf("big-%d", i), "", write) })
+	}
+	all := func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	}
+	for i := range 3 {
+		begin(i, func(w io.Writer) error {
+			if _, err := w.Write(content[:1<<20]); err != nil {
+				return err
+			}
+			ready <- struct{}{}
+			<-proceed
+			_, err := w.Write(content[1<<20:])
+			return err
+		})
+	}
+	for range 3 {
+		<-ready
+	}
+	begin(3, all)
+	begin(4, all)
+	_, err := store.Put(t.Context(), "small", "", func(w io.Writer) error {
+		_, err := w.Write(content[:100_000])
+		return err
+	})
+	require.NoError(t, err, "what is small waits for nobody")
+	require.Equal(t, []string{"small"}, list(t, store, ""), "what is not waits for room in memory")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = store.Put(ctx, "late", "", all)
+	require.ErrorIs(t, err, context.Canceled, "nor does it wait for ever")
+	close(proceed)
+	writers.Wait()
+	for i, err := range results {
+		require.NoError(t, err)
+		found, err := store.Digest(t.Context(), fmt.Sprintf("big-%d", i))
+		require.NoError(t, err)
+		require.Equal(t, digest(content), found)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 const example = "write file:///folder or s3://bucket?region=…"
@@ -56,6 +57,10 @@ func folder(u *url.URL) error {
 func bucket(u *url.URL) error {
 	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return &Error{Reason: "names no bucket", Fix: "write s3://bucket?region=…, a folder in it as prefix=folder/"}
+	}
+	// The library for buckets escapes these in keys, uploads do not: they would go elsewhere.
+	if prefix := u.Query().Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
+		return &Error{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}
 	if value := u.Query().Get("use_path_style"); value != "" {
 		if _, err := strconv.ParseBool(value); err != nil {

@@ -24,6 +24,7 @@ func TestParse(t *testing.T) {
 		"file:///x?prefix=a":                 `has the prefix "a", which is no folder inside (write prefix=name/, with a slash at its end)`,
 		"file:///x?create=1":                 `has the unknown parameter "create" (remove it; a folder knows only prefix)`,
 		"s3://bucket/folder":                 "names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)",
+		"s3://bucket?prefix=a//b/":           "has a prefix with //, ../ or control characters (write prefix=folder/)",
 		"s3://bucket?use_path_style=perhaps": "has use_path_style=perhaps (write true or false)",
 	} {
 		u, err := bucketurl.Parse(address)

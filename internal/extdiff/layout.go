@@ -6,7 +6,7 @@ const (
 	// mostBytes is what the columns for offset and size can hold.
 	mostBytes = 1<<31 - 1
 	// pieceBytes is how much of a text one row of a stream has.
-	pieceBytes = 1 << 20
+	pieceBytes = 1 << 18
 )
 
 // Key is where the object of a diff is.

@@ -1,0 +1,231 @@
+package blobstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+const (
+	// partSize is the least that S3 takes for a part. It allows 10,000 of them, hence 50 GB.
+	partSize = 5 << 20
+	// partsAtOnce are the parts that all uploads to a store hold together: memory depends neither on the size of objects nor on how
+	// many are written at a time. One part is sent while the next one is filled, so a third lets a second upload go on.
+	partsAtOnce = 3
+	// smallSize is what an upload holds beside: most objects are smaller, and wait for nobody.
+	smallSize = 128 << 10
+	// abortTimeout bounds the end of an upload that has failed. What it cannot remove has no name, and the service's rules remove it.
+	abortTimeout = 5 * time.Second
+	contentType  = "application/octet-stream"
+)
+
+// uploads writes objects to a bucket. The libraries' own uploaders take a new set of buffers for each object.
+type uploads struct {
+	client         *s3.Client
+	bucket, prefix string
+	// checksum is what the service wants with each part, as with the whole; empty where it may not know any.
+	checksum types.ChecksumAlgorithm
+	slots    chan struct{}
+	parts    sync.Pool
+}
+
+func newUploads(client *s3.Client, bucket, prefix string) *uploads {
+	u := &uploads{
+		client: client, bucket: bucket, prefix: prefix, slots: make(chan struct{}, partsAtOnce),
+		parts: sync.Pool{New: func() any { return new([partSize]byte) }},
+	}
+	if client.Options().RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
+		u.checksum = types.ChecksumAlgorithmCrc32
+	}
+	return u
+}
+
+// upload is one object that is being written. What fits into one part goes in one request when it is closed.
+type upload struct {
+	*uploads
+
+	ctx  context.Context //nolint:containedctx // that of the write which this is
+	key  string
+	over Version
+	// content is what is to be sent next. It is a part's, and counts, where part is set.
+	content []byte
+	part    *[partSize]byte
+	// id names an upload in parts; sent has those that the service has, underWay the end of the one that it is being sent.
+	id       *string
+	sent     []types.CompletedPart
+	underWay chan error
+	failed   error
+}
+
+// open begins an upload over the version. It has to be closed; where ctx has ended by then, nothing is written.
+func (u *uploads) open(ctx context.Context, key string, over Version) *upload {
+	return &upload{uploads: u, ctx: ctx, key: u.prefix + key, over: over}
+}
+
+// Write implements io.Writer.
+func (u *upload) Write(p []byte) (written int, err error) {
+	for written < len(p) && u.failed == nil {
+		if u.failed = u.makeRoom(len(p) - written); u.failed != nil {
+			break
+		}
+		n := min(cap(u.content)-len(u.content), len(p)-written)
+		u.content = append(u.content, p[written:written+n]...)
+		written += n
+	}
+	return written, u.failed
+}
+
+// makeRoom sees that content can take more: some of n bytes.
+func (u *upload) makeRoom(n int) error {
+	switch {
+	case u.part == nil && len(u.content)+n <= smallSize:
+		if cap(u.content) < len(u.content)+n {
+			u.content = append(make([]byte, 0, min(smallSize, 2*(len(u.content)+n))), u.content...)
+		}
+		return nil
+	case u.part == nil:
+		return u.takePart(u.content)
+	case len(u.content) < partSize:
+		return nil
+	}
+	if err := u.send(); err != nil {
+		return err
+	}
+	return u.takePart(nil)
+}
+
+// takePart waits for room in memory, which others give back with each part of theirs that has been sent.
+func (u *upload) takePart(begin []byte) error {
+	select {
+	case u.slots <- struct{}{}:
+	case <-u.ctx.Done():
+		return u.ctx.Err()
+	}
+	u.part, _ = u.parts.Get().(*[partSize]byte)
+	u.content = append(u.part[:0], begin...)
+	return nil
+}
+
+func (u *uploads) giveBack(part *[partSize]byte) {
+	if part != nil {
+		u.parts.Put(part)
+		<-u.slots
+	}
+}
+
+// send sends content as the next part, after the one before.
+func (u *upload) send() error {
+	if err := u.await(); err != nil {
+		return err
+	}
+	if u.id == nil {
+		begun, err := u.client.CreateMultipartUpload(u.ctx, &s3.CreateMultipartUploadInput{
+			Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
+		})
+		if err != nil {
+			return err
+		}
+		u.id = begun.UploadId
+	}
+	number := int32(len(u.sent) + 1)
+	u.sent = append(u.sent, types.CompletedPart{PartNumber: &number})
+	done, content, part := &u.sent[number-1], u.content, u.part
+	u.content, u.part = nil, nil
+	u.underWay = make(chan error, 1)
+	go func(ended chan<- error) {
+		sent, err := u.client.UploadPart(u.ctx, &s3.UploadPartInput{
+			Bucket: &u.bucket, Key: &u.key, UploadId: u.id, PartNumber: &number, Body: bytes.NewReader(content),
+			ChecksumAlgorithm: u.checksum,
+		})
+		u.giveBack(part)
+		if err == nil {
+			done.ETag, done.ChecksumCRC32 = sent.ETag, sent.ChecksumCRC32
+		}
+		ended <- err
+	}(u.underWay)
+	return nil
+}
+
+// await waits for the part that is being sent.
+func (u *upload) await() error {
+	if u.underWay == nil {
+		return nil
+	}
+	err := <-u.underWay
+	u.underWay = nil
+	return err
+}
+
+// Close implements io.Closer. Without an error the object is there.
+func (u *upload) Close() error {
+	defer func() {
+		u.giveBack(u.part)
+		u.part = nil
+	}()
+	if u.failed == nil {
+		u.failed = u.ctx.Err()
+	}
+	if u.failed == nil && u.id == nil {
+		return u.putWhole()
+	}
+	if u.failed == nil {
+		u.failed = u.send()
+	}
+	u.failed = errors.Join(u.failed, u.await())
+	if u.failed != nil {
+		u.abort()
+		return u.failed
+	}
+	if err := u.complete(); err != nil {
+		// An answer that got lost may have been yes; then there is nothing left to abort.
+		u.abort()
+		return err
+	}
+	return nil
+}
+
+// conditions are those of the last request: the version to be replaced.
+func (u *upload) conditions() (match, noneMatch *string) {
+	if u.over == "" {
+		return nil, aws.String("*")
+	}
+	return aws.String(string(u.over)), nil
+}
+
+func (u *upload) putWhole() error {
+	match, noneMatch := u.conditions()
+	_, err := u.client.PutObject(u.ctx, &s3.PutObjectInput{
+		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), Body: bytes.NewReader(u.content),
+		IfMatch: match, IfNoneMatch: noneMatch,
+	})
+	return err
+}
+
+func (u *upload) complete() error {
+	match, noneMatch := u.conditions()
+	_, err := u.client.CompleteMultipartUpload(u.ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
+		IfMatch: match, IfNoneMatch: noneMatch,
+	})
+	return err
+}
+
+// abort removes the parts of an upload that has failed.
+func (u *upload) abort() {
+	if u.id == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
+	defer cancel()
+	// Who cannot be reached keeps them for a while.
+	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: u.id})
+}
+
+var _ io.WriteCloser = (*upload)(nil)
