@@ -134,12 +134,12 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	}
 	upload, cancel := context.WithCancel(ctx)
 	defer cancel()
-	writer, err := s.newWriter(upload, key, over)
+	writer, err := s.newWriter(ctx, upload, key, over)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
 	into := &digester{to: writer, hash: sha256.New()}
-	if err := write(into); err != nil {
+	if err := fill(into, write, cancel, writer); err != nil {
 		// A cancelled writer leaves no object.
 		cancel()
 		closeErr := writer.Close()
@@ -178,6 +178,20 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
+// fill calls write. A panic there ends its job alone: it must not keep the memory that all uploads share.
+func fill(into io.Writer, write func(io.Writer) error, cancel context.CancelFunc, writer io.Closer) error {
+	returned := false
+	defer func() {
+		if !returned {
+			cancel()
+			_ = writer.Close()
+		}
+	}()
+	err := write(into)
+	returned = true
+	return err
+}
+
 // displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, somebody has
 // removed the unfinished file, or the folder around it.
 func (s *Store) displaced(key string, over Version, err error) error {
@@ -203,12 +217,12 @@ func uncancelled(err error) error {
 	return err
 }
 
-// newWriter begins an object over a version. Closed when its context has ended, it leaves nothing.
-func (s *Store) newWriter(ctx context.Context, key string, over Version) (io.WriteCloser, error) {
+// newWriter begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing.
+func (s *Store) newWriter(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error) {
 	if s.kind == Object {
-		return s.uploads.open(ctx, key, over), nil
+		return s.uploads.open(ctx, wanted, key, over), nil
 	}
-	return s.bucket.NewWriter(ctx, key, &blob.WriterOptions{
+	return s.bucket.NewWriter(wanted, key, &blob.WriterOptions{
 		ContentType: contentType, DisableContentTypeDetection: true, IfNotExist: over == "",
 	})
 }

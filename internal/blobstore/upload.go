@@ -51,9 +51,11 @@ func newUploads(client *s3.Client, bucket, prefix string) *uploads {
 type upload struct {
 	*uploads
 
-	ctx  context.Context //nolint:containedctx // that of the write which this is
-	key  string
-	over Version
+	ctx context.Context //nolint:containedctx // that of the write which this is
+	// wanted ends before ctx where the object is not to be.
+	wanted context.Context //nolint:containedctx // as above
+	key    string
+	over   Version
 	// content is what is to be sent next. It is a part's, and counts, where part is set.
 	content []byte
 	part    *[partSize]byte
@@ -64,9 +66,11 @@ type upload struct {
 	failed   error
 }
 
-// open begins an upload over the version. It has to be closed; where ctx has ended by then, nothing is written.
-func (u *uploads) open(ctx context.Context, key string, over Version) *upload {
-	return &upload{uploads: u, ctx: ctx, key: u.prefix + key, over: over}
+// open begins an upload over the version. It has to be closed; where wanted has ended by then, nothing is written. The part that
+// is under way is then sent to its end all the same, unless ctx has ended too: a service may keep one that was broken off, as it
+// comes after the order to remove all parts.
+func (u *uploads) open(ctx, wanted context.Context, key string, over Version) *upload {
+	return &upload{uploads: u, ctx: ctx, wanted: wanted, key: u.prefix + key, over: over}
 }
 
 // Write implements io.Writer.
@@ -105,8 +109,8 @@ func (u *upload) makeRoom(n int) error {
 func (u *upload) takePart(begin []byte) error {
 	select {
 	case u.slots <- struct{}{}:
-	case <-u.ctx.Done():
-		return u.ctx.Err()
+	case <-u.wanted.Done():
+		return u.wanted.Err()
 	}
 	u.part, _ = u.parts.Get().(*[partSize]byte)
 	u.content = append(u.part[:0], begin...)
@@ -170,7 +174,7 @@ func (u *upload) Close() error {
 		u.part = nil
 	}()
 	if u.failed == nil {
-		u.failed = u.ctx.Err()
+		u.failed = u.wanted.Err()
 	}
 	if u.failed == nil && u.id == nil {
 		return u.putWhole()
