@@ -44,7 +44,11 @@ type Bindings struct {
 
 	outages outages
 	refusal refusal
+	diffs   diffStore
 }
+
+// Close lets go of what outlives a pass, after the last one.
+func (b *Bindings) Close() { b.diffs.close() }
 
 // marksOf are those of a database's queues.
 func (b *Bindings) marksOf(name string) *loosefk.Marks {

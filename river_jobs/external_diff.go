@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -25,7 +24,7 @@ const MigrateExternalDiff = extdiff.MoveKind
 
 const (
 	migrateAttempts = 3
-	// migrateWorkers bounds the memory of a process: an upload holds some 20 MiB.
+	// migrateWorkers is little: the database is there for others.
 	migrateWorkers = 2
 	// longestMigration is more than other kinds have, as an upload cannot go on in a successor, and less than what River takes
 	// for stuck.
@@ -118,7 +117,7 @@ func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternal
 	holder := ""
 	spec := jobrun.Spec{Kind: MigrateExternalDiff, Database: db.Name, Shared: true}
 	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		moved, err := moveDiff(ctx, deps, db, args.DiffID)
+		moved, err := moveDiff(ctx, deps, args.DiffID)
 		stats := &moveStats{Moved: moved}
 		log := deps.Logger.With("kind", MigrateExternalDiff, "database", db.Name, "diff_id", args.DiffID)
 		outage, out := asOutage(err)
@@ -146,14 +145,13 @@ func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternal
 	return report, err
 }
 
-// moveDiff opens the store and moves one diff there.
-func moveDiff(ctx context.Context, deps Deps, db database.Database, diffID int64) (extdiff.Moved, error) {
-	store, err := OpenDiffStore(ctx, deps.Config)
-	if err != nil {
-		return extdiff.Moved{DiffID: diffID}, err
-	}
-	defer func() { _ = store.Close() }()
-	moved, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Move(ctx, diffID)
+// moveDiff moves one diff to the store.
+func moveDiff(ctx context.Context, deps Deps, diffID int64) (moved extdiff.Moved, err error) {
+	moved.DiffID = diffID
+	err = deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
+		moved, err = engine.Move(ctx, diffID)
+		return err
+	})
 	if err == nil && moved.Skipped == "" {
 		deps.Bindings.refusal.end()
 	}

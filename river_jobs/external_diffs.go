@@ -215,13 +215,10 @@ func removeExternalDiffs(ctx context.Context, deps Deps, db database.Database, s
 	if err := db.Pool.QueryRow(ctx, db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
 		return err
 	}
-	store, err := OpenDiffStore(ctx, deps.Config)
-	if err != nil {
+	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
+		stats.Removed, err = engine.Remove(ctx, removalsPerRun)
 		return err
-	}
-	defer func() { _ = store.Close() }()
-	removed, err := DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder).Remove(ctx, removalsPerRun)
-	stats.Removed = removed
+	})
 	if outage, ok := asOutage(err); ok {
 		stats.WaitingFor = outage.Error()
 		deps.Logger.WarnContext(ctx, "store_unavailable", "kind", ScheduleExternalDiffs, "database", db.Name, "error", outage.Error())

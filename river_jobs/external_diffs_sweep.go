@@ -15,15 +15,10 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 	if ctx.Err() != nil {
 		return nil // The next pass does it.
 	}
-	store, err := OpenDiffStore(ctx, deps.Config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
 	log := deps.Logger.With("kind", ScheduleExternalDiffs, "database", db.Name)
 	sweep := deps.Config.ExternalDiffs.Sweep
 	sweeper := extdiff.Sweeper{
-		Engine: DiffEngine(deps.Config, db, store, deps.Runner.Leases.Holder), Fence: granted, Every: sweep.Every, Grace: sweep.Grace,
+		Fence: granted, Every: sweep.Every, Grace: sweep.Grace,
 		Gone: func(object blobstore.Info) {
 			log.InfoContext(ctx, "object_swept", "key", object.Key, "bytes", object.Size, "written_at", object.ModTime.UTC())
 		},
@@ -31,7 +26,11 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 	if !sweep.Enabled {
 		sweeper.Every = 0
 	}
-	stats.Swept, err = sweeper.Run(ctx)
+	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
+		sweeper.Engine = engine
+		stats.Swept, err = sweeper.Run(ctx)
+		return err
+	})
 	if stats.HeldBack > 0 {
 		log.WarnContext(ctx, "objects_held_back", "objects", stats.HeldBack)
 	}

@@ -15,9 +15,13 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	s3test.Prepare()
+	pgtest.Main(m)
+}
 
 const definitionsFile = `
 children:

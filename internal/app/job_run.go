@@ -136,8 +136,10 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 		})
 	}
 	log := a.logger(c)
+	noted := &riverjobs.Bindings{}
+	defer noted.Close()
 	report, err := job.Run(ctx, riverjobs.Deps{
-		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
+		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
 	}, pass)
 	if printErr := a.printReport(report); printErr != nil {

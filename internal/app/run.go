@@ -133,6 +133,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
 	stopRiver(settle, log, client)
 	waking.Wait()
+	noted.Close()
 	cancel()
 	beating.Wait()
 	serving.Wait()

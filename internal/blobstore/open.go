@@ -197,3 +197,16 @@ func (s *Store) folderGone() bool {
 	_, err := os.Stat(s.folder)
 	return os.IsNotExist(err)
 }
+
+// Place is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken
+// away. It is nil for a bucket, and where the folder is gone.
+func (s *Store) Place() os.FileInfo {
+	if s.kind != Local {
+		return nil
+	}
+	found, err := os.Stat(s.folder)
+	if err != nil {
+		return nil
+	}
+	return found
+}

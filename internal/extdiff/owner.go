@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -38,16 +39,20 @@ type Owner struct {
 
 	mu     sync.Mutex
 	agreed time.Time
+	place  os.FileInfo
 }
 
 // Check returns nil where the store's marker is this database's; a store without one gets it. Otherwise it returns an
-// *blobstore.AccessError that wraps ErrNotOurs. What it finds counts for a minute. A nil Owner has nothing against anything.
+// *blobstore.AccessError that wraps ErrNotOurs. What it finds counts for a minute, in a folder for as long as the same disk is
+// there. A nil Owner has nothing against anything.
 func (o *Owner) Check(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
+	place := o.Store.Place()
 	o.mu.Lock()
-	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor
+	// Without its disk a folder is an empty one, which would take a minute's objects.
+	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor && (place == nil && o.place == nil || os.SameFile(place, o.place))
 	o.mu.Unlock()
 	if fresh {
 		return nil
@@ -57,7 +62,7 @@ func (o *Owner) Check(ctx context.Context) error {
 		return fmt.Errorf("look whose the objects are: %w", err)
 	}
 	o.mu.Lock()
-	o.agreed = asked
+	o.agreed, o.place = asked, place
 	o.mu.Unlock()
 	return nil
 }

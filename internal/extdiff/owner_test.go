@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -255,4 +256,19 @@ func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	_, err := other.Owner.Seal(t.Context(), b.granted(t))
 	require.NoError(t, err)
 	require.NoError(t, owned(b.newEngine(t, "back again")).Owner.Check(t.Context()), "under its first name it is the same store")
+}
+
+// Where the disk is taken away, what is below it must not take objects, not even for the minute that a look counts.
+func TestAnotherFolderInThePlaceIsLookedAtAnew(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	owned(b.engine)
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
+	folder := strings.TrimPrefix(b.address, "file://")
+	require.NoError(t, os.Rename(folder, folder+".disk"))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	require.Contains(t, refusedAsForeign(t, b.engine.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
+	require.NoError(t, os.Remove(folder))
+	require.NoError(t, os.Rename(folder+".disk", folder))
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
 }

@@ -1,0 +1,120 @@
+package riverjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/blobstore"
+	"sexton/internal/extdiff"
+	"sexton/internal/s3test"
+)
+
+func (b bundle) moveDiff(ctx context.Context, id int64) error {
+	return b.deps.Bindings.diffs.use(ctx, b.deps, func(engine *extdiff.Engine) error {
+		_, err := engine.Move(ctx, id)
+		return err
+	})
+}
+
+func TestMovesShareOneStore(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"))
+	t.Cleanup(b.deps.Bindings.Close)
+	looks := func() (n int) {
+		for _, request := range gateway.Proxy.Seen() {
+			if strings.HasPrefix(request, "GET /diffs/"+extdiff.MarkerKey) {
+				n++
+			}
+		}
+		return n
+	}
+	_, err := runMigrateExternalDiff(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: 1})
+	require.NoError(t, err)
+	opened, before := b.deps.Bindings.diffs.current, looks()
+	require.NotNil(t, opened)
+	require.Positive(t, before)
+	var all sync.WaitGroup
+	for id := range int64(3) {
+		all.Go(func() {
+			if _, err := runMigrateExternalDiff(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: id + 1}); err != nil {
+				t.Errorf("move diff %d: %v", id+1, err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
+	require.Same(t, opened, b.deps.Bindings.diffs.current)
+	require.Zero(t, opened.users)
+	require.Equal(t, before, looks(), "whose the objects are was found out by the first move")
+}
+
+// The variable belongs to the process, so this test runs alone.
+func TestMendedCredentialsAreSeen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "credentials")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+	gateway := s3test.New(t, s3test.Options{Secret: "mended"})
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs")+"&profile=worker")
+	t.Cleanup(b.deps.Bindings.Close)
+	var refused *blobstore.AccessError
+	require.ErrorAs(t, b.moveDiff(t.Context(), 1), &refused, "there is no such profile")
+	for _, secret := range []string{"wrong", "mended"} {
+		text := fmt.Sprintf("[worker]\naws_access_key_id = sexton\naws_secret_access_key = %s\n", secret)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		err := b.moveDiff(t.Context(), 1)
+		if secret == "wrong" {
+			require.ErrorAs(t, err, &refused)
+			require.Contains(t, refused.Reason, "SignatureDoesNotMatch")
+			continue
+		}
+		require.NoError(t, err)
+	}
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT stored_externally FROM merge_request_diffs WHERE id = 1"))
+}
+
+func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	diffs := &b.deps.Bindings.diffs
+	refusal := &blobstore.AccessError{}
+	var first, last *extdiff.Engine
+	err := diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+		first = engine
+		require.ErrorIs(t, diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+			require.Same(t, first, engine)
+			return fmt.Errorf("move: %w", refusal)
+		}), refusal)
+		require.NoError(t, b.moveDiff(t.Context(), 1), "with a new one")
+		require.NotSame(t, first, diffs.current.engine)
+		_, err := first.Move(t.Context(), 2)
+		require.NoError(t, err)
+		return refusal // Of the first one: the second has nothing to do with it.
+	})
+	require.ErrorIs(t, err, refusal)
+	require.NoError(t, diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+		last = engine
+		require.NotSame(t, first, last)
+		b.deps.Bindings.Close()
+		_, err := last.Move(t.Context(), 3)
+		return err
+	}))
+	for _, engine := range []*extdiff.Engine{first, last} {
+		_, err := engine.Store.Version(t.Context(), "some")
+		require.Error(t, err, "it is closed")
+	}
+	require.NotPanics(t, b.deps.Bindings.Close)
+	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
+	require.Panics(t, func() {
+		_ = diffs.use(t.Context(), b.deps, func(*extdiff.Engine) error { panic(errors.New("a job has panicked")) })
+	})
+	require.Zero(t, diffs.current.users)
+	b.deps.Bindings.Close()
+}
