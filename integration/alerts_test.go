@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/doctor"
+	"sexton/internal/extdiff"
 	"sexton/internal/metrics"
 	riverjobs "sexton/river_jobs"
 )
@@ -54,15 +55,24 @@ var (
 func labelValues() map[string]map[string][]string {
 	states := []string{"listening", "polling", "disconnected"}
 	return map[string]map[string][]string{
-		"sexton_runs_total": {"outcome": {"done", "over_limit", "skipped", "failed"}},
-		"sexton_listener":   {"state": states},
-		"sexton_queue_jobs": {"state": {"available", "pending", "running", "retryable", "scheduled", "discarded"}},
-		"sexton_waiting":    {"reason": documentedReasons()},
+		"sexton_runs_total":                   {"outcome": {"done", "over_limit", "skipped", "failed"}},
+		"sexton_listener":                     {"state": states},
+		"sexton_queue_jobs":                   {"state": {"available", "pending", "running", "retryable", "scheduled", "discarded"}},
+		"sexton_waiting":                      {"reason": documentedReasons()},
+		"sexton_external_diffs_skipped_total": {"reason": skipReasons()},
 		"sexton_backlog_": {"deletion_table": {
 			"loose_foreign_keys_deleted_records", "users_ghost_user_migrations", "import_placeholder_user_details",
 			"groups", "group_deletion_schedules", "merge_request_diffs",
 		}},
 	}
+}
+
+// skipReasons are why a diff may stay where it is.
+func skipReasons() (reasons []string) {
+	for _, reason := range extdiff.Skips() {
+		reasons = append(reasons, string(reason))
+	}
+	return reasons
 }
 
 // documentedReasons are the reasons to wait that docs/metrics.md explains.

@@ -165,7 +165,7 @@ func moveResult(stats *moveStats) jobrun.Result {
 		result.Outcome, result.Reason, result.Changed = jobrun.Skipped, stats.WaitingFor, false
 	case stats.Skipped != "":
 		result.Reason = string(stats.Skipped)
-		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, N: 1}}
+		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, Reason: result.Reason, N: 1}}
 	default:
 		result.Processed = 1
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/config"
+	"sexton/internal/extdiff"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/web"
@@ -31,8 +32,14 @@ type operatorView struct {
 func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
 	v := &operatorView{all: all.connections, gauges: &gauges{all: all.connections, noted: noted, log: log}}
 	versions := readVersions()
+	var skips []string
+	if all.config.ExternalDiffs.Enabled {
+		for _, reason := range extdiff.Skips() {
+			skips = append(skips, string(reason))
+		}
+	}
 	measured, err := metrics.New(metrics.Options{
-		Kinds: all.kinds(), Databases: all.names(), CleanUp: riverjobs.LooseForeignKeys,
+		Kinds: all.kinds(), Databases: all.names(), CleanUp: riverjobs.LooseForeignKeys, DiffSkips: skips,
 		Version: versions.Version, Go: versions.Go, River: versions.River,
 		Read: v.gauges.read, Logger: log,
 	})

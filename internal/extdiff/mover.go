@@ -35,6 +35,11 @@ const (
 	Inconsistent Skip = "inconsistent"
 )
 
+// Skips are all reasons.
+func Skips() []Skip {
+	return []Skip{Gone, External, NotDue, Kept, TooLarge, FilesMissing, Inconsistent}
+}
+
 // Point is a step of the work, for tests that stop it there.
 type Point string
 

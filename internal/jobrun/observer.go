@@ -31,7 +31,9 @@ type Count struct {
 	Metric string
 	// Table is empty where the metric has no such label.
 	Table string
-	N     int64
+	// Reason is likewise.
+	Reason string
+	N      int64
 }
 
 // Fault is an error that did not end the pass.

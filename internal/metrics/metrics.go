@@ -21,6 +21,8 @@ type Options struct {
 	Databases []string
 	// CleanUp is the kind whose runs count for the indicators of the loose foreign keys.
 	CleanUp string
+	// DiffSkips are the reasons that a diff may be left for; none where diffs are not moved. Their counters begin at 0, too.
+	DiffSkips []string
 	// Version, Go and River are this program's versions.
 	Version, Go, River string
 	// Read gives the gauges; see Sample. It is called at most once in 5 s, and its context ends after 2 s.
@@ -91,6 +93,9 @@ func (m *Metrics) begin(o Options) {
 		} {
 			m.add(name, 0, database)
 		}
+		for _, reason := range o.DiffSkips {
+			m.add(DiffsSkipped, 0, database, reason)
+		}
 	}
 }
 
@@ -134,6 +139,9 @@ func (m *Metrics) count(ended jobrun.Ended, count jobrun.Count) {
 	labels := prometheus.Labels{"database": ended.Database}
 	if count.Table != "" {
 		labels["table"] = count.Table
+	}
+	if count.Reason != "" {
+		labels["reason"] = count.Reason
 	}
 	series, err := counter.GetMetricWith(labels)
 	if err != nil {

@@ -25,7 +25,7 @@ const kind = "loose_foreign_keys_cleanup"
 func newMetrics(t *testing.T, read metrics.Reader) *metrics.Metrics {
 	t.Helper()
 	m, err := metrics.New(metrics.Options{
-		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, Version: "v1", Go: "go1", River: "v0",
+		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, DiffSkips: []string{"gone", "inconsistent"}, Version: "v1", Go: "go1", River: "v0",
 		Read: read, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -75,10 +75,11 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 		metrics.PlaceholdersScheduled, metrics.PlaceholdersFinal, metrics.PlaceholdersQueued, metrics.PlaceholdersKept,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
 		metrics.GroupsDestroyed, metrics.ProjectsDestroyed, metrics.GroupDestroysFailed,
-		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffsSkipped, metrics.DiffObjectsRemoved, metrics.DiffObjectsSwept,
+		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffObjectsRemoved, metrics.DiffObjectsSwept,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}
+	ended.Counts = append(ended.Counts, jobrun.Count{Metric: metrics.DiffsSkipped, Reason: "inconsistent", N: 1})
 	m.RunEnded(ended)
 
 	families, err := m.Gatherer().Gather()
@@ -109,12 +110,15 @@ func TestRunsAreCounted(t *testing.T) {
 	require.Contains(t, text, `sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 0`, "before the first run")
 	require.Contains(t, text, `sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`)
 
+	require.Contains(t, text, `sexton_external_diffs_skipped_total{database="main",reason="inconsistent"} 0`)
+
 	end := func(ended jobrun.Ended) {
 		ended.Kind, ended.Database = kind, "main"
 		m.RunEnded(ended)
 	}
 	end(jobrun.Ended{Outcome: jobrun.Done, Duration: 3 * time.Second, Counts: []jobrun.Count{
 		{Metric: metrics.Deletions, Table: "issues", N: 5}, {Metric: metrics.ProcessedRecords, Table: "projects", N: 2}, {Metric: metrics.LateChildren, N: 1},
+		{Metric: metrics.DiffsSkipped, Reason: "inconsistent", N: 2},
 	}})
 	end(jobrun.Ended{
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
@@ -128,6 +132,8 @@ func TestRunsAreCounted(t *testing.T) {
 
 	text = page(t, m)
 	for _, want := range []string{
+		`sexton_external_diffs_skipped_total{database="main",reason="gone"} 0`,
+		`sexton_external_diffs_skipped_total{database="main",reason="inconsistent"} 2`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 1`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="over_limit"} 1`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="skipped"} 2`,

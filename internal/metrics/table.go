@@ -153,7 +153,7 @@ func Table() []Metric {
 
 		{DiffsMoved, Counter, []string{"database"}, "Diffs whose texts were moved to object storage."},
 		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
-		{DiffsSkipped, Counter, []string{"database"}, "Diffs that were looked at and stay in the database; the log has the reasons."},
+		{DiffsSkipped, Counter, []string{"database", "reason"}, "Diffs that were looked at and stay in the database, by reason."},
 		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
 		{DiffObjectsSwept, Counter, []string{"database"}, "Objects that no diff referred to and that were removed."},
 
