@@ -13,7 +13,7 @@ import (
 // removals, a store that is not available is no fault of the pass.
 func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {
 	if ctx.Err() != nil {
-		return nil // The next pass does it.
+		return nil //nolint:nilerr // The next pass does it.
 	}
 	log := deps.Logger.With("kind", ScheduleExternalDiffs, "database", db.Name)
 	sweep := deps.Config.ExternalDiffs.Sweep
@@ -35,7 +35,7 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 		log.WarnContext(ctx, "objects_held_back", "objects", stats.HeldBack)
 	}
 	if ctx.Err() != nil {
-		return nil // Its place is kept.
+		return nil //nolint:nilerr // Its place is kept.
 	}
 	if outage, ok := asOutage(err); ok {
 		stats.WaitingFor = outage.Error()

@@ -113,7 +113,7 @@ func (u *upload) takePart(begin []byte) error {
 		return u.wanted.Err()
 	}
 	u.part, _ = u.parts.Get().(*[partSize]byte)
-	u.content = append(u.part[:0], begin...)
+	u.content = u.part[:copy(u.part[:], begin)]
 	return nil
 }
 

@@ -58,7 +58,7 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 		require.PanicsWithValue(t, broken, func() {
 			_, _ = store.Put(t.Context(), key, before, func(w io.Writer) error {
 				begin(w)
-				panic(broken)
+				panic(broken) //nolint:forbidigo // As a fault in the source would.
 			})
 		})
 		_, err = put(t, store, "", again)

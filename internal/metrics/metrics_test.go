@@ -117,7 +117,9 @@ func TestRunsAreCounted(t *testing.T) {
 		m.RunEnded(ended)
 	}
 	end(jobrun.Ended{Outcome: jobrun.Done, Duration: 3 * time.Second, Counts: []jobrun.Count{
-		{Metric: metrics.Deletions, Table: "issues", N: 5}, {Metric: metrics.ProcessedRecords, Table: "projects", N: 2}, {Metric: metrics.LateChildren, N: 1},
+		{Metric: metrics.Deletions, Table: "issues", N: 5},
+		{Metric: metrics.ProcessedRecords, Table: "projects", N: 2},
+		{Metric: metrics.LateChildren, N: 1},
 		{Metric: metrics.DiffsSkipped, Reason: "inconsistent", N: 2},
 	}})
 	end(jobrun.Ended{
