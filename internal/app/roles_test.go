@@ -273,4 +273,4 @@ func TestRolesHaveNames(t *testing.T) {
 
 // everyComponent enables every job there is.
 const everyComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
-	"external_diffs: {enabled: true, bucket: \"file:diffs\"}\n"
+	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\n"
