@@ -71,7 +71,7 @@ func startBrowserSite(t *testing.T) (s workSite, address string) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
 databases: {main: {url: "${DATABASE_URL}"}}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
-http: {listen: "127.0.0.1:0"}
+http: {listen: "127.0.0.1:0", read_only: false}
 `), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"), 0o600))
 	s.exec(t, sample.Schema())

@@ -131,7 +131,7 @@ func (m *mix) check(t *testing.T) {
 		"late children found", "session prepared, COMMIT", "session in repeatable read", "deletions overlap", "worker waits for a session",
 		"table partitioned, parent", "table in a cycle", "table with unique key", "reference to itself", "reference with condition",
 		"reference of several columns", "reference across schemas", "reference to a parent that another column refers to", "reference with delete limit",
-		"session statement undone", "ROLLBACK TO here",
+		"session statement undone", "ROLLBACK TO here", "key used again", "row that lives with a key used again",
 	} {
 		require.Positive(t, m.counts[what], "%s: the draws have lost it", what)
 	}

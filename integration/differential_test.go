@@ -135,6 +135,12 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	l.mix.clock("install triggers")
 	l.worker.track(l.ctx, rt, l.defs)
 	for range drawCases(rt) {
+		if rapid.Bool().Draw(rt, "reuse 1") && rapid.Bool().Draw(rt, "reuse 2") && rapid.Bool().Draw(rt, "reuse 3") {
+			l.mix.clock("use keys again")
+			c.reused()
+			l.mix.cases++
+			continue
+		}
 		l.mix.clock("workload")
 		c.fill()
 		c.workload()

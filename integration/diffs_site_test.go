@@ -46,7 +46,11 @@ func diffsInFolder(t *testing.T) diffStore {
 
 func diffsInBucket(t *testing.T) diffStore {
 	t.Helper()
-	gateway := s3test.New(t, s3test.Options{})
+	return diffsIn(t, s3test.New(t, s3test.Options{}))
+}
+
+func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
+	t.Helper()
 	return diffStore{
 		url:  gateway.URL("diffs"),
 		path: func(key string) string { return gateway.File(t, key) },

@@ -35,7 +35,7 @@ func testOperations(t *testing.T, p program) {
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'CREATE TABLE projects (id bigint PRIMARY KEY)' \
 		-c 'CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)' -c 'CREATE INDEX ON issues (project_id)'`)
 	shell(blocks[0])
-	require.Equal(t, "sexton_app\nsexton_viewer\nsexton_worker\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sexton%' ORDER BY 1"`))
+	require.Equal(t, "sexton_app\nsexton_owner\nsexton_viewer\nsexton_worker\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sexton%' ORDER BY 1"`))
 
 	// An earlier version: the last migration of a component is missing.
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)' \

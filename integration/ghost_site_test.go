@@ -51,7 +51,7 @@ INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name,
 const ghostGates = `
 CREATE TABLE changes (point text, session text);
 CREATE TABLE closed_gate (point text);
-CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
+CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' AS $$
 BEGIN
     INSERT INTO public.changes VALUES (TG_ARGV[0], current_setting('application_name'));
     IF EXISTS (SELECT FROM public.closed_gate WHERE point = TG_ARGV[0]) THEN

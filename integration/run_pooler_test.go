@@ -87,6 +87,11 @@ func testRunPooler(t *testing.T, p program) {
 	t.Helper()
 	server := pgtest.Server(t)
 	s := installWorkSite(t, p, server.URL("postgres"))
+	// A trigger that finds its table by the path of the sessions that the application has.
+	s.exec(t, `CREATE SCHEMA app; CREATE TABLE app.trail (child bigint); ALTER DATABASE postgres SET search_path = app, public;
+		CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
+		CREATE TRIGGER note AFTER DELETE ON children FOR EACH ROW EXECUTE FUNCTION app.note()`)
+	s.exec(t, "ALTER ROLE postgres SET search_path = pg_catalog, pg_temp")
 	pooled := s
 	pooled.url = startPooler(t, server)
 	w := pooled.started(t)
@@ -97,6 +102,7 @@ func testRunPooler(t *testing.T, p program) {
 		s.wait(t, time.Minute, "the children to be gone", noWork)
 	}
 	w.stop(t)
+	require.NotZero(t, s.count(t, "SELECT count(*) FROM app.trail"))
 	require.Equal(t, 1, strings.Count(w.log.String(), complaint), "it says so once")
 	s.cleanedUp(t)
 
@@ -109,6 +115,9 @@ func testRunPooler(t *testing.T, p program) {
 		require.NoError(t, err)
 		require.NoError(t, conn.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout))
 		require.Equal(t, "0", timeout, "a setting left in the pooler's connections")
+		var path string
+		require.NoError(t, conn.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+		require.Equal(t, "pg_catalog, pg_temp", path, "a path left in the pooler's connections")
 	}
 }
 

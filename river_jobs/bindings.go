@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +37,9 @@ type Bindings struct {
 	names map[string][]string
 	marks map[string]*loosefk.Marks
 	told  map[string]bool
+	// wrong is by kind and database, as is when it was noted.
 	wrong map[string][]string
+	noted map[string]time.Time
 	// clear is when no replica of a database was too far behind.
 	clear map[string]time.Time
 
@@ -114,23 +115,6 @@ func (b *Bindings) first(what string) bool {
 	return !told
 }
 
-// wasWrong tells whether a database's last binding had the same to say.
-func (b *Bindings) wasWrong(name, reason string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Contains(b.wrong[name], reason)
-}
-
-// noteWrong remembers what a database's binding had to say.
-func (b *Bindings) noteWrong(name string, wrong []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.wrong == nil {
-		b.wrong = map[string][]string{}
-	}
-	b.wrong[name] = wrong
-}
-
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
 // definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
 // tombstones that they are about.
@@ -161,7 +145,7 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	if err := bound.checkPrivileges(ctx, deps, db, conn, elsewhere); err != nil {
 		return nil, err
 	}
-	deps.Bindings.noteWrong(db.Name, bound.wrong)
+	deps.Bindings.NoteWrong(LooseForeignKeys, db.Name, bound.wrong)
 	deps.Bindings.Note(db.Name, bound.parents)
 	if err := adopt(ctx, deps, db, conn, bound.parents); err != nil {
 		return nil, err
@@ -177,7 +161,7 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 // few seconds.
 func (b *binding) news(deps Deps, db database.Database, reason string) bool {
 	b.wrong = append(b.wrong, reason)
-	return !deps.Bindings.wasWrong(db.Name, reason)
+	return !deps.Bindings.wasWrong(LooseForeignKeys, db.Name, reason)
 }
 
 // resolve binds the definitions anew. partial tells that a database could not be asked.

@@ -2,12 +2,16 @@ package riverjobs
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 )
 
 const (
@@ -35,10 +39,12 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
 		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
 	}
-	client, err := river.NewClient(riverpgxv5.New(deps.jobsDB().Pool), &river.Config{
+	log := cmp.Or(deps.RiverLogger, deps.Logger)
+	on := &driver{Driver: riverpgxv5.New(deps.jobsDB().Pool), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log}
+	client, err := river.NewClient(on, &river.Config{
 		ID:     id,
 		Schema: deps.Config.Jobs.Schema,
-		Logger: cmp.Or(deps.RiverLogger, deps.Logger),
+		Logger: log,
 		Queues: queues, Workers: workers,
 		// A client sends one notification about its inserts within this time and drops the others, while a job
 		// may have a successor within milliseconds.
@@ -47,6 +53,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
 		RescueStuckJobsAfter:        2 * maxJobTime,
 		CompletedJobRetentionPeriod: 2 * time.Hour,
+		Middleware:                  []rivertype.Middleware{deps.working()},
 		ReindexerSchedule:           reindex,
 		SoftStopTimeout:             softStop,
 	})
@@ -54,4 +61,14 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		return nil, fmt.Errorf("make river client: %w", err)
 	}
 	return client, nil
+}
+
+// working tells of each job that this process works on.
+func (d Deps) working() rivertype.Middleware {
+	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+		if d.Working != nil {
+			defer d.Working(job.ID)()
+		}
+		return work(ctx)
+	})
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 )
 
 // uniqueWhileUnfinished makes jobs of the same arguments one job while it is waiting or running. `completed` is not among
@@ -53,12 +55,25 @@ func workItem[T river.JobArgs](
 	defer cancel()
 	report, err := run(pass, deps, job.Args)
 	if err := settle(ctx, pass, report, err); err != nil {
+		if fault.Judge(err).Lock() {
+			// Others were in the way, which costs no attempt either.
+			return river.JobSnooze(pace.PauseAfter(1 + snoozes(job.Metadata)))
+		}
 		return err
 	}
 	if report.Outcome == jobrun.Skipped && report.Holder != "" {
 		return river.JobSnooze(busyRetry)
 	}
 	return finish(ctx, deps, job, func(context.Context, pgx.Tx) (bool, error) { return report.Outcome == jobrun.OverLimit, nil })
+}
+
+// snoozes is how often a job has been put off without an attempt, as River counts it.
+func snoozes(metadata []byte) int {
+	var counted struct {
+		Snoozes int `json:"snoozes"`
+	}
+	_ = json.Unmarshal(metadata, &counted) // What is not there is 0.
+	return counted.Snoozes
 }
 
 // foreground runs a pass of such a kind outside River.
@@ -70,6 +85,14 @@ func foreground[T river.JobArgs](run func(context.Context, Deps, T) (jobrun.Repo
 		}
 		return run(ctx, deps, args)
 	}
+}
+
+// because adds to a reason what was in the way, if anything was.
+func because(reason, held string) string {
+	if held == "" {
+		return reason
+	}
+	return reason + "; held up by " + held
 }
 
 // settle records what a pass reports, and returns how its job ends where it ends without a further look: nil goes on.

@@ -49,3 +49,20 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 		require.NoError(t, finish(ctx, b.deps, job, func(context.Context, pgx.Tx) (bool, error) { return true, nil }))
 	}
 }
+
+func TestAJobCountsAsWorkedOnUntilItsRowHasEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	began, ended := make(chan string, 1), make(chan string, 1)
+	state := func(id int64) string {
+		return pgtest.Scalar[string](t, b.db.Database, "SELECT state::text FROM sexton.river_job WHERE id = $1", id)
+	}
+	b.deps.Working = func(id int64) func() {
+		began <- state(id)
+		return func() { ended <- state(id) }
+	}
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	require.Equal(t, "running", <-began)
+	require.Equal(t, "completed", <-ended)
+}

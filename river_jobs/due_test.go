@@ -93,9 +93,12 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	b := setup(t)
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
-		tx, err := b.db.Pool().Begin(t.Context())
+		// A session that has done something before still counts that.
+		conn, err := pgx.Connect(t.Context(), b.db.URL)
 		require.NoError(t, err)
-		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
 		_, err = looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true)
 		require.NoError(t, err)
 		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables

@@ -94,6 +94,7 @@ func migrateExternalDiffJob(c *config.Config) Job {
 	return Job{
 		Kind: MigrateExternalDiff, Queue: MigrateExternalDiff, MaxWorkers: migrateWorkers, MaxAttempts: migrateAttempts,
 		Args: map[string]string{"diff_id": migrate.Bigint}, Defaults: map[string]any{},
+		Row:       migrate.Row{Table: "merge_request_diffs", Column: "id", Argument: "diff_id"},
 		Summary:   "moves the texts of one diff to object storage",
 		Databases: []string{c.Jobs.Database},
 		Run:       foreground(runMigrateExternalDiff),

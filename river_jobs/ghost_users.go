@@ -85,6 +85,9 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 			return ghostUsersDue(ctx, conn, db)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
+			if left := deps.Bindings.untilHeldAgain(GhostUsers, db.Name); left > 0 {
+				return left, nil
+			}
 			return workThroughRiver(ctx, deps, GhostUsers, MigrateRecordsToGhostUserArgs{})
 		},
 		Logger: deps.Logger,
@@ -171,7 +174,7 @@ func passGhostUsers(
 	if err != nil {
 		return nil, err
 	}
-	if err := problems.Err(); err != nil {
+	if err := deps.fits(ctx, GhostUsers, db, problems); err != nil {
 		return nil, err
 	}
 	settings := deps.Config.GhostUsers
@@ -217,7 +220,7 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	}
 	switch {
 	case stats.OverLimit:
-		result.Outcome, result.Reason = jobrun.OverLimit, "due users are left; the next run goes on at once"
+		result.Outcome, result.Reason = jobrun.OverLimit, because("due users are left; the next run goes on at once", stats.Held)
 	case stats.Interrupted:
 		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 	}

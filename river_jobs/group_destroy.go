@@ -64,6 +64,7 @@ func groupDestroyJob(c *config.Config) Job {
 		Kind: GroupDestroy, Queue: GroupDestroy, MaxAttempts: destroyAttempts, MaxWorkers: destroyWorkers,
 		Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
 		Defaults:      map[string]any{},
+		Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
 		Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
 		DeletionTable: groupSchedules,
 		Databases:     []string{c.Jobs.Database},
@@ -139,7 +140,7 @@ func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups}
 	switch stats.Outcome {
 	case groupdelete.Unfinished:
-		result.Outcome, result.Reason = jobrun.OverLimit, "the group is not gone yet; the next run goes on at once"
+		result.Outcome, result.Reason = jobrun.OverLimit, because("the group is not gone yet; the next run goes on at once", stats.Reason)
 	case groupdelete.Stuck:
 		result.Failed = 1
 	case groupdelete.Destroyed, groupdelete.Gone, groupdelete.Kept:

@@ -38,7 +38,7 @@ func Kinds(c *config.Config) []migrate.Kind {
 	for _, job := range Jobs(c) {
 		kinds = append(kinds, migrate.Kind{
 			Kind: job.Kind, Queue: job.Queue, Cron: job.Schedule != "", MaxAttempts: job.MaxAttempts,
-			Args: job.Args, Defaults: job.Defaults,
+			Args: job.Args, Defaults: job.Defaults, Row: job.Row,
 		})
 	}
 	return kinds

@@ -147,7 +147,7 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Repo
 			// For whoever asks, the same: there is more to do.
 			result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 			if ctx.Err() == nil {
-				result.Reason = "its time was over before everything was done; the next run goes on at once"
+				result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)
 			}
 		}
 		return result, err
@@ -200,12 +200,15 @@ func passLooseForeignKeys(
 	return stats, err
 }
 
-// warnOfConfirming says where children that come late may be missed, or are waited for blindly.
+// warnOfConfirming says where children stay because their parents live, and where children that come late may be missed, or are waited for blindly.
 func warnOfConfirming(ctx context.Context, deps Deps, db database.Database, stats *loosefk.Stats) {
 	log := deps.Logger.With("kind", LooseForeignKeys, "database", db.Name)
 	if stats.ConfirmedEarly > 0 {
 		log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
 			"parents", stats.ConfirmedEarly, "confirm_within_s", deps.Config.LooseForeignKeys.ConfirmWithin.Seconds())
+	}
+	if stats.Revived > 0 {
+		log.WarnContext(ctx, "deleted rows live under their keys: their children stay; see sexton tombstones list --revived", "revived", stats.Revived)
 	}
 	if stats.ConfirmBlind {
 		log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",

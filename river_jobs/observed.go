@@ -26,6 +26,7 @@ func countsOf(stats *loosefk.Stats) []jobrun.Count {
 	for _, table := range slices.Sorted(maps.Keys(stats.ByParent)) {
 		parent := stats.ByParent[table]
 		add(metrics.ProcessedRecords, table, parent.Processed)
+		add(metrics.RevivedRecords, table, parent.Revived)
 		add(metrics.RescheduledRecords, table, parent.Rescheduled)
 		add(metrics.IncrementedRecords, table, parent.Incremented)
 	}

@@ -188,6 +188,14 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
+	// Offered now, each would lose an attempt.
+	_, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := deps.fits(ctx, PlaceholderCleanup, db, problems); err != nil {
+		return nil, err
+	}
 	settings := deps.Config.PlaceholderUsers
 	start, err := firstStart(ctx, conn, db, placeholder.DeleteKind, settings.Spacing)
 	if err != nil {

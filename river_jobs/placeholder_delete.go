@@ -49,6 +49,7 @@ func deletePlaceholderJob(c *config.Config) Job {
 	return Job{
 		Kind: DeletePlaceholder, Queue: DeletePlaceholder, MaxWorkers: placeholdersAtOnce, MaxAttempts: placeholderAttempts,
 		Args: map[string]string{"user_id": migrate.Bigint}, Defaults: map[string]any{},
+		Row:           migrate.Row{Table: placeholderDetails, Column: "placeholder_user_id", Argument: "user_id"},
 		Summary:       "has one placeholder user deleted, unless something refers to it",
 		DeletionTable: placeholderDetails,
 		Databases:     []string{c.Jobs.Database},
@@ -76,7 +77,7 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 		return placeholder.Verdict{}, err
 	}
 	// A table that cannot be looked at may refer to anybody.
-	if err := problems.Err(); err != nil {
+	if err := deps.fits(ctx, PlaceholderCleanup, db, problems); err != nil {
 		return placeholder.Verdict{}, err
 	}
 	remover := placeholder.Remover{

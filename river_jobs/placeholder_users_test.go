@@ -260,7 +260,10 @@ func TestPlaceholderKinds(t *testing.T) {
 	require.Equal(t, 20, child.MaxWorkers)
 	require.Equal(t, []migrate.Kind{
 		{Kind: "import_placeholder_user_cleanup", Queue: "import_placeholder_user_cleanup", Cron: true, MaxAttempts: 25, Args: map[string]string{}, Defaults: map[string]any{}},
-		{Kind: "import_delete_placeholder_user", Queue: "import_delete_placeholder_user", MaxAttempts: 25, Args: map[string]string{"user_id": "bigint"}, Defaults: map[string]any{}},
+		{
+			Kind: "import_delete_placeholder_user", Queue: "import_delete_placeholder_user", MaxAttempts: 25, Args: map[string]string{"user_id": "bigint"}, Defaults: map[string]any{},
+			Row: migrate.Row{Table: "import_placeholder_user_details", Column: "placeholder_user_id", Argument: "user_id"},
+		},
 	}, Kinds(c)[1:])
 	require.Empty(t, Jobs(&config.Config{}))
 	for _, args := range []river.JobArgsWithInsertOpts{PlaceholderUserCleanupArgs{}, DeletePlaceholderUserArgs{}} {

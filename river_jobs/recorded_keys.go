@@ -18,10 +18,13 @@ func (b *binding) checkKeys(ctx context.Context, deps Deps, db database.Database
 	if err != nil {
 		return err
 	}
-	for place, table := range other {
+	for place, found := range other {
 		b.partial = true
-		reason := fmt.Sprintf("the trigger on %s records another key: work its tombstones off with the definitions that it was installed for, "+
-			"then run `sexton triggers install`", table)
+		reason := fmt.Sprintf("the trigger on %s records another key: name that key in the definitions (parent_column) until its tombstones are worked off, "+
+			"then run `sexton triggers install`; where both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
+		if found.TypeOnly {
+			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
+		}
 		if b.news(deps, db, reason) {
 			deps.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
 				"kind", LooseForeignKeys, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)

@@ -26,7 +26,8 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	require.Empty(t, failure)
 	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
 	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
-		"work its tombstones off with the definitions that it was installed for, then run `sexton triggers install`"}},
+		"name that key in the definitions (parent_column) until its tombstones are worked off, then run `sexton triggers install`; " +
+		"where both keys have the same values, run `sexton triggers install --same-key` now"}},
 		b.db.Rows("SELECT last_error FROM loose_foreign_keys_deleted_records"))
 
 	b.deps.Definitions = earlier
@@ -35,6 +36,25 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	require.Empty(t, failure)
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
+}
+
+// Neither waits for the other: the worker goes on by the new name at once, and the triggers can be renewed while tombstones wait.
+func TestWorkerFollowsARenamedKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, failure := b.work(t, "main")
+	require.Empty(t, failure)
+	b.db.Exec("DELETE FROM parents WHERE id = 1; ALTER TABLE parents RENAME id TO key; DELETE FROM parents WHERE key = 2")
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
+	require.Zero(t, b.db.Pending(t))
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id IN (1, 2)"))
+
+	b.db.Exec("DELETE FROM parents WHERE key = 3")
+	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"key"}})
+	_, failure = b.work(t, "main")
+	require.Empty(t, failure)
+	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
 // A worker that goes on with earlier definitions after the triggers were installed for others looks again.

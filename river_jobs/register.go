@@ -17,6 +17,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
+	"sexton/internal/migrate"
 	"sexton/triggers"
 )
 
@@ -34,6 +35,8 @@ type Deps struct {
 	RiverLogger *slog.Logger
 	// Reclaim gives back what dead workers hold. Nil means that nobody does here.
 	Reclaim func(context.Context) error
+	// Working is told of each job before it is worked on, and calls back when its row says how it ended. May be nil.
+	Working func(id int64) (done func())
 	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that
 	// only a pass's own context ends it.
 	Stopping context.Context //nolint:containedctx // the process's, beside that of each job
@@ -90,6 +93,8 @@ type Job struct {
 	Args        map[string]string
 	Defaults    map[string]any
 	MaxAttempts int
+	// Row is the row that an argument names, which must exist for enqueue to accept a job.
+	Row migrate.Row
 	// Summary says in one line what the job does.
 	Summary string
 	// DeletionTable is where its work waits, in the tracked tables' schema.

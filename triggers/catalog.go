@@ -54,8 +54,14 @@ type target struct {
 	enabled        string
 	functionSchema string
 	functionName   string
-	eventMatches   bool
-	argsMatch      bool
+	// installedInteger is true where the trigger that is there was installed for one column of integers.
+	installedInteger bool
+	// arguments are those that belong there.
+	arguments    []string
+	eventMatches bool
+	argsMatch    bool
+	// tracks is the recorded name that a trigger found by its function was installed with.
+	tracks string
 }
 
 // function returns the name of the function that the trigger has to run.
@@ -70,6 +76,14 @@ func (t target) function() string {
 	}
 }
 
+// otherClass tells that the trigger was installed for a key of one column, of another kind of type.
+func (t target) otherClass() bool {
+	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" || t.functionName == t.function() {
+		return false
+	}
+	return t.installedInteger != (t.parent.class == bigintKey)
+}
+
 // wakesWorkers tells a wake trigger from those that record deletions.
 func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
@@ -78,37 +92,37 @@ func (t target) wakesWorkers() bool {
 // scanTarget reads a row of tables.sql or wakes.sql and returns the place of the parent or wake with it.
 func scanTarget(row pgx.CollectableRow) (t target, place int, err error) {
 	err = row.Scan(&place, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
-		&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.eventMatches, &t.argsMatch)
+		&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.installedInteger, &t.arguments, &t.eventMatches, &t.argsMatch)
 	return t, place, err
 }
 
-// preflight checks what has to be there before functions are written and returns the current role.
-func (c Config) preflight(ctx context.Context, tx pgx.Tx, parents []Parent) (string, error) {
-	var role string
+// preflight checks what has to be there before functions are written. It returns the current role, and the one that the functions
+// will belong to.
+func (c Config) preflight(ctx context.Context, tx pgx.Tx, parents []Parent) (role, owner string, err error) {
 	var mayCreate, registry, tombstones, mayInsert bool
-	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).
-		Scan(&role, &mayCreate, &registry, &tombstones, &mayInsert)
+	err = tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).
+		Scan(&role, &mayCreate, &registry, &tombstones, &owner, &mayInsert)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("look up schemas: %w", err)
+		return "", "", fmt.Errorf("look up schemas: %w", err)
 	case !registry:
-		return "", &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+		return "", "", &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
 	case !tombstones && c.records(parents):
-		return "", &NotMigratedError{Table: c.tombstones()}
+		return "", "", &NotMigratedError{Table: c.tombstones()}
 	case !mayCreate:
-		return "", &PrivilegeError{
+		return "", "", &PrivilegeError{
 			Role: role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
 			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(role)),
 		}
 	case !mayInsert && c.records(parents):
 		// The functions run as their owner, so without it every DELETE on a parent would fail.
-		return "", &PrivilegeError{
-			Role: role, Missing: "INSERT on table " + c.tombstones(),
+		return "", "", &PrivilegeError{
+			Role: owner, Missing: "INSERT on table " + c.tombstones(),
 			Grant: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT INSERT ON TABLE %s TO %[2]s",
-				quoteIdent(c.TrackedSchema), quoteIdent(role), c.tombstones()),
+				quoteIdent(c.TrackedSchema), quoteIdent(owner), c.tombstones()),
 		}
 	}
-	return role, nil
+	return role, owner, nil
 }
 
 // records tells whether anything is to do with tombstones: without the loose foreign keys there are none.
@@ -203,13 +217,10 @@ func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	return schemas, tables, columns
 }
 
-// keyArgument is the key as the TRUNCATE trigger has it: the column, or several as the text form of an array.
-func (p Parent) keyArgument() string {
-	if len(p.KeyColumns) == 1 {
-		return p.KeyColumns[0]
-	}
-	elements := make([]string, len(p.KeyColumns))
-	for i, column := range p.KeyColumns {
+// keyArgument is the text form of the array of the columns.
+func keyArgument(columns []string) string {
+	elements := make([]string, len(columns))
+	for i, column := range columns {
 		elements[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(column) + `"`
 	}
 	return "{" + strings.Join(elements, ",") + "}"
@@ -246,12 +257,12 @@ func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing 
 
 // targets returns both triggers of every table that needs them, partitions included.
 func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]target, error) {
-	roots, recorded, columns, classes := []uint32{}, []string{}, []string{}, []string{}
+	roots, recorded, columns := []uint32{}, []string{}, []string{}
 	for _, p := range parents {
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
-		columns, classes = append(columns, p.keyArgument()), append(classes, string(p.class))
+		columns = append(columns, keyArgument(p.KeyColumns))
 	}
-	rows, err := tx.Query(ctx, tablesSQL, roots, recorded, columns, classes, string(c.Truncate))
+	rows, err := tx.Query(ctx, tablesSQL, roots, recorded, columns, string(c.Truncate))
 	if err != nil {
 		return nil, fmt.Errorf("look up triggers: %w", err)
 	}
@@ -367,7 +378,7 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 	}
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
-		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger)
+		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.tracks)
 		return t, err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -32,6 +33,13 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
+		for _, t := range look.targets {
+			if t.otherClass() {
+				if err := cfg.rekey(ctx, conn, t.parent); err != nil {
+					return err
+				}
+			}
+		}
 		return cfg.installTriggers(ctx, conn, look.targets, &report)
 	})
 	if err != nil {
@@ -44,7 +52,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		role, err := c.preflight(ctx, tx, parents)
+		role, owner, err := c.preflight(ctx, tx, parents)
 		if err != nil {
 			return err
 		}
@@ -53,7 +61,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 		}
 		var problems []error
 		for _, t := range look.targets {
-			problems = append(problems, c.refuse(ctx, tx, t, role))
+			problems = append(problems, c.refuse(ctx, tx, t, role, owner))
 		}
 		registered, err := c.registered(ctx, tx)
 		if err != nil {
@@ -66,7 +74,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 }
 
 // refuse returns why a trigger cannot be installed, or nil.
-func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) error {
+func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner string) error {
 	if c.foreign(t) {
 		finding, _ := c.compare(t)
 		return fmt.Errorf("create trigger %s on %s: %s; %s", t.Trigger, t.Display, finding.Detail, finding.Fix)
@@ -86,25 +94,81 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 	if c.Truncate != Capture || t.Trigger != TruncateTrigger {
 		return nil
 	}
-	// Capturing reads the table as the owner of the function, which is this role.
-	var mayRead bool
-	if err := tx.QueryRow(ctx, "SELECT has_table_privilege($1::oid, 'SELECT')", t.OID).Scan(&mayRead); err != nil {
-		return fmt.Errorf("look up privileges on %s: %w", t.Display, err)
+	lacking, mayGrant, err := lackingToRead(ctx, tx, t, owner)
+	if err == nil && len(lacking) > 0 && !mayGrant {
+		err = &PrivilegeError{Role: owner, Missing: "SELECT on table " + t.Display, Grant: strings.Join(lacking, "; ")}
+	}
+	return err
+}
+
+// lackingToRead returns the grants that a role lacks to read a table, and whether the current role may give them.
+func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grants []string, mayGrant bool, err error) {
+	var mayUse, mayRead, mayLetUse bool
+	err = tx.QueryRow(ctx, `
+		SELECT has_schema_privilege($1::name, n.oid, 'USAGE'), has_table_privilege($1::name, c.oid, 'SELECT'), pg_has_role(n.nspowner, 'USAGE')
+		FROM pg_class AS c
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace
+		WHERE c.oid = $2::oid`, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
+	if err != nil {
+		return nil, false, fmt.Errorf("look up privileges on %s: %w", t.Display, err)
+	}
+	if !mayUse {
+		grants = append(grants, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quoteIdent(t.Schema), quoteIdent(role)))
 	}
 	if !mayRead {
-		return &PrivilegeError{
-			Role: role, Missing: "SELECT on table " + t.Display,
-			Grant: fmt.Sprintf("GRANT SELECT ON TABLE %s TO %s", t.Display, quoteIdent(role)),
+		grants = append(grants, fmt.Sprintf("GRANT SELECT ON TABLE %s TO %s", t.Display, quoteIdent(role)))
+	}
+	return grants, (mayUse || mayLetUse) && (mayRead || t.owned), nil
+}
+
+// letRead has the owner of the function read a table whose TRUNCATE is captured, be it by a session's own setting. A worker that adds
+// triggers to partitions may not write to the registry; then removing Sexton leaves the right behind.
+func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
+	if t.Trigger != TruncateTrigger {
+		return nil
+	}
+	var owner string
+	var mayRegister bool
+	err := tx.QueryRow(ctx, `
+		SELECT pg_get_userbyid(p.proowner)::text, has_table_privilege(format('%I.objects', $1::text), 'INSERT')
+		FROM pg_proc AS p
+		WHERE p.oid = to_regprocedure(format('%I.%I()', $1::text, $2::text))`, c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
+	if err != nil {
+		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
+	}
+	statements, mayGrant, err := lackingToRead(ctx, tx, t, owner)
+	if err != nil || !mayGrant || len(statements) == 0 {
+		return err
+	}
+	if mayRegister {
+		statements = append(statements, c.register("grant on table", t.Display))
+		if len(statements) == 3 {
+			statements = append(statements, c.register("grant on schema", quoteIdent(t.Schema)))
+		}
+	}
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("let role %s read %s: %w", owner, t.Display, err)
 		}
 	}
 	return nil
 }
 
+// register returns the statement that adds an entry to Sexton's objects.
+func (c Config) register(kind, identity string) string {
+	return fmt.Sprintf("INSERT INTO %s.objects (kind, identity, component) VALUES (%s, %s, 'triggers') ON CONFLICT (kind, identity) DO NOTHING",
+		quoteIdent(c.JobsSchema), quoteLiteral(kind), quoteLiteral(identity))
+}
+
 // refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the old one, and read as the new one
 // they would lead to the children of rows that live.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
-	if t.Trigger != TrackTrigger || t.functionSchema != c.JobsSchema || t.functionName == "" || records(t.functionName, t.parent.KeyColumns) {
+	if t.Trigger != TrackTrigger || t.functionSchema != c.JobsSchema || t.functionName == "" || c.SameKey {
 		return nil
+	}
+	other, err := c.otherKeys(ctx, tx, []Parent{t.parent.Parent})
+	if found, is := other[0]; err != nil || !is || found.TypeOnly {
+		return err
 	}
 	var waiting bool
 	sql := "SELECT EXISTS (SELECT FROM " + c.tombstones() + " WHERE fully_qualified_table_name = $1 AND status = 1)"
@@ -112,8 +176,9 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 		return fmt.Errorf("look for tombstones of %s: %w", t.parent.recorded, err)
 	}
 	if waiting {
-		return fmt.Errorf("create trigger %s on %s: tombstones with the key of earlier definitions wait; let a worker with those finish them first",
-			t.Trigger, t.Display)
+		return fmt.Errorf("create trigger %s on %s: tombstones with another key than %s wait; let a worker whose definitions name that one "+
+			"(parent_column) finish them first, or, where both keys have the same values, install with --same-key",
+			t.Trigger, t.Display, t.parent.keyLabel())
 	}
 	return nil
 }
@@ -156,8 +221,10 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 				f.create,
 				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
-				fmt.Sprintf("INSERT INTO %s.objects (kind, identity, component) VALUES ('function', %s, 'triggers') ON CONFLICT (kind, identity) DO NOTHING",
-					quoteIdent(c.JobsSchema), quoteLiteral(c.identity(f.name))),
+				c.register("function", c.identity(f.name)),
+			}
+			if look.owner != look.role {
+				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name, quoteIdent(look.owner)))
 			}
 			for _, statement := range statements {
 				if _, err := tx.Exec(ctx, statement); err != nil {
@@ -214,6 +281,9 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
 			return fmt.Errorf("create trigger %s on %s: %w", t.Trigger, t.Display, err)
+		}
+		if err := c.letRead(ctx, tx, t); err != nil {
+			return err
 		}
 		if !t.owned {
 			continue

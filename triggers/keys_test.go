@@ -14,7 +14,7 @@ func TestOtherKeys(t *testing.T) {
 		CREATE TABLE bare (id int PRIMARY KEY);`+partitioned)
 	b.install(id("plain"), pair("two", "a", "b"), id("events"))
 	parents := []triggers.Parent{id("bare"), id("plain"), pair("two", "a", "b"), id("events"), id("absent")}
-	other := func(parents ...triggers.Parent) map[int]string {
+	other := func(parents ...triggers.Parent) map[int]triggers.OtherKey {
 		t.Helper()
 		found, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, parents)
 		require.NoError(t, err)
@@ -23,13 +23,13 @@ func TestOtherKeys(t *testing.T) {
 	require.Empty(t, other(parents...))
 
 	parents[1].KeyColumns, parents[2].KeyColumns = []string{"code"}, []string{"b", "a"}
-	require.Equal(t, map[int]string{1: "public.plain", 2: "public.two"}, other(parents...), "another column, and another order")
+	require.Equal(t, map[int]triggers.OtherKey{1: {Table: "public.plain"}, 2: {Table: "public.two"}}, other(parents...), "another column, and another order")
 
 	// A partition that was left out of a change of the key.
 	function := b.Rows("SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'two'::regclass AND tgname = 'sexton_track'")[0][0]
 	b.Exec("CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON events_low REFERENCING OLD TABLE AS sexton_deleted " +
 		"FOR EACH STATEMENT EXECUTE FUNCTION " + function + "('public.events')")
-	require.Equal(t, map[int]string{0: "public.events_low"}, other(id("events")))
+	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.events_low"}}, other(id("events")))
 }
 
 // Tombstones that wait carry the key that the trigger records, and would be read as the new one.
@@ -41,7 +41,7 @@ func TestKeyStaysWhileTombstonesWait(t *testing.T) {
 	other := id("plain")
 	other.KeyColumns = []string{"code"}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{other})
-	require.ErrorContains(t, err, "create trigger sexton_track on public.plain: tombstones with the key of earlier definitions wait")
+	require.ErrorContains(t, err, "create trigger sexton_track on public.plain: tombstones with another key than \"code\" wait")
 	b.install(id("plain"))
 	b.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 	b.install(other)

@@ -63,7 +63,7 @@ func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 	b.cfg.Truncate = triggers.Capture
 	for i, name := range hostileNames() {
 		schema := pgx.Identifier{name}.Sanitize()
-		b.Exec("CREATE SCHEMA " + schema)
+		b.Exec("CREATE SCHEMA " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO PUBLIC")
 		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() + ".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
 		b.cfg.TrackedSchema = name
 		report := b.install(id("p"), id("q"))

@@ -24,6 +24,19 @@ var trackCompositeSQL string
 //go:embed functions/track_truncate.sql
 var trackTruncateSQL string
 
+//go:embed functions/otherwise.sql
+var otherwiseSQL string
+
+// keyMovedSQL is true where a trigger's attribute numbers are about columns of the table that it stands on. It reads a file
+// of the server, so it comes last.
+const keyMovedSQL = `(
+        NOT EXISTS (
+            SELECT
+            FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) ANY (key_numbers) AND a.attisdropped)
+        AND TG_ARGV[3] OPERATOR(pg_catalog.=) pg_catalog.concat(
+            (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', TG_RELID))`
+
 //go:embed tables/sexton_track.sql
 var trackTriggerSQL string
 
@@ -87,17 +100,22 @@ func (c Config) render(name, template, comment string, keyColumns []string) func
 	for strings.Contains(c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
-	quoted, gone, texts := "", make([]string, len(keyColumns)), make([]string, len(keyColumns))
+	last, quoted, gone, texts := "", "", make([]string, len(keyColumns)), make([]string, len(keyColumns))
 	for i, column := range keyColumns {
-		quoted = quoteIdent(column)
+		last, quoted = column, quoteIdent(column)
 		gone[i], texts[i] = "gone."+quoted, "gone."+quoted+"::pg_catalog.text"
 	}
+	_, otherwise, _ := strings.Cut(otherwiseSQL, "EXECUTE ")
+	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, quoteLiteral(c.TrackedSchema))
 	create := strings.NewReplacer(
 		`$sexton$`, tag,
 		`"sexton"`, quoteIdent(c.JobsSchema),
 		`"public"`, quoteIdent(c.TrackedSchema),
-		`'tracked_schema'`, quoteLiteral(c.TrackedSchema),
 		`"track_function"`, quoteIdent(name),
+		`-- key_otherwise`, otherwise,
+		`"key_moved"`, keyMovedSQL,
+		`'key_names'`, quoteLiteral(keyArgument(keyColumns)),
+		`'key_name'`, quoteLiteral(last),
 		`"key_columns"`, strings.Join(gone, ", "),
 		`"key_texts"`, strings.Join(texts, ", "),
 		`"key_column"`, quoted,
@@ -126,13 +144,14 @@ func (c Config) createTrigger(t target) string {
 	case TruncateTrigger:
 		template = truncateTriggerSQL
 	}
+	arguments := make([]string, len(t.arguments))
+	for i, argument := range t.arguments {
+		arguments[i] = quoteLiteral(argument)
+	}
 	return strings.NewReplacer(
 		`"parent_schema"."parent_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
 		`"sexton"."track_function"`, pgx.Identifier{c.JobsSchema, t.function()}.Sanitize(),
-		`'recorded_name'`, quoteLiteral(t.parent.recorded),
-		`'key_column'`, quoteLiteral(t.parent.keyArgument()),
-		`'truncate_policy'`, quoteLiteral(string(c.Truncate)),
-		`'key_class'`, quoteLiteral(string(t.parent.class)),
+		`'arguments'`, strings.Join(arguments, ", "),
 	).Replace(template)
 }
 

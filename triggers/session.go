@@ -25,7 +25,7 @@ const (
 // settled makes a transaction independent of the role's and the database's settings: names mean what
 // they say, and literals are quoted as quoteLiteral does.
 const settled = `
-SET LOCAL search_path = pg_catalog;
+SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL quote_all_identifiers = off;
 SET LOCAL check_function_bodies = on;

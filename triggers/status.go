@@ -41,13 +41,14 @@ type inspection struct {
 	functionFindings []Finding
 	targets          []target
 	surplus          []Finding
+	// role is the current one, owner the one that functions are to belong to.
+	role, owner string
 }
 
 func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspection, error) {
 	var look inspection
 	var registry, tombstones, ignored bool
-	var role string
-	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &tombstones, &ignored)
+	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&look.role, &ignored, &registry, &tombstones, &look.owner, &ignored)
 	switch {
 	case err != nil:
 		return look, fmt.Errorf("look up schemas: %w", err)
@@ -99,13 +100,24 @@ func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Fin
 		oid     uint32
 		trigger string
 	}
-	wanted := map[place]bool{}
+	wanted, roots := map[place]bool{}, map[string]bool{}
 	for _, t := range targets {
+		if t.parent != nil {
+			roots[t.parent.recorded] = true
+		}
 		wanted[place{t.OID, t.Trigger}] = true
 	}
 	surplus := []Finding{}
 	for _, t := range triggers {
 		if wanted[place{t.OID, t.Trigger}] {
+			continue
+		}
+		if roots[t.tracks] && !t.wakesWorkers() {
+			surplus = append(surplus, Finding{
+				Table: t.Display, Trigger: t.Trigger, Kind: Swapped,
+				Detail: fmt.Sprintf("the trigger is from the time when this table was %s or a part of it; deletions here are looked up there", t.tracks),
+				Fix:    fmt.Sprintf("%s for %s, and on this table: DROP TRIGGER %s ON %s", fixInstall, t.tracks, quoteIdent(t.Trigger), t.Display),
+			})
 			continue
 		}
 		detail, restore := "no definition names this table as parent", "restore the definition"

@@ -33,12 +33,12 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 		"another function": {
 			`CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON parents REFERENCING OLD TABLE AS sexton_deleted
 				FOR EACH STATEMENT EXECUTE FUNCTION sexton.track_truncate('public.parents')`,
-			triggers.Altered, "the trigger has another function",
+			triggers.Altered, "the trigger has another function, other arguments",
 		},
 		"another event": {
 			`DO $$ BEGIN EXECUTE format('CREATE OR REPLACE TRIGGER sexton_track AFTER UPDATE ON parents REFERENCING OLD TABLE AS sexton_deleted ` +
 				`FOR EACH STATEMENT EXECUTE FUNCTION sexton.%I(''public.parents'')', (SELECT proname FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}$')); END $$`,
-			triggers.Altered, "the trigger has another event",
+			triggers.Altered, "the trigger has another event, other arguments",
 		},
 	}
 	for name, test := range tests {
@@ -105,7 +105,11 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 	require.Equal(t, surplus, b.status(id("events")))
 	places := [][2]string{}
 	for _, finding := range surplus {
-		require.Equal(t, triggers.Surplus, finding.Kind)
+		if finding.Table == "public.parents" {
+			require.Equal(t, triggers.Surplus, finding.Kind)
+		} else {
+			require.Equal(t, triggers.Swapped, finding.Kind)
+		}
 		places = append(places, [2]string{finding.Table, finding.Trigger})
 	}
 	require.Equal(t, [][2]string{
@@ -172,4 +176,30 @@ func TestUninstallKeepsTheFunctionsOfALockedTable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a table either records or is free")
 	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
+}
+
+func TestStatusNamesTablesThatWereSwapped(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, table, when, old string }{
+		"swapped":  {parents, "parents", "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint PRIMARY KEY)", "public.old"},
+		"detached": {partitioned, "events", "ALTER TABLE events DETACH PARTITION events_low", "public.events_low"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, test.given)
+			b.install(id(test.table))
+			b.Exec(test.when)
+			b.install(id(test.table))
+			found := b.status(id(test.table))
+			require.Len(t, found, 2)
+			for i, trigger := range []string{triggers.TrackTrigger, triggers.TruncateTrigger} {
+				require.Equal(t, triggers.Finding{
+					Table: test.old, Trigger: trigger, Kind: triggers.Swapped,
+					Detail: "the trigger is from the time when this table was public." + test.table + " or a part of it; deletions here are looked up there",
+					Fix:    "run `sexton triggers install` for public." + test.table + ", and on this table: DROP TRIGGER " + `"` + trigger + `" ON ` + test.old,
+				}, found[i])
+				require.True(t, found[i].Drift())
+			}
+		})
+	}
 }

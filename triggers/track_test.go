@@ -146,3 +146,35 @@ func column(rows [][]string) []string {
 	}
 	return values
 }
+
+// The name is that of the moment; where the trigger was installed under another one, that is kept beside it.
+func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, when, want string }{
+		"renamed":  {parents, `ALTER TABLE parents RENAME TO "Old ones"; DELETE FROM "Old ones" WHERE id = 1`, `public."Old ones" was public.parents`},
+		"moved":    {parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic; DELETE FROM attic.parents WHERE id = 1", "attic.parents was public.parents"},
+		"swapped":  {parents, "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint); DELETE FROM old WHERE id = 1", "public.old was public.parents"},
+		"detached": {partitioned, "ALTER TABLE events DETACH PARTITION events_low; DELETE FROM events_low WHERE id = 1", "public.events_low was public.events"},
+		"a renamed root's leaf": {
+			partitioned, "ALTER TABLE events RENAME TO log; DELETE FROM events_high_11", "public.log was public.events",
+		},
+		"truncated": {
+			parents, "ALTER TABLE parents RENAME TO old; DELETE FROM old WHERE id > 1; DELETE FROM loose_foreign_keys_deleted_records; " +
+				"SET sexton.truncate = 'capture'; TRUNCATE old", "public.old was public.parents",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, test.given)
+			table := "parents"
+			if test.given == partitioned {
+				table = "events"
+			}
+			b.install(id(table))
+			b.Exec(test.when)
+			require.Equal(t, [][]string{{test.want, "t"}}, b.Rows(`
+				SELECT fully_qualified_table_name || ' was ' || tracked_as, parent_oid = fully_qualified_table_name::regclass
+				FROM loose_foreign_keys_deleted_records`))
+		})
+	}
+}

@@ -35,6 +35,8 @@ type Config struct {
 	Truncate Policy
 	// Wake are the deletion tables whose rows wake a worker, each for one kind.
 	Wake []Wake
+	// SameKey says that a key which is another column now has the values of the one before, so that waiting tombstones fit.
+	SameKey bool
 	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
@@ -71,6 +73,9 @@ const (
 	Surplus  Kind = "surplus"
 	Altered  Kind = "altered"
 	Disabled Kind = "disabled"
+	// Swapped marks triggers of a table that had a parent's name, or was its partition, when they were installed, and is
+	// another table now.
+	Swapped Kind = "swapped"
 	// Plain marks a trigger that works but does not fire under session_replication_role = replica. It
 	// is no drift: a role that does not own the table cannot do better.
 	Plain Kind = "plain"

@@ -34,7 +34,7 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
 		var role string
 		var ignored bool
-		err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &ignored, &ignored)
+		err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &ignored, &role, &ignored)
 		if err != nil || !registry {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/devpg"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
@@ -245,12 +243,7 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 // A server of its own, as a prepared transaction outlives its session.
 func TestWakeAndPreparedTransactions(t *testing.T) {
 	t.Parallel()
-	server, err := devpg.Start(t.Context(), devpg.Options{
-		BinDir: os.Getenv("SEXTON_PG_BIN"), Logger: pgtest.Logger(t), Settings: map[string]string{"max_prepared_transactions": "2"},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	url := server.URL("postgres")
+	url := pgtest.Server(t).URL("postgres")
 	config, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
 	_, err = migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -102,6 +103,8 @@ type app struct {
 	json        bool
 	// began tells that a command has started: errors before are about usage.
 	began bool
+	// reloadFailed tells that the last SIGHUP found files that are wrong.
+	reloadFailed atomic.Bool
 }
 
 func (a *app) command() *cobra.Command {

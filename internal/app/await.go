@@ -18,24 +18,16 @@ const (
 	retryLongest = 10 * time.Second
 )
 
-// bindRetrying waits for the jobs database where it cannot be reached, or goes away in the middle of the checks, as when it
-// starts together with the worker. With failFast every database has to be there.
-func bindRetrying(ctx context.Context, c *config.Config, log *slog.Logger, failFast bool) (*bound, error) {
-	if failFast {
-		return bind(ctx, c)
-	}
-	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
-		all, err := bindReachable(ctx, c)
-		if err == nil || !database.Lost(err) {
-			return all, err
-		}
-		// The others do not have to be there.
-		log.WarnContext(ctx, "database cannot be reached, trying again",
-			"database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
-		if !sleep(ctx, wait) {
-			return nil, ctx.Err()
+// bindForWork goes on without what does not fit the databases, and without databases that cannot be reached, except the jobs
+// database. With failFast every database has to be there.
+func bindForWork(ctx context.Context, c *config.Config, failFast bool) (*bound, error) {
+	all, err := bindFitting(ctx, c)
+	if err == nil && failFast {
+		if err = all.complete(); err != nil {
+			all.close()
 		}
 	}
+	return all, err
 }
 
 // await returns once a database that was down at the start is there and fit to be worked on, and false where ctx ends first.

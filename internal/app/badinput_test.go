@@ -192,7 +192,7 @@ func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
 		},
 		"wrong type": {
 			entry("table: labels, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:29: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text (the two columns need one type"},
+			[]string{"DIR/loose_foreign_keys.yml:2:29: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text: a foreign key of type int8 cannot refer to text (the two columns need one type"},
 		},
 		"wrong value": {
 			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -169,6 +170,14 @@ func (a *app) onSite(ctx context.Context, url string, do func(*bench.Site) error
 		return err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
+	application, err := pgxpool.New(ctx, own)
+	if err != nil {
+		return fmt.Errorf("connect to the benchmark's database: %w", err)
+	}
+	defer application.Close()
+	if _, err := application.Exec(ctx, bench.Tables); err != nil {
+		return fmt.Errorf("create tables: %w", err)
+	}
 	all, err := a.benchInstall(ctx, dir, own)
 	if err != nil {
 		return fmt.Errorf("prepare benchmark: %w", err)
@@ -176,7 +185,7 @@ func (a *app) onSite(ctx context.Context, url string, do func(*bench.Site) error
 	defer all.close()
 
 	site := &bench.Site{
-		URL: own, Pool: all.jobs().Pool, Admin: admin.jobs().Pool,
+		URL: own, Pool: application, Admin: admin.jobs().Pool,
 		Work: func(ctx context.Context) error {
 			return a.work(ctx, all, newLogger(a.stderr, all.config.Log), endpoint{})
 		},
@@ -203,15 +212,12 @@ func (a *app) benchConnect(ctx context.Context, dir, url string) (*connections, 
 	return open(ctx, c)
 }
 
-// benchInstall creates tables and installs Sexton in the benchmark's database.
+// benchInstall installs Sexton in the benchmark's database.
 func (a *app) benchInstall(ctx context.Context, dir, url string) (*bound, error) {
 	bare, err := a.benchConnect(ctx, dir, url)
 	if err != nil {
 		return nil, err
 	}
 	defer bare.close()
-	if _, err := bare.jobs().Pool.Exec(ctx, bench.Tables); err != nil {
-		return nil, fmt.Errorf("create tables: %w", err)
-	}
 	return install(ctx, bare.config, newLogger(a.stderr, bare.config.Log))
 }

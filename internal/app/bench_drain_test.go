@@ -16,7 +16,11 @@ func TestBenchDrain(t *testing.T) {
 	require.Nil(t, document["foreground_duty"])
 	require.Equal(t, "turbo", document["pace"])
 	require.Equal(t, [][]any{
-		{"wide", 100.0, 10_000.0, nil}, {"fanout", 20.0, 20_000.0, nil}, {"skew", 11.0, 10_100.0, nil}, {"nullify", 100.0, 10_000.0, nil},
+		{"wide", 100.0, 10_000.0, nil},
+		{"fanout", 20.0, 20_000.0, nil},
+		{"skew", 11.0, 10_100.0, nil},
+		{"nullify", 100.0, 10_000.0, nil},
+		{"slow", 10.0, 30.0, nil},
 	}, cells(document["sets"], "set", "parents", "rows", "foreground"))
 	for _, set := range document["sets"].([]any) {
 		require.Equal(t, []string{
@@ -93,7 +97,7 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, all"},
+		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, all"},
 		{[]string{"drain", "--scale", "0"}, "--scale must be more than 0"},
 		{[]string{"drain", "--duty", "101"}, "--duty must be at most 100"},
 		{[]string{"drain", "--rounds", "-1"}, "--rounds must be more than 0"},
@@ -105,5 +109,5 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		require.Equal(t, 2, r.code, test.args)
 		require.Contains(t, r.stderr, test.want, test.args)
 	}
-	require.Equal(t, []string{"wide", "fanout", "skew", "nullify"}, bench.DrainSets())
+	require.Equal(t, []string{"wide", "fanout", "skew", "nullify", "slow"}, bench.DrainSets())
 }

@@ -37,7 +37,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
-		" audit", " tombstones", " tombstones list", " tombstones retry", " user", " user delete",
+		" audit", " tombstones", " tombstones clear", " tombstones drop", " tombstones list", " tombstones move", " tombstones retry", " user", " user delete",
 		" placeholders", " placeholders list", " placeholders retry", " failures", " failures list", " failures retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
 		" diffs", " diffs show", " diffs verify", " diffs restore", " diffs adopt", " diffs release",

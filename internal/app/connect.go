@@ -54,7 +54,7 @@ func open(ctx context.Context, c *config.Config) (*connections, error) {
 	// history and what looks at them.
 	size := int32(c.Jobs.MaxWorkers + len(c.Databases) + 3)
 	for _, settings := range c.Databases {
-		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema}
+		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
 		if db.Pool != nil {
 			all.databases = append(all.databases, db)
@@ -146,6 +146,7 @@ func (c *connections) schemas() []migrate.Database {
 			PlaceholderUsers: c.config.PlaceholderUsers.Enabled && db.Name == c.config.Jobs.Database,
 			AdjournedGroups:  c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
 			ExternalDiffs:    c.config.ExternalDiffs.Enabled && db.Name == c.config.Jobs.Database,
+			Owner:            c.config.Jobs.Owner,
 			Kinds:            riverjobs.Kinds(c.config),
 		}
 	}
@@ -248,6 +249,8 @@ type bound struct {
 	// parents are by the name of their database.
 	parents  map[string][]*loosefk.Parent
 	warnings problem.List
+	// held is what does not fit the databases, by kind: the worker works on all else.
+	held map[string]problem.List
 }
 
 // bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
@@ -265,7 +268,24 @@ func bind(ctx context.Context, c *config.Config) (*bound, error) {
 }
 
 // bindReachable is bind without the databases that cannot be reached, but for the one with the jobs.
-func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) {
+func bindReachable(ctx context.Context, c *config.Config) (*bound, error) {
+	b, err := bindFitting(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var problems problem.List
+	for _, found := range b.held {
+		problems.Add(found...)
+	}
+	if err := problems.Err(); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// bindFitting is bindReachable without what does not fit the databases. What is wrong with the files themselves is an error.
+func bindFitting(ctx context.Context, c *config.Config) (_ *bound, err error) {
 	defs, wrong := loadDefinitions(c)
 	problems, _ := errors.AsType[problem.List](wrong)
 	all, err := open(ctx, c)
@@ -280,7 +300,7 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 	if err != nil {
 		return nil, cmp.Or(wrong, err)
 	}
-	b := &bound{connections: all, definitions: defs}
+	b := &bound{connections: all, definitions: defs, held: map[string]problem.List{}}
 	if err := all.apart(ctx); err != nil {
 		return nil, err
 	}
@@ -295,7 +315,7 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 		if err != nil {
 			return nil, err
 		}
-		problems.Add(found...)
+		b.hold(riverjobs.LooseForeignKeys, found)
 		break
 	}
 	if c.GhostUsers.Enabled {
@@ -303,17 +323,30 @@ func bindReachable(ctx context.Context, c *config.Config) (_ *bound, err error) 
 		if err != nil {
 			return nil, err
 		}
-		problems.Add(found...)
+		b.hold(riverjobs.GhostUsers, found)
 	}
 	if c.PlaceholderUsers.Enabled {
 		_, found, err := riverjobs.CheckPlaceholderUsers(ctx, c, all.jobs(), all.jobs().Pool)
 		if err != nil {
 			return nil, err
 		}
+		b.hold(riverjobs.PlaceholderCleanup, found)
+	}
+	if wrong == nil {
+		return b, nil
+	}
+	for _, found := range b.held {
 		problems.Add(found...)
 	}
-	b.warnings = problems.Only(problem.Warning)
-	return b, problems.Err()
+	return nil, problems.Err()
+}
+
+// hold notes what does not fit, apart from warnings.
+func (b *bound) hold(kind string, found problem.List) {
+	b.warnings = append(b.warnings, found.Only(problem.Warning)...)
+	if wrong := found.Only(problem.Error); len(wrong) > 0 {
+		b.held[kind] = wrong
+	}
 }
 
 // recordedParents are the parents of a database as its tombstones name them.

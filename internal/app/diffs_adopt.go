@@ -7,7 +7,6 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/extdiff"
-	riverjobs "sexton/river_jobs"
 )
 
 func (a *app) diffsAdoptCommand() *cobra.Command {
@@ -20,27 +19,17 @@ set back in time, once nobody else uses the objects. The database that they belo
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.adoptDiffs(cmd.Context())
+			return a.withDiffs(cmd.Context(), a.adoptDiffs)
 		}),
 	})
 }
 
-func (a *app) adoptDiffs(ctx context.Context) error {
-	all, _, err := a.connectForJob(ctx, riverjobs.ScheduleExternalDiffs)
-	if err != nil {
+func (a *app) adoptDiffs(ctx context.Context, engine *extdiff.Engine) error {
+	entry := audittrail.Entry{Actor: actor(), Action: "adopt", Target: engine.Store.Identity()}
+	if err := audittrail.Record(ctx, engine.DB, engine.DB.Pool, entry); err != nil {
 		return err
 	}
-	defer all.close()
-	store, err := riverjobs.OpenDiffStore(ctx, all.config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
-	entry := audittrail.Entry{Actor: actor(), Action: "adopt", Target: store.Identity()}
-	if err := audittrail.Record(ctx, all.jobs(), all.jobs().Pool, entry); err != nil {
-		return err
-	}
-	adopted, err := (&extdiff.Owner{DB: all.jobs(), Store: store}).Adopt(ctx)
+	adopted, err := engine.Owner.Adopt(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -149,7 +149,7 @@ func heldBack(ctx context.Context, db database.Database) ([]doctor.Finding, erro
 // manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.
 const manySkipped = 100
 
-// skippedDiffs tells of diffs that stay in the database although they are due: each is looked at again in every round.
+// skippedDiffs tells of diffs that stay in the database although they are due. They are left alone until they change.
 func skippedDiffs(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
 	skipped, err := extdiff.ReadSkipped(ctx, db.Pool, db.Names)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
-	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
@@ -114,7 +113,7 @@ func (x *examination) examine(ctx context.Context) error {
 		if x.reached(settings.Name) {
 			continue
 		}
-		x.report.Skip(settings.Name, "schema")
+		x.report.Skip(settings.Name, "schema", "owner")
 		if x.config.LooseForeignKeys.Enabled {
 			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "triggers")
 		}
@@ -128,7 +127,7 @@ func (x *examination) examine(ctx context.Context) error {
 
 // connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
 func (x *examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	names := pgschema.Names{Jobs: x.config.Jobs.Schema, Tracked: settings.Schema}
+	names := pgschema.Names{Jobs: x.config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 	open := func(direct string) error {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
 		switch {
@@ -188,6 +187,11 @@ func (x *examination) reached(name string) bool {
 
 func (x *examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	installed := x.report.Run(ctx, "schema", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
+	if installed {
+		x.report.Run(ctx, "owner", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
+	} else {
+		x.report.Skip(db.Name, "owner")
+	}
 	parents := x.parents[db.Name]
 	if x.config.LooseForeignKeys.Enabled {
 		x.report.Run(ctx, "child_privileges", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
@@ -222,7 +226,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		x.report.Skip(db.Name, "workers", "schedules", "pauses")
 		return
 	}
-	workers := doctor.Workers{Target: target, Silence: heartbeat.DefaultSilence}
+	workers := doctor.Workers{Target: target, Silence: x.config.Jobs.Silence}
 	// Also those that cannot be reached have their turns.
 	rotation := make([]database.Database, len(x.config.Databases))
 	for i, settings := range x.config.Databases {
@@ -311,6 +315,7 @@ func (x *examination) target(db database.Database, schema migrate.Database) doct
 				if reference.Database == db.Name && reference.Broken == "" && !reference.Unreachable {
 					t.References = append(t.References, doctor.Reference{
 						Schema: reference.Child.Schema, Table: reference.Child.Name, Columns: reference.Definition.Columns,
+						Leaves: len(reference.Leaves), Unindexed: reference.Unindexed(),
 					})
 				}
 			}

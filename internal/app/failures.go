@@ -60,6 +60,16 @@ func wantedID(text string) (int64, error) {
 	return id, nil
 }
 
+// wantedIDs are those that a retry is for: the one that text names, or all that one look shows.
+func wantedIDs(text string, all func() ([]int64, error)) (ids []int64, one bool, err error) {
+	id, err := wantedID(text)
+	if err != nil || id != 0 {
+		return []int64{id}, true, err
+	}
+	ids, err = all()
+	return ids, false, err
+}
+
 // tombstoneFailures are tombstones that failed.
 type tombstoneFailures struct{ all *connections }
 

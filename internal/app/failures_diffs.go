@@ -46,22 +46,19 @@ func (s diffFailures) list(ctx context.Context, limit int) (failures []page.Fail
 	return failures, len(failed) > limit, nil
 }
 
+func (s diffFailures) ids(ctx context.Context) (ids []int64, err error) {
+	failed, err := s.failed(ctx, failureWindow)
+	for _, diff := range failed {
+		ids = append(ids, diff.DiffID)
+	}
+	return ids, err
+}
+
 // retry has one diff tried again, or as many of them all as one look shows.
 func (s diffFailures) retry(ctx context.Context, _, text string, record func() error) (string, error) {
-	id, err := wantedID(text)
+	ids, one, err := wantedIDs(text, func() ([]int64, error) { return s.ids(ctx) })
 	if err != nil {
 		return "", err
-	}
-	ids := []int64{id}
-	if id == 0 {
-		failed, err := s.failed(ctx, failureWindow)
-		if err != nil {
-			return "", err
-		}
-		ids = ids[:0]
-		for _, diff := range failed {
-			ids = append(ids, diff.DiffID)
-		}
 	}
 	if err := record(); err != nil {
 		return "", err
@@ -70,7 +67,7 @@ func (s diffFailures) retry(ctx context.Context, _, text string, record func() e
 	switch {
 	case err != nil:
 		return "", err
-	case retried == 0 && id != 0:
+	case retried == 0 && one:
 		return "", &page.RefusedError{Reason: "diff " + text + " is not in the database, or not any more"}
 	}
 	return counted(retried, "diff") + " to be tried now", nil

@@ -48,29 +48,26 @@ func (s groupFailures) list(ctx context.Context, limit int) (failures []page.Fai
 	return failures, len(failed) > limit, nil
 }
 
+func (s groupFailures) ids(ctx context.Context) (ids []int64, err error) {
+	failed, err := s.failed(ctx, failureWindow)
+	for _, group := range failed {
+		ids = append(ids, group.GroupID)
+	}
+	return ids, err
+}
+
 // retry has one group tried again, or as many of them all as one look shows.
 func (s groupFailures) retry(ctx context.Context, _, text string, record func() error) (string, error) {
-	id, err := wantedID(text)
+	ids, one, err := wantedIDs(text, func() ([]int64, error) { return s.ids(ctx) })
 	if err != nil {
 		return "", err
-	}
-	ids := []int64{id}
-	if id == 0 {
-		failed, err := s.failed(ctx, failureWindow)
-		if err != nil {
-			return "", err
-		}
-		ids = ids[:0]
-		for _, group := range failed {
-			ids = append(ids, group.GroupID)
-		}
 	}
 	if err := record(); err != nil {
 		return "", err
 	}
 	var retried int64
-	for _, one := range ids {
-		found, err := s.retryOne(ctx, one)
+	for _, id := range ids {
+		found, err := s.retryOne(ctx, id)
 		if err != nil {
 			return "", err
 		}
@@ -78,7 +75,7 @@ func (s groupFailures) retry(ctx context.Context, _, text string, record func() 
 			retried++
 		}
 	}
-	if retried == 0 && id != 0 {
+	if retried == 0 && one {
 		return "", &page.RefusedError{Reason: "group " + text + " has not failed, or not any more"}
 	}
 	return counted(retried, "group") + " to be tried now", nil
@@ -119,13 +116,13 @@ func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err 
 
 // groupsListed are the groups that stand in this source, so that their jobs need not stand in another.
 func (s groupFailures) groupsListed(ctx context.Context) (map[int64]bool, error) {
-	failed, err := s.failed(ctx, failureWindow)
+	ids, err := s.ids(ctx)
 	if err != nil {
 		return nil, err
 	}
 	listed := map[int64]bool{}
-	for _, group := range failed {
-		listed[group.GroupID] = true
+	for _, id := range ids {
+		listed[id] = true
 	}
 	return listed, nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sexton/internal/database"
@@ -28,6 +29,8 @@ type gauges struct {
 	noted *riverjobs.Bindings
 	lanes []*listen.Lane
 	log   *slog.Logger
+	// reloadFailed is nil where nothing is reloaded.
+	reloadFailed *atomic.Bool
 }
 
 // read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
@@ -42,6 +45,13 @@ func (g *gauges) read(ctx context.Context) []metrics.Sample {
 	}
 	reading.Wait()
 	var samples []metrics.Sample
+	if g.reloadFailed != nil {
+		failed := metrics.Sample{Metric: metrics.ReloadFailed}
+		if g.reloadFailed.Load() {
+			failed.Value = 1
+		}
+		samples = append(samples, failed)
+	}
 	for i := range readings {
 		samples = append(samples, readings[i].samples...)
 	}
@@ -187,6 +197,10 @@ func (r *reading) backlog(t deletionTable) {
 	r.add(metrics.BacklogDeferred, float64(t.Deferred), t.Database, t.Table)
 	r.add(metrics.BacklogConfirming, float64(t.Confirming), t.Database, t.Table)
 	r.add(metrics.BacklogUndefined, float64(len(t.Undefined)), t.Database, t.Table)
+	for _, p := range t.Parents {
+		r.add(metrics.ParentRows, float64(p.Pending), t.Database, p.Parent)
+		r.add(metrics.ParentOldest, p.OldestAgeSeconds, t.Database, p.Parent)
+	}
 	if t.GivenUp != nil {
 		r.add(metrics.BacklogGivenUp, float64(*t.GivenUp), t.Database, t.Table)
 	}

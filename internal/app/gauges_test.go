@@ -40,9 +40,9 @@ type observedSite struct {
 // mark one that never answers.
 func observe(t *testing.T, names ...string) observedSite {
 	t.Helper()
-	c := &config.Config{}
+	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
-	c.Jobs.Schema = "sexton"
+	c.Jobs.Schema, c.Jobs.Silence = "sexton", heartbeat.DefaultSilence
 	s := observedSite{all: &connections{config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
 	for _, text := range names {
 		name := strings.TrimRight(text, "!?")

@@ -79,7 +79,7 @@ func TestJobRunJSON(t *testing.T) {
 		"connection": "main", "turbo_mode": false, "pace": "adaptive", "over_limit": false,
 		"delete_count": 10.0, "update_count": 0.0,
 		"delete_count_by_table": map[string]any{"issues": 10.0}, "update_count_by_table": map[string]any{},
-		"processed": 1.0, "rescheduled": 0.0, "confirmed": 1.0, "late_children": 0.0, "errors": []any{},
+		"processed": 1.0, "rescheduled": 0.0, "revived": 0.0, "confirmed": 1.0, "late_children": 0.0, "errors": []any{},
 	}
 	want := map[string]any{"kind": kind, "run_id": 1.0, "database": "main", "outcome": "done", "stats": stats}
 	maps.Copy(want, stats)

@@ -142,7 +142,7 @@ func (s *site) snapshot() [][]string {
 		UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, xmin::text FROM pg_constraint WHERE oid >= 16384
 		UNION ALL SELECT 'sequence', schemaname || '.' || sequencename, last_value::text FROM pg_sequences
 		UNION ALL SELECT 'rows', oid::regclass::text,
-			md5(query_to_xml(format('SELECT t.xmin, t.* FROM %s AS t ORDER BY t.ctid', oid::regclass), true, false, '')::text)
+			md5(query_to_xml(format('SELECT t.xmin, t::text FROM %s AS t ORDER BY t.ctid', oid::regclass), true, false, '')::text)
 			FROM pg_class WHERE oid >= 16384 AND relkind = 'r'
 		ORDER BY 1, 2, 3`)
 }

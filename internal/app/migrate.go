@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -116,6 +117,10 @@ func (a *app) printMigrated(all *connections, reports []migrate.Report) error {
 		}
 		if report.Triggers != nil {
 			a.printf("%s: %s removed\n", report.Database, counted(len(report.Triggers.Triggers), "trigger"))
+		}
+		if report.Owner != nil && len(report.Owner.Todo) > 0 {
+			a.printf("%s: Sexton's functions are to run with the rights of role %s alone. Have a role run that may, and this command again:\n  %s;\n",
+				report.Database, report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
 		}
 		if report.SchemaKept {
 			a.printf("%s: schema %s is kept, as it holds objects that Sexton did not create\n", report.Database, all.config.Jobs.Schema)

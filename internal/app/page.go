@@ -12,7 +12,6 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/heartbeat"
 	"sexton/internal/recent"
 	"sexton/internal/samples"
 	"sexton/internal/schedule"
@@ -32,6 +31,8 @@ const (
 	failuresTimeout = 5 * time.Second
 	// shownFailures are of each source.
 	shownFailures = 20
+	// shownOldest are the parent tables with the oldest tombstones.
+	shownOldest = 5
 )
 
 // pageSource is what the page shows and changes.
@@ -75,7 +76,7 @@ func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
 		return o, fmt.Errorf("read last ticks: %w", err)
 	}
 	o.Jobs = s.jobs(document, ticked, time.Now())
-	alive, err := jobs.Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
+	alive, err := jobs.Queries().ClientsAlive(ctx, all.config.Jobs.Silence.Seconds())
 	if err != nil {
 		return o, fmt.Errorf("read workers: %w", err)
 	}
@@ -139,6 +140,9 @@ func tableOf(t deletionTable) page.Table {
 		Name: t.Table, Database: t.Database, Unit: t.unit(), Pending: t.Pending, Capped: t.Capped,
 		OldestAge: time.Duration(t.OldestAgeSeconds * float64(time.Second)), Deferred: t.Deferred, DeferredReason: t.DeferredReason,
 		Confirming: t.Confirming, Undefined: t.Undefined, Unreachable: t.Unreachable,
+	}
+	for _, p := range t.Parents[:min(len(t.Parents), shownOldest)] {
+		out.Parents = append(out.Parents, page.Parent{Name: p.Parent, Pending: p.Pending, Capped: p.Capped, OldestAge: p.oldest()})
 	}
 	if t.DeferredUntil != nil {
 		out.DeferredUntil = *t.DeferredUntil

@@ -48,6 +48,7 @@ func TestPlanShowsWhatOtherJobsWouldDo(t *testing.T) {
 		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
 		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) SELECT id, 7, 1, 1 FROM generate_series(1, 3) AS id;
 		INSERT INTO sexton.external_diff_removals (diff_id, key, not_before) VALUES (8, 'a', now()), (9, 'b', '2100-01-02');
+		INSERT INTO groups (id, name, path) VALUES (99, 'other', 'other');
 		SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 1}'), sexton.enqueue('group_destroy', '{"group_id": 99, "user_id": 2}', '2100-01-03')`)
 	s.ok("pause", "users_migrate_records_to_ghost_user_in_batches", "--reason", "backup")
 	before := s.snapshot()

@@ -45,6 +45,9 @@ func (a *app) printReport(report jobrun.Report) error {
 		return nil
 	}
 	a.printf("  tombstones %d processed, %d put off\n", stats.Processed, stats.Rescheduled)
+	if stats.Revived > 0 {
+		a.printf("  revived    %s: the deleted rows live, so their children stay (sexton tombstones list --revived)\n", counted(stats.Revived, "tombstone"))
+	}
 	a.printf("  deleted    %s%s\n", counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))
 	a.printf("  updated    %s%s\n", counted(stats.UpdateCount, "row"), perTable(stats.UpdateCountByTable))
 	for _, e := range stats.Errors {

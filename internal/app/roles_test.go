@@ -54,7 +54,7 @@ func roles(t *testing.T) roleSite {
 // as runs statements as a role, each in a transaction of its own, and returns what the last one gives.
 func (s roleSite) as(t *testing.T, role string, statements ...string) [][]string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.AsRole(role))
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	var result [][]string
@@ -77,7 +77,7 @@ func (s roleSite) as(t *testing.T, role string, statements ...string) [][]string
 // refused requires that the role may do none of this.
 func (s roleSite) forbidden(t *testing.T, role string, statements ...string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.AsRole(role))
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	for _, statement := range statements {

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/config"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -24,36 +25,30 @@ import (
 const stopTime = 9 * time.Second
 
 func (a *app) runCommand() *cobra.Command {
-	var failFast, readOnly bool
+	var flags worker
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
 		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
 copies may run against the same databases. A signal stops it: running batches end, leases are given back;
-a second one ends the process at once.`,
+a second one ends the process at once. SIGHUP has it read configuration and definitions
+again: where they are wrong, the old ones stay, and the log says what is wrong.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := a.loadConfig()
-			if err != nil {
-				return err
-			}
-			if len(riverjobs.Jobs(c)) == 0 {
-				return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
-			}
-			c.HTTP.ReadOnly = c.HTTP.ReadOnly || readOnly
-			log := a.logger(c)
-			all, err := bindRetrying(cmd.Context(), c, log, failFast)
-			if err != nil {
-				return err
-			}
-			defer all.close()
-			return a.work(cmd.Context(), all, log, endpoint{settings: c.HTTP})
+			return a.runWorker(cmd.Context(), flags)
 		}),
 	}
-	cmd.Flags().BoolVar(&readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
-	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
+	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
+	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd
+}
+
+func hasJobs(c *config.Config) error {
+	if len(riverjobs.Jobs(c)) > 0 {
+		return nil
+	}
+	return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
 }
 
 // work runs the worker until ctx ends, and serves there.
@@ -61,7 +56,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	for _, db := range all.databases {
 		warnings, err := warningsOf(ctx, all, db)
 		if err != nil {
-			return err
+			warnings = append(warnings, err.Error())
 		}
 		for _, warning := range warnings {
 			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
@@ -72,10 +67,12 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	}
 	id := holder()
 	noted := &riverjobs.Bindings{}
+	all.noteHeld(ctx, noted, log)
 	view, err := newOperatorView(all, noted, log)
 	if err != nil {
 		return err
 	}
+	view.gauges.reloadFailed = &a.reloadFailed
 	riverLog := dampenRiver(log)
 	defer riverLog.Flush()
 	deps := riverjobs.Deps{
@@ -84,7 +81,11 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log, Observer: view.metrics},
 	}
 	var lanes []*listen.Lane
-	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Logger: log, Deaf: func() []string { return deaf(lanes) }}
+	heart := &heartbeat.Heart{
+		DB: all.jobs(), ClientID: id, Silence: all.config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
+		Held: noted.Held,
+	}
+	deps.Working = heart.Work
 	deps.Reclaim = func(ctx context.Context) error {
 		_, err := heart.Reclaim(ctx)
 		return err

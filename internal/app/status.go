@@ -37,6 +37,8 @@ type deletionTable struct {
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// DeferredReason is why that one was put off.
 	DeferredReason string `json:"deferred_reason,omitempty"`
+	// Parents are the parents with tombstones, the oldest first, at most shownParents.
+	Parents []parentBacklog `json:"parents,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
 	Undefined []string `json:"undefined,omitempty"`
 	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
@@ -196,6 +198,9 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 		if names != nil {
 			table.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(names, name) })
 		}
+	}
+	if table.Parents, err = readParents(ctx, db, parents); err != nil {
+		return table, err
 	}
 	table.Pending, table.Capped, table.OldestAgeSeconds = backlog.Pending, backlog.Capped, backlog.OldestAge.Seconds()
 	table.Deferred, table.DeferredUntil, table.DeferredReason = backlog.Deferred, backlog.DeferredUntil, backlog.DeferredReason

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/heartbeat"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	riverjobs "sexton/river_jobs"
@@ -93,7 +92,7 @@ func readRuns(ctx context.Context, all *connections) ([]dbsqlc.RunsLastRow, []db
 	if err != nil {
 		return nil, nil, fmt.Errorf("read last runs: %w", err)
 	}
-	alive, err := all.jobs().Queries().ClientsAlive(ctx, heartbeat.DefaultSilence.Seconds())
+	alive, err := all.jobs().Queries().ClientsAlive(ctx, all.config.Jobs.Silence.Seconds())
 	if err != nil {
 		return nil, nil, fmt.Errorf("read workers: %w", err)
 	}

@@ -28,6 +28,7 @@ func (a *app) printStatus(document statusDocument) error {
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Table, t.Database, pending, oldest, t.Deferred, t.Confirming)
 		}
+		printParents(w, document.DeletionTables)
 		printGivenUp(w, document.DeletionTables)
 		printUnattended(w, document.DeletionTables)
 		for _, t := range document.DeletionTables {

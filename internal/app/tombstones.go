@@ -24,7 +24,9 @@ import (
 
 func (a *app) tombstonesCommand() *cobra.Command {
 	return group("tombstones", "Look at the waiting tombstones, or have failed ones tried again",
-		"  sexton tombstones list --failed\n  sexton tombstones retry --all", a.tombstonesListCommand(), a.tombstonesRetryCommand())
+		"  sexton tombstones list --failed\n  sexton tombstones retry --all",
+		a.tombstonesListCommand(), a.tombstonesRetryCommand(),
+		a.tombstonesMoveCommand(), a.tombstonesDropCommand(), a.tombstonesClearCommand())
 }
 
 // scope is which tombstones or definitions a command is about.
@@ -117,7 +119,7 @@ type tombstonesDocument struct {
 
 func (a *app) tombstonesListCommand() *cobra.Command {
 	var s scope
-	var failedOnly bool
+	var failedOnly, revived bool
 	limit := 100
 	cmd := a.reports(&cobra.Command{
 		Use:   "list",
@@ -125,7 +127,10 @@ func (a *app) tombstonesListCommand() *cobra.Command {
 		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first those that failed, with their
 attempts and the last reason, then the others, by parent and in the order in which they are worked off. From its
 third failure on a tombstone is put off, by 5 minutes at first and an hour at most; "sexton tombstones retry" has it
-tried at once. After a retry the last reason stays until the next attempt.`,
+tried at once. After a retry the last reason stays until the next attempt.
+
+With --revived it lists those whose row lives under its key, so that its children stay: the newest 10,000 of the last 7
+days. "sexton tombstones clear" cleans up after one all the same.`,
 		Example: "  sexton tombstones list --failed\n  sexton tombstones list --table projects --limit 10 --json",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -144,6 +149,9 @@ tried at once. After a retry the last reason stays until the next attempt.`,
 			if err != nil {
 				return err
 			}
+			if revived {
+				return a.listRevived(cmd.Context(), all, databases, s, limit)
+			}
 			document := tombstonesDocument{Tombstones: []listedTombstone{}}
 			for _, db := range databases {
 				parent, err := s.in(cmd.Context(), db)
@@ -161,6 +169,8 @@ tried at once. After a retry the last reason stays until the next attempt.`,
 	})
 	s.flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
 	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only those that failed")
+	cmd.Flags().BoolVar(&revived, "revived", false, "those whose row lives under its key")
+	cmd.MarkFlagsMutuallyExclusive("failed", "revived")
 	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
 	return cmd
 }

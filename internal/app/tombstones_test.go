@@ -108,7 +108,7 @@ func TestTombstonesWrongUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"sexton tombstones needs one of list, retry", nil},
+		{"sexton tombstones needs one of clear, drop, list, move, retry", nil},
 		{"--limit 0 must be at least 1", []string{"list", "--limit", "0"}},
 		{`--table a."b lacks its closing double quote`, []string{"list", "--table", `a."b`}},
 		{`no database "ci" is configured; there is main`, []string{"list", "--database", "ci"}},
@@ -135,4 +135,32 @@ func TestTombstonesBeforeTheSchema(t *testing.T) {
 	for _, args := range [][]string{{"tombstones", "list"}, {"tombstones", "retry", "--all"}, {"audit"}} {
 		require.Equal(t, 3, s.run(args...).code, args)
 	}
+}
+
+func TestRevivedTombstones(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	require.Equal(t, "no tombstone is revived\n", s.ok("tombstones", "list", "--revived"))
+	s.Exec(`
+		DELETE FROM projects WHERE id <= 2;
+		INSERT INTO projects (id) VALUES (1), (2);
+		UPDATE loose_foreign_keys_deleted_records SET id = 1000 + primary_key_value`)
+	require.Contains(t, s.ok("job", "run", kind), "revived    2 tombstones")
+	require.Equal(t, "no tombstone waits\n", s.ok("tombstones", "list"))
+	require.Regexp(t, `^ID +DATABASE +TABLE +KEY +DELETED +REVIVED
+1002 +main +public\.projects +2 +\S+Z +\S+Z
+1001 +main +public\.projects +1 +\S+Z +\S+Z
+$`, s.ok("tombstones", "list", "--revived"))
+	require.Regexp(t, `and 1 revived tombstone more\n$`, s.ok("tombstones", "list", "--revived", "--limit", "1"))
+	require.Len(t, s.json(0, "tombstones", "list", "--revived", "--table", "projects").(map[string]any)["tombstones"], 2)
+
+	require.Equal(t, 2, s.run("tombstones", "clear").code)
+	require.Equal(t, 2, s.run("tombstones", "clear", "one").code)
+	r := s.run("tombstones", "clear", "1001", "7")
+	require.Equal(t, 1, r.code)
+	require.Equal(t, "main: 1 revived tombstone due now\n", r.stdout)
+	require.Contains(t, r.stderr, "no revived tombstone has the id 7")
+	require.Equal(t, [][]string{{"clear", "tombstones 7, 1001"}}, s.Rows("SELECT action, target FROM sexton.audit"))
+	s.ok("job", "run", kind)
+	require.Equal(t, [][]string{{"0", "t"}}, s.Rows("SELECT count(*) FILTER (WHERE project_id = 1), bool_or(project_id = 2) FROM issues"))
 }

@@ -26,16 +26,22 @@ type triggerReport struct {
 }
 
 func (a *app) triggersInstallCommand() *cobra.Command {
-	return a.reports(&cobra.Command{
+	var sameKey bool
+	cmd := a.reports(&cobra.Command{
 		Use:   "install",
 		Short: "Install what the definitions need",
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
-whose triggers are as they should be is not locked. It may be run again at any time.`,
-		Example: "  sexton triggers install",
+whose triggers are as they should be is not locked. It may be run again at any time.
+
+Where the key column of a parent has been renamed, or has another type, deletions go on being recorded; install renews
+the triggers, and converts tombstones that wait. Where the key is another column now, tombstones that wait carry the values
+of the one before: install refuses, unless --same-key says that the values are the same (as after two columns were swapped).`,
+		Example: "  sexton triggers install\n  sexton triggers install --same-key",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			reports := []triggerReport{}
 			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+				cfg.SameKey = sameKey
 				report, err := triggers.Install(cmd.Context(), conn, cfg, parents)
 				if err != nil {
 					return err
@@ -49,6 +55,8 @@ whose triggers are as they should be is not locked. It may be run again at any t
 			return a.printInstalled(reports)
 		}),
 	})
+	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
+	return cmd
 }
 
 func (a *app) triggersUninstallCommand() *cobra.Command {

@@ -25,10 +25,14 @@ type obstacles struct {
 	paused string
 	// spent says that the limits of this tick are used up.
 	spent string
+	// stalled says which job no worker has fetched, or works on.
+	stalled string
 	// unmanned says that no worker lives.
 	unmanned string
 	// awake says who else holds the awake lock.
 	awake string
+	// held says what of the configuration does not fit the database, as a worker found it.
+	held string
 	// deaf says which workers poll, because notifications do not reach them.
 	deaf string
 }
@@ -52,10 +56,16 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 				cron.Next(time.Now().UTC()).Format(time.RFC3339))
 		}
 	}
+	if !job.Inserted() {
+		if found.stalled, err = riverjobs.Stalled(ctx, all.jobs(), job.Kind, db.Name); err != nil {
+			return found, err
+		}
+	}
 	if len(alive) == 0 {
 		found.unmanned = "a worker: none is running (start one with sexton run)"
 	}
 	for _, client := range alive {
+		found.hold(client.Held, job.Kind, db.Name)
 		if slices.Contains(client.Deaf, job.Kind+"/"+db.Name) {
 			found.deaf = "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
 		}
@@ -122,11 +132,17 @@ func (s *jobState) reason(document statusDocument) (string, waitClass) {
 			return reason, class
 		}
 	}
+	if s.obstacles.held != "" {
+		return s.obstacles.held, waitDefinition
+	}
 	if pending && s.obstacles.spent != "" {
 		return s.obstacles.spent, waitTick
 	}
 	if pending && s.obstacles.unmanned != "" {
 		return s.obstacles.unmanned, waitWorker
+	}
+	if s.obstacles.stalled != "" {
+		return s.obstacles.stalled, waitWorker
 	}
 	// Last, as these only delay.
 	if s.obstacles.awake != "" {

@@ -2,6 +2,8 @@
 //
 // Every transaction begins with begin_batch, which sets its timeouts and planner settings for the length
 // of the transaction alone (nothing leaks through a transaction pooler) and compares the fencing token.
+// The application's triggers then get their own search_path back, in a statement of its own: what a function with a pinned path
+// sets for itself ends with it. So SQL in a batch must name functions, types and operators by schema.
 // The whole transaction is sent as one pipeline: when a statement fails, those behind it and the COMMIT
 // are skipped by the server.
 //
@@ -15,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +39,9 @@ type Limits struct {
 	// one database: the log keeps the order, so a crash can lose the last batches but never the rows behind
 	// an earlier tombstone's removal.
 	Durable bool
+	// Repeatable is for statements that must not follow a row which somebody changes while they wait for it: they fail with
+	// 40001.
+	Repeatable bool
 }
 
 // Statement is one statement of a transaction.
@@ -57,7 +63,9 @@ type StatementError struct {
 	Err   error
 }
 
-func (e *StatementError) Error() string { return fmt.Sprintf("statement %d: %v", e.Index, e.Err) }
+func (e *StatementError) Error() string {
+	return fmt.Sprintf("statement %d: %v%s", e.Index, e.Err, PathHint(e.Err))
+}
 
 func (e *StatementError) Unwrap() error { return e.Err }
 
@@ -68,6 +76,8 @@ type Session struct {
 	Fence  *lease.Lease
 	Limits Limits
 
+	// seen is the last one that Blocker found.
+	seen atomic.Pointer[Obstacle]
 	// prepared is nil until the first transaction.
 	prepared map[string]bool
 	// unnamed tells that nothing may be prepared.
@@ -91,7 +101,10 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
 		}
 	}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == fenceRefused {
+	failed, _ := errors.AsType[*StatementError](err)
+	// A fence that was raised after the snapshot cannot be locked in a repeatable transaction.
+	raised := limits.Repeatable && failed != nil && failed.Index == Frame
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == fenceRefused || raised && pgErr.Code == "40001") {
 		return nil, fmt.Errorf("%w: %w", lease.ErrLost, err)
 	}
 	return nil, err
@@ -99,10 +112,16 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 
 func (s *Session) run(ctx context.Context, limits Limits, statements []Statement) ([]int64, error) {
 	pipeline := &pgx.Batch{}
-	// Whatever the database's default: a snapshot of before the locks would see nothing of those who were waited for.
-	pipeline.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	// Whatever the database's default: with the transaction's snapshot, statements would see nothing of those whom the ones
+	// before them have waited for.
+	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
+	if limits.Repeatable {
+		begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+	}
+	pipeline.Queue(begin)
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
+	pipeline.Queue(s.Names.Render(pathSQL), s.Names.Path)
 	frame := pipeline.Len()
 	if s.knows(statements) {
 		return s.send(ctx, pipeline, frame, statements)

@@ -16,18 +16,19 @@ SELECT CASE
         WHEN waiting.wait_event IN ('transactionid', 'tuple') THEN 'row locked'
         WHEN waiting.wait_event = 'relation' THEN 'table locked'
         ELSE 'lock held'
-    END || ' by ' || CASE WHEN blocker.pid = 0 THEN 'a prepared transaction' ELSE 'pid ' || blocker.pid END
+    END || ' by ' || CASE WHEN blocker.pid = 0 THEN 'a prepared transaction' ELSE 'pid ' || blocker.pid::pg_catalog.text END
     || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::text) || ')', '')
-    || coalesce(' since ' || to_char(
+    || coalesce(' since ' || pg_catalog.to_char(
         holder.xact_start AT TIME ZONE 'UTC',
-        CASE WHEN holder.xact_start > now() - interval '12 hours' THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
-    ), '')
+        CASE WHEN holder.xact_start > pg_catalog.now() - interval '12 hours' THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
+    ), ''),
+    coalesce((SELECT held.virtualtransaction FROM pg_catalog.pg_locks AS held WHERE held.pid = blocker.pid LIMIT 1), '')
 FROM pg_catalog.pg_stat_activity AS waiting
-CROSS JOIN LATERAL unnest(pg_catalog.pg_blocking_pids(waiting.pid)) AS blocker (pid)
+CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(waiting.pid)) AS blocker (pid)
 LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = blocker.pid
-WHERE waiting.datname = current_database()
+WHERE waiting.datname = pg_catalog.current_database()
   AND waiting.wait_event_type = 'Lock'
-  AND waiting.application_name = "sexton".session_name($1) || '#' || $2::bigint
+  AND waiting.application_name = "sexton".session_name($1) || '#' || $2::bigint::pg_catalog.text
 ORDER BY holder.xact_start NULLS LAST, blocker.pid
 LIMIT 1`
 
@@ -39,10 +40,68 @@ type querier interface {
 // 14:02:03Z", in UTC. It is "" where the transaction waits for nobody. Unlike the other methods it may be called
 // while a transaction runs.
 func (s *Session) Blocker(ctx context.Context, on querier) (string, error) {
-	var text string
-	err := on.QueryRow(ctx, s.Names.Render(blockerSQL), s.Fence.Key(), s.Fence.Token()).Scan(&text)
+	var text, transaction string
+	err := on.QueryRow(ctx, s.Names.Render(blockerSQL), s.Fence.Key(), s.Fence.Token()).Scan(&text, &transaction)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return "", fmt.Errorf("look who blocks %s: %w", s.Fence.Key(), err)
 	}
+	if text != "" {
+		s.seen.Store(&Obstacle{Text: text, Transaction: transaction})
+	}
 	return text, nil
+}
+
+// Obstacle is a transaction that was in the way of another one.
+type Obstacle struct {
+	// Text names it to people, as Blocker does. Table is the one that it has locked as a whole, 0 where that is not known.
+	Text  string
+	Table uint32
+	// Transaction is its virtual transaction, which no later one has; "" where it cannot be told.
+	Transaction string
+}
+
+// Seen returns what Blocker has found since Seen was called last, for one goroutine.
+func (s *Session) Seen() Obstacle {
+	if seen := s.seen.Swap(nil); seen != nil {
+		return *seen
+	}
+	return Obstacle{}
+}
+
+// tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables beside which none of its rows can be changed.
+const tableLocksSQL = `
+SELECT held.relation,
+    'table ' || held.relation::regclass::pg_catalog.text || ' locked by '
+        || coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction')
+        || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::pg_catalog.text) || ')', '')
+        || coalesce(' since ' || pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),
+    coalesce(held.virtualtransaction, '')
+FROM pg_catalog.pg_locks AS held
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = held.pid
+WHERE held.locktype = 'relation'
+  AND held.database = (SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname = pg_catalog.current_database())
+  AND held.relation = ANY ($1::pg_catalog.oid[])
+  AND held.mode = ANY ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
+  AND coalesce(held.pid, 0) <> pg_catalog.pg_backend_pid()
+ORDER BY held.granted DESC`
+
+// TableLocks returns who has locked some of the tables as a whole.
+func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obstacle, err error) {
+	_, err = s.Run(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Obstacle, err error) {
+			return o, row.Scan(&o.Table, &o.Text, &o.Transaction)
+		})
+		return err
+	}})
+	return found, err
+}
+
+// Over reports whether a transaction that was seen has ended: each holds a lock on itself.
+func (s *Session) Over(ctx context.Context, transaction string) (over bool, err error) {
+	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction = $1)`
+	_, err = s.Run(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: func(rows pgx.Rows) (err error) {
+		over, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+		return err
+	}})
+	return over, err
 }

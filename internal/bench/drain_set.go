@@ -11,17 +11,19 @@ import (
 )
 
 // The data sets, at their full size: 10,000 parents with 100 children each; 2,000 parents with 50 children in
-// each of 20 tables; one parent with a million children beside 1,000 with 10; and the first one with three more
-// indexes, where children lose their parent but stay.
+// each of 20 tables; one parent with a million children beside 1,000 with 10; the first one with three more
+// indexes, where children lose their parent but stay; and 600 parents with one child in each of three tables: one whose
+// rows cost 20 ms each by a trigger, one without an index, and one above a native cascade without an index.
 const (
 	Wide    = "wide"
 	Fanout  = "fanout"
 	Skew    = "skew"
 	Nullify = "nullify"
+	Slow    = "slow"
 )
 
 // DrainSets lists the data sets in their order.
-func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify} }
+func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow} }
 
 // dataSet is parents 1 … doomed+spared and their children in one or more tables. Neighbours in a table belong
 // to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
@@ -36,6 +38,13 @@ type dataSet struct {
 	// indexed are further columns, each with an index.
 	indexed []string
 }
+
+// The tables of the slow set.
+const (
+	triggered = "children_triggered"
+	bare      = "children_bare"
+	above     = "children_above"
+)
 
 // newDataSet returns one of DrainSets at a fraction of its full size.
 func newDataSet(name string, scale float64) (dataSet, error) {
@@ -60,6 +69,10 @@ func newDataSet(name string, scale float64) (dataSet, error) {
 		step := s.rows / few
 		s.parentOf = fmt.Sprintf("CASE WHEN n %% %[1]d = 0 AND n / %[1]d <= %[2]d THEN 2 + (n / %[1]d - 1) %% %[3]d ELSE 1 END", step, few, small+s.spared)
 		return s, nil
+	case Slow:
+		s.doomed, s.spared, s.tables = sized(600), sized(60_000), []string{triggered, bare, above}
+		s.rows, s.parentOf = s.doomed+s.spared, "n"
+		return s, nil
 	default:
 		return dataSet{}, fmt.Errorf("no data set %q", name)
 	}
@@ -78,10 +91,19 @@ func (s dataSet) create() string {
 		for _, column := range s.indexed {
 			fmt.Fprintf(&sql, ", %s bigint", column)
 		}
-		fmt.Fprintf(&sql, ");\nCREATE INDEX ON %s (parent_id);\n", table)
+		sql.WriteString(");\n")
+		if table != bare {
+			fmt.Fprintf(&sql, "CREATE INDEX ON %s (parent_id);\n", table)
+		}
 		for _, column := range s.indexed {
 			fmt.Fprintf(&sql, "CREATE INDEX ON %s (%s);\n", table, column)
 		}
+	}
+	if s.name == Slow {
+		sql.WriteString(`CREATE TABLE grandchildren (id bigint PRIMARY KEY, child_id bigint REFERENCES ` + above + ` ON DELETE CASCADE);
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_catalog.pg_sleep(0.02); RETURN old; END';
+CREATE TRIGGER slow BEFORE DELETE ON ` + triggered + ` FOR EACH ROW EXECUTE FUNCTION slow();
+`)
 	}
 	return sql.String()
 }
@@ -96,6 +118,9 @@ func (s dataSet) fill() []string {
 	for _, table := range s.tables {
 		statements = append(statements, fmt.Sprintf("INSERT INTO %s SELECT n, %s, repeat('x', %d)%s FROM generate_series(1, %d::bigint) AS n",
 			table, s.parentOf, filler, others, s.rows))
+	}
+	if s.name == Slow {
+		statements = append(statements, fmt.Sprintf("INSERT INTO grandchildren SELECT n, n FROM generate_series(1, %d::bigint) AS n", s.rows))
 	}
 	return statements
 }

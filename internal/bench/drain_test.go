@@ -62,6 +62,7 @@ func TestDataSets(t *testing.T) {
 		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, doomed: 20 * 1000, indexes: 2},
 		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, doomed: 10_000 + 10*10, indexes: 2},
 		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 5},
+		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, doomed: 10 * 3, indexes: 2},
 	} {
 		set, _, conn := filled(t, test.name, 0.01)
 		before, err := set.content(t.Context(), conn, set.doomed)

@@ -62,7 +62,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		}
 		r.RSSBytes = rss()
 		r.Transactions = round(float64(after-before)/time.Since(began).Minutes(), 1)
-		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
+		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
 		if err := s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections); err != nil {
 			return fmt.Errorf("count sessions: %w", err)
 		}

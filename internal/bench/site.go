@@ -24,7 +24,7 @@ const (
 
 // Site is a database with Tables and all that Sexton installs.
 type Site struct {
-	// URL and Pool lead to the database; Admin to another one of the same server.
+	// URL and Pool lead to the database, as the application connects; Admin to another one of the same server.
 	URL   string
 	Pool  *pgxpool.Pool
 	Admin *pgxpool.Pool

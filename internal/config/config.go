@@ -44,12 +44,26 @@ type Database struct {
 	ListenURL URL `yaml:"listen_url"`
 	// Schema is where tables live whose names have no schema of their own.
 	Schema string `yaml:"schema"`
+	// SearchPath is the path by which the application's triggers find names in batches; PathAuto is the one that the session would
+	// have had if it were not Sexton's.
+	SearchPath string `yaml:"search_path"`
 	// Tables are shell patterns of the child tables that live here, for when several databases have a table
 	// of one name; none means all.
 	Tables []string `yaml:"tables"`
 	Pace   Pace     `yaml:"pace"`
 	// Limits override the pace's own; see EffectiveLimits.
 	Limits Limits `yaml:"limits"`
+}
+
+// PathAuto is the default of Database.SearchPath.
+const PathAuto = "auto"
+
+// TriggerPath is the configured search_path, empty for PathAuto.
+func (d Database) TriggerPath() string {
+	if d.SearchPath == PathAuto {
+		return ""
+	}
+	return d.SearchPath
 }
 
 // Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
@@ -93,8 +107,12 @@ type Jobs struct {
 	Database string `yaml:"database"`
 	// Schema is created by migrate up.
 	Schema string `yaml:"schema"`
+	// Owner is the role that Sexton's objects belong to, in every database. It must be no superuser: functions run with its rights.
+	Owner string `yaml:"owner"`
 	// MaxWorkers bounds the jobs that one process works on at once.
 	MaxWorkers int `yaml:"max_workers"`
+	// Silence is how long a worker may be silent before others take it for dead. All workers need the same.
+	Silence time.Duration `yaml:"silence"`
 	// Reindex is when River rebuilds the indexes of its tables. It waits behind old transactions of the whole
 	// database, so it belongs into a quiet hour.
 	Reindex Schedule `yaml:"reindex"`
@@ -152,11 +170,14 @@ type HTTP struct {
 	// them into Password and Token.
 	PasswordFile string `yaml:"password_file"`
 	TokenFile    string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something.
+	// ReadOnly refuses every request that could change something. It is the default where there are no credentials: nobody knows who asks.
 	ReadOnly bool `yaml:"read_only"`
 	// ShowArgs lets River's pages show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`
 }
+
+// protected tells that only requests with credentials are let in.
+func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Password != "" }
 
 // Log configures what is logged and how.
 type Log struct {

@@ -8,7 +8,7 @@ const DefaultDefinitions = "loose_foreign_keys.yml"
 // defaults is the configuration without any database.
 func defaults() Config {
 	return Config{
-		Jobs: Jobs{Schema: "sexton", MaxWorkers: 10, Reindex: "0 3 * * *"},
+		Jobs: Jobs{Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *"},
 		LooseForeignKeys: LooseForeignKeys{
 			Enabled:          true,
 			Schedule:         "* * * * *",
@@ -64,5 +64,6 @@ func defaults() Config {
 // SetDefaults fills a database before its keys are read.
 func (d *Database) SetDefaults() {
 	d.Schema = "public"
+	d.SearchPath = PathAuto
 	d.Pace = Adaptive
 }

@@ -61,7 +61,7 @@ func TestFlagReplacesTheFirstDatabase(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"b", "a"}, names(c))
-	require.Equal(t, config.Database{Name: "b", URL: "postgres://flag/b", Schema: "public", Pace: config.Turbo}, c.Databases[0])
+	require.Equal(t, config.Database{Name: "b", URL: "postgres://flag/b", Schema: "public", SearchPath: "auto", Pace: config.Turbo}, c.Databases[0])
 
 	_, err = config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://u:geheim@h:port/b"})
 	require.EqualError(t, err, "--database-url: is not a Postgres connection string (write postgres://user:password@host:5432/database, "+
@@ -120,6 +120,7 @@ func TestVariableEqualsFile(t *testing.T) {
 		"databases.main.limits.runtime": duration,
 		"jobs.schema":                   rapid.StringMatching(`[a-oq-z_][a-z0-9_]{0,45}`),
 		"jobs.max_workers":              number,
+		"jobs.silence":                  rapid.Map(rapid.IntRange(2, 50), func(n int) string { return fmt.Sprintf("%ds", n) }),
 		"loose_foreign_keys.enabled":    boolean,
 		"loose_foreign_keys.schedule":   rapid.SampledFrom([]string{"* * * * *", "*/5 1 * * mon", "@hourly"}),
 		"loose_foreign_keys.truncate":   rapid.SampledFrom([]string{"reject", "capture", "ignore"}),

@@ -63,15 +63,15 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			options.Dir = dir
 			c, err := config.Load(options)
 			require.NoError(t, err)
-			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", Pace: config.Adaptive}}, c.Databases)
-			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", MaxWorkers: 10, Reindex: "0 3 * * *"}, c.Jobs)
+			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
+			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *"}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
 				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second, Target: 20 * time.Millisecond, Duty: 50,
 				ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
 				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute,
 			}, c.LooseForeignKeys)
-			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686"}, c.HTTP)
+			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
 			require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
 			require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
 		})
@@ -96,9 +96,9 @@ log:  {level: info, format: auto}
 `, "DATABASE_URL="+url, "CI_DATABASE_URL=host=localhost dbname=ci password=geheim")
 	require.NoError(t, err)
 	require.Equal(t, []config.Database{
-		{Name: "main", URL: url, Schema: "public", Pace: config.Turbo, Limits: config.Limits{Deletes: 5}},
+		{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Turbo, Limits: config.Limits{Deletes: 5}},
 		{
-			Name: "ci", URL: "host=localhost dbname=ci password=geheim", Schema: "public", Pace: config.Adaptive,
+			Name: "ci", URL: "host=localhost dbname=ci password=geheim", Schema: "public", SearchPath: "auto", Pace: config.Adaptive,
 			Tables: []string{"ci_*", "p_ci_*"},
 		},
 	}, c.Databases)
@@ -144,7 +144,9 @@ func TestLoadErrors(t *testing.T) {
 		"unset variable":      {"databases: {main: {url: \"${NO_URL}\"}}\n", "sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set"},
 		"unreadable key":      {"databases: {main: {url: \"" + url + "?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n", "sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory"},
 		"long schema":         {"databases: {main: {url: \"" + url + "\", schema: a234567890123456789012345678901234567890123456789012345678901234}}\n", "sexton.yaml:1:70: databases.main.schema: has 64 bytes; Postgres allows 63"},
+		"owner of Postgres's": {with("jobs: {owner: pg_monitor}\n"), "sexton.yaml:2:15: jobs.owner: must be the name of a role of 1 to 63 bytes, not beginning with pg_"},
 		"upper-case schema":   {with("jobs: {schema: Jobs}\n"), "sexton.yaml:2:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit"},
+		"hasty silence":       {with("jobs: {silence: 1s}\n"), "sexton.yaml:2:17: jobs.silence: must be between 2s and 10m"},
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
 		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be a percentage from 1 to 100"},
@@ -251,4 +253,20 @@ func TestProblemNamesTheSourceOfAValue(t *testing.T) {
 	c, err = config.Load(config.Options{Dir: dir, DatabaseURL: url})
 	require.NoError(t, err)
 	require.Equal(t, "--database-url: m", c.Problem("databases.main.url", "m", "").String())
+}
+
+func TestReadOnlyWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]bool{
+		"":                                    true,
+		"http: {read_only: false}\n":          false,
+		"http: {token: t}\n":                  false,
+		"http: {user: ann, password: pw}\n":   false,
+		"http: {token: t, read_only: true}\n": true,
+	} {
+		dir := t.TempDir()
+		c, err := config.Load(config.Options{Dir: dir, DatabaseURL: url, Path: write(t, dir, "file.yaml", "databases: {main: {url: "+url+"}}\n"+file)})
+		require.NoError(t, err)
+		require.Equal(t, want, c.HTTP.ReadOnly, file)
+	}
 }

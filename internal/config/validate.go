@@ -19,6 +19,8 @@ import (
 const (
 	// maxRuntime leaves a run 10 s of its 60 s lease to end in.
 	maxRuntime = 50 * time.Second
+	// A worker beats and looks three times within the silence, and waits a third of it for an answer.
+	minSilence, maxSilence = 2 * time.Second, 10 * time.Minute
 	// maxStatement is how long a statement may go on after its worker has been stopped.
 	maxStatement = 5 * time.Second
 	// A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
@@ -34,6 +36,12 @@ func databaseName() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*
 
 // jobsSchema is what River accepts as a schema; the length leaves room for the suffixes of its notifications.
 func jobsSchema() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) }
+
+// searchPath is a list of names as in SET search_path.
+func searchPath() *regexp.Regexp {
+	const name = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
+	return regexp.MustCompile(`^\s*` + name + `(?:\s*,\s*` + name + `)*\s*$`)
+}
 
 // validator checks values that have the right shape. Those in broken have been reported and are left alone.
 type validator struct {
@@ -101,6 +109,10 @@ func (v *validator) database(d Database) {
 	case len(d.Schema) > maxIdentifier:
 		v.fail(key+".schema", fmt.Sprintf("has %d bytes; Postgres allows %d", len(d.Schema), maxIdentifier), "")
 	}
+	if !searchPath().MatchString(d.SearchPath) {
+		v.fail(key+".search_path", "is not a list of schemas such as app, public",
+			`"$user" and names with capitals need double quotes; auto is the role's or the database's own`)
+	}
 	for i, pattern := range d.Tables {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 			v.fail(fmt.Sprintf("%s.tables[%d]", key, i), "is not a pattern such as ci_* or p_ci_*", "")
@@ -134,8 +146,14 @@ func (v *validator) jobs() {
 	case strings.HasPrefix(jobs.Schema, "pg_"):
 		v.fail("jobs.schema", "begins with pg_, which Postgres keeps for itself", "")
 	}
+	if jobs.Owner == "" || len(jobs.Owner) > maxIdentifier || strings.HasPrefix(jobs.Owner, "pg_") {
+		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_", maxIdentifier), "")
+	}
 	if jobs.MaxWorkers < 1 || jobs.MaxWorkers > maxWorkers {
 		v.fail("jobs.max_workers", fmt.Sprintf("must be between 1 and %d", maxWorkers), "")
+	}
+	if jobs.Silence < minSilence || jobs.Silence > maxSilence {
+		v.fail("jobs.silence", "must be between 2s and 10m", "")
 	}
 	v.schedule("jobs.reindex", jobs.Reindex)
 }
@@ -186,6 +204,9 @@ func (v *validator) looseForeignKeys() {
 func (v *validator) http() {
 	v.secretFile("http.password", v.config.HTTP.PasswordFile, &v.config.HTTP.Password)
 	v.secretFile("http.token", v.config.HTTP.TokenFile, &v.config.HTTP.Token)
+	if !v.given("http.read_only") {
+		v.config.HTTP.ReadOnly = !v.config.HTTP.protected()
+	}
 	h := v.config.HTTP
 	if (h.User == "") != (h.Password == "") && !v.reported("http.user") && !v.reported("http.password") {
 		given, missing := "user", "password"
@@ -205,7 +226,7 @@ func (v *validator) http() {
 		v.fail("http.listen", "must be host:port, such as 127.0.0.1:8686", `write "" to disable the server`)
 		return
 	}
-	if !isLoopback(host) && h.Token == "" && (h.User == "" || h.Password == "") {
+	if !isLoopback(host) && !h.protected() {
 		v.fail("http.listen", "is reachable from other machines and needs user and password, or a token",
 			"set http.user and http.password, or http.token, or listen on 127.0.0.1")
 	}

@@ -2,6 +2,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -41,12 +42,15 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 	settings.MaxConns = maxConns
 	// Each child table has statements of its own, and GitLab has more than two hundred of them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
+	// What the URL asks for is meant for the application's triggers.
+	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, pooled(settings.ConnConfig, direct)))
 	db := Database{Name: name, Names: names, Direct: settings.ConnConfig.Copy()}
 	if direct != "" {
 		directly, err := parse(name, keyListen, direct)
 		if err != nil {
 			return Database{}, err
 		}
+		pin(directly.ConnConfig, false)
 		db.Direct = directly.ConnConfig
 	}
 	if db.Pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
@@ -84,6 +88,8 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	if settings.ConnConfig.ConnectTimeout == 0 {
 		settings.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	dialer := newDialer(settings.ConnConfig.ConnectTimeout)
+	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.look
 	// Workers know each other by the beginning of the name, as in the search for who blocks whom.
 	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
 		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)

@@ -59,7 +59,9 @@ func Lost(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
 		return false
-	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		// The loss showed in an earlier statement, or in the background.
+		errors.Is(err, pgconn.ErrConnClosed):
 		return true
 	case errors.As(err, &pgErr):
 		// Connection exceptions, and shutdown, crash or start of the server.
@@ -77,6 +79,9 @@ func unreachable(name, key string, settings pgconn.Config, err error) error {
 	e := &UnreachableError{Database: name, Key: key, Err: err}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		e.Reason, e.Fix = refused(settings, pgErr)
+		if pgErr.Code == "08P01" && strings.Contains(pgErr.Message, pathKey) {
+			e.Fix = throughPooler(name, key)
+		}
 	} else {
 		e.Reason, e.Fix = silent(settings, err)
 	}
@@ -96,11 +101,25 @@ func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 		return err.Message, fmt.Sprintf("GRANT CONNECT on the database to user %s", settings.User)
 	case "53300":
 		return err.Message, "end other sessions, or raise max_connections or the limit of the database or user"
+	case "08P01":
+		if parameter, ok := strings.CutPrefix(err.Message, "unsupported startup parameter: "); ok {
+			return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code),
+				"add " + parameter + " to ignore_startup_parameters of pgbouncer, or take it out of the connection string"
+		}
+		return err.Message, "correct the connection string, or the settings of the pooler in between"
 	case "57P03":
 		return err.Message, "wait until the server has started or recovered"
 	default:
 		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code), "correct the connection string, or ask whoever runs the server"
 	}
+}
+
+// throughPooler is the way out where a pooler refuses the start-up parameter search_path.
+func throughPooler(name, key string) string {
+	if key == keyListen {
+		return "it leads through a pooler; give it a direct connection"
+	}
+	return fmt.Sprintf("it leads through a pooler; give databases.%s.listen_url a direct connection, or add default_query_exec_mode=exec to the url", name)
 }
 
 // silent explains why no Postgres answered.

@@ -13,17 +13,19 @@ import (
 const clientBeat = `-- name: ClientBeat :execrows
 UPDATE "sexton".clients
 SET seen_at = clock_timestamp(),
-    deaf = $1
-WHERE client_id = $2
+    deaf = $1,
+    held = $2
+WHERE client_id = $3
 `
 
 type ClientBeatParams struct {
 	Deaf     []string
+	Held     []string
 	ClientID string
 }
 
 func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, error) {
-	result, err := q.db.Exec(ctx, clientBeat, arg.Deaf, arg.ClientID)
+	result, err := q.db.Exec(ctx, clientBeat, arg.Deaf, arg.Held, arg.ClientID)
 	if err != nil {
 		return 0, err
 	}
@@ -31,11 +33,12 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf)
-VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4, $5)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
-    deaf = EXCLUDED.deaf
+    deaf = EXCLUDED.deaf,
+    held = EXCLUDED.held
 `
 
 type ClientEnterParams struct {
@@ -43,6 +46,7 @@ type ClientEnterParams struct {
 	Host     string
 	Pid      int32
 	Deaf     []string
+	Held     []string
 }
 
 func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
@@ -51,13 +55,14 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 		arg.Host,
 		arg.Pid,
 		arg.Deaf,
+		arg.Held,
 	)
 	return err
 }
 
 const clientLeasesExpire = `-- name: ClientLeasesExpire :many
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp()
+SET expires_at = '-infinity'
 WHERE holder = ANY ($1::text[])
   AND expires_at > clock_timestamp()
 RETURNING key, holder
@@ -101,7 +106,7 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 }
 
 const clientsAlive = `-- name: ClientsAlive :many
-SELECT client_id, host, started_at, deaf
+SELECT client_id, host, started_at, deaf, held
 FROM "sexton".clients
 WHERE seen_at >= clock_timestamp() - make_interval(secs => $1::float8)
 ORDER BY client_id
@@ -112,6 +117,7 @@ type ClientsAliveRow struct {
 	Host      string
 	StartedAt time.Time
 	Deaf      []string
+	Held      []string
 }
 
 func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
@@ -128,6 +134,7 @@ func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]C
 			&i.Host,
 			&i.StartedAt,
 			&i.Deaf,
+			&i.Held,
 		); err != nil {
 			return nil, err
 		}

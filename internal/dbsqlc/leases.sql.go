@@ -44,6 +44,7 @@ WHERE NOT EXISTS (
     SELECT FROM "sexton".leases AS taken
     WHERE taken.key = $1
       AND taken.expires_at > clock_timestamp()
+      AND NOT (taken.token = $4 AND taken.expires_at = $5::timestamptz)
 )
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
@@ -51,6 +52,7 @@ SET token = lease.token + 1,
     acquired_at = EXCLUDED.acquired_at,
     expires_at = EXCLUDED.expires_at
 WHERE lease.expires_at <= clock_timestamp()
+    OR (lease.token = $4 AND lease.expires_at = $5::timestamptz)
 RETURNING token, expires_at
 `
 
@@ -58,6 +60,8 @@ type LeaseAcquireParams struct {
 	Key        string
 	Holder     string
 	TtlSeconds float64
+	SeenToken  int64
+	SeenUntil  time.Time
 }
 
 type LeaseAcquireRow struct {
@@ -66,9 +70,16 @@ type LeaseAcquireRow struct {
 }
 
 // The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
-// that ends at the conflict locks the row and flushes; a race between the two ends there all the same.
+// that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
+// unchanged for longer than a lease lasts is over, whatever the server's clock says now.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
-	row := q.db.QueryRow(ctx, leaseAcquire, arg.Key, arg.Holder, arg.TtlSeconds)
+	row := q.db.QueryRow(ctx, leaseAcquire,
+		arg.Key,
+		arg.Holder,
+		arg.TtlSeconds,
+		arg.SeenToken,
+		arg.SeenUntil,
+	)
 	var i LeaseAcquireRow
 	err := row.Scan(&i.Token, &i.ExpiresAt)
 	return i, err
@@ -98,31 +109,36 @@ func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int
 }
 
 const leaseLook = `-- name: LeaseLook :one
-SELECT holder, expires_at, (expires_at > clock_timestamp())::boolean AS held
+SELECT token, holder, greatest(expires_at, acquired_at)::timestamptz AS expires_at, (expires_at > clock_timestamp())::boolean AS held
 FROM "sexton".leases
 WHERE key = $1
 `
 
 type LeaseLookRow struct {
+	Token     int64
 	Holder    string
 	ExpiresAt time.Time
 	Held      bool
 }
 
-// Who holds a lease that could not be had.
+// Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow
-	err := row.Scan(&i.Holder, &i.ExpiresAt, &i.Held)
+	err := row.Scan(
+		&i.Token,
+		&i.Holder,
+		&i.ExpiresAt,
+		&i.Held,
+	)
 	return i, err
 }
 
 const leaseRelease = `-- name: LeaseRelease :execrows
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp()
+SET expires_at = '-infinity'
 WHERE key = $1
   AND token = $2
-  AND expires_at > clock_timestamp()
 `
 
 type LeaseReleaseParams struct {
@@ -130,6 +146,7 @@ type LeaseReleaseParams struct {
 	Token int64
 }
 
+// Not now: where the server's clock is set back, now comes again.
 func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseRelease, arg.Key, arg.Token)
 	if err != nil {

@@ -23,6 +23,15 @@ type LooseForeignKeysDeletedRecord struct {
 	CleanupAttempts         int16
 	PrimaryKeyText          *string
 	LastError               *string
+	ParentOid               pgtype.Uint32
+	TrackedAs               *string
+	SettledAt               *time.Time
+}
+
+// Sexton: optional tables of the application, as the last migration has found them
+type SextonApplicationTable struct {
+	Name     string
+	Relation interface{}
 }
 
 // Sexton: who paused, resumed or retried what, and why; kept 90 days
@@ -44,6 +53,7 @@ type SextonClient struct {
 	StartedAt time.Time
 	SeenAt    time.Time
 	Deaf      []string
+	Held      []string
 }
 
 // Sexton: outbox of what happened, kept 7 days
@@ -69,6 +79,9 @@ type SextonJobKind struct {
 	Defaults    json.RawMessage
 	Cron        bool
 	MaxAttempts int16
+	RowTable    *string
+	RowColumn   *string
+	RowArgument *string
 }
 
 // Sexton: who works on what, and until when

@@ -53,6 +53,63 @@ func (q *Queries) SweptKeys(ctx context.Context, arg SweptKeysParams) (int64, er
 	return keys, err
 }
 
+const tombstoneBacklogs = `-- name: TombstoneBacklogs :many
+SELECT
+    parent.name::text AS name,
+    counted.pending::bigint AS pending,
+    coalesce(greatest(extract(epoch FROM clock_timestamp() - head.created_at), 0), 0)::float8 AS oldest_age_seconds
+FROM unnest($1::text[]) AS parent (name)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending
+    FROM (
+        SELECT
+        FROM "public".loose_foreign_keys_deleted_records AS waiting
+        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+        LIMIT $2::int
+    ) AS one
+) AS counted
+LEFT JOIN LATERAL (
+    SELECT oldest.created_at
+    FROM "public".loose_foreign_keys_deleted_records AS oldest
+    WHERE oldest.fully_qualified_table_name = parent.name AND oldest.status = 1
+    ORDER BY oldest.consume_after, oldest.id
+    LIMIT 1
+) AS head ON true
+ORDER BY parent.name
+`
+
+type TombstoneBacklogsParams struct {
+	Parents []string
+	Cap     int32
+}
+
+type TombstoneBacklogsRow struct {
+	Name             string
+	Pending          int64
+	OldestAgeSeconds float64
+}
+
+// How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
+func (q *Queries) TombstoneBacklogs(ctx context.Context, arg TombstoneBacklogsParams) ([]TombstoneBacklogsRow, error) {
+	rows, err := q.db.Query(ctx, tombstoneBacklogs, arg.Parents, arg.Cap)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TombstoneBacklogsRow
+	for rows.Next() {
+		var i TombstoneBacklogsRow
+		if err := rows.Scan(&i.Name, &i.Pending, &i.OldestAgeSeconds); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const tombstoneParents = `-- name: TombstoneParents :many
 WITH RECURSIVE parent AS (
     (

@@ -135,5 +135,5 @@ func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 // Pending returns the number of tombstones.
 func (d *DB) Pending(tb testing.TB) int64 {
 	tb.Helper()
-	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records")
+	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }

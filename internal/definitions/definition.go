@@ -39,6 +39,15 @@ func (n Name) String() string {
 	return n.Schema + "." + n.Table
 }
 
+// Reuse says what becomes of children whose parent's key was deleted and lives again.
+type Reuse string
+
+// The two answers. Nobody can tell the children of the old row from those of the new one, so it is all or none.
+const (
+	ReuseKeep   Reuse = "keep"
+	ReuseDelete Reuse = "delete"
+)
+
 // Condition restricts a definition to children whose column has the value, for polymorphic references.
 type Condition struct {
 	Column string
@@ -64,6 +73,9 @@ type Definition struct {
 	TargetColumn string
 	TargetValue  string
 	Conditions   []Condition
+
+	// OnReuse is what becomes of the children of a key that was deleted and inserted anew; empty means keep.
+	OnReuse Reuse
 
 	// DeleteLimit bounds the rows of one DELETE statement; 0 means the pace's own limit. It has no
 	// effect on updates, as in GitLab.

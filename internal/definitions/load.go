@@ -77,6 +77,7 @@ type entry struct {
 	TargetColumn string           `yaml:"target_column"`
 	TargetValue  yamlfile.Literal `yaml:"target_value"`
 	Conditions   []condition      `yaml:"conditions"`
+	OnReuse      Reuse            `yaml:"on_reuse"`
 	DeleteLimit  int              `yaml:"delete_limit"`
 	WorkerClass  workerClass      `yaml:"worker_class"`
 	CleanerClass cleanerClass     `yaml:"cleaner_class"`
@@ -93,6 +94,9 @@ type condition struct {
 func (Action) Choices() []string {
 	return []string{string(Delete), string(Nullify), string(UpdateColumn)}
 }
+
+// Choices lists the answers.
+func (Reuse) Choices() []string { return []string{string(ReuseKeep), string(ReuseDelete)} }
 
 // workerClass is one of the workers among which GitLab shares out its definitions.
 type workerClass string
@@ -170,6 +174,7 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 		OnDelete:      e.OnDelete,
 		TargetColumn:  e.TargetColumn,
 		TargetValue:   e.TargetValue.Text,
+		OnReuse:       e.OnReuse,
 		DeleteLimit:   e.DeleteLimit,
 		WorkerClass:   string(e.WorkerClass),
 		CleanerClass:  string(e.CleanerClass),

@@ -48,6 +48,9 @@ type Reference struct {
 	Schema  string   `json:"schema"`
 	Table   string   `json:"relation"`
 	Columns []string `json:"names"`
+	// Leaves is the number of tables with its rows, Unindexed are those of them in which no index helps to find rows by Columns.
+	Leaves    int      `json:"leaves"`
+	Unindexed []uint32 `json:"unindexed"`
 }
 
 // Parent is a table whose deletions are recorded.
@@ -77,6 +80,7 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	reading("transactions", t.transactions)
 	reading("prepared_transactions", t.prepared)
 	reading("settings", settings)
+	report.Run(ctx, "search_path", name, t.path)
 	reading("connections", t.room)
 	reading("autovacuum", t.autovacuum)
 	reading("privileges", t.privileges)
@@ -84,15 +88,16 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	reading("partitions", t.partitions)
 	if t.Installed && t.Parents != nil {
 		reading("tombstones", t.tombstones)
+		reading("subscriptions", t.subscriptions)
 	} else {
-		report.Skip(name, "tombstones")
+		report.Skip(name, "tombstones", "subscriptions")
 	}
 }
 
 // Skip notes that the checks of Examine are not made of a database.
 func Skip(report *Report, database string) {
 	report.Skip(database, "version", "recovery", "clock", "listen", "notify_queue", "statistics", "transactions", "prepared_transactions",
-		"settings", "connections", "autovacuum", "privileges", "indexes", "partitions", "tombstones")
+		"settings", "search_path", "connections", "autovacuum", "privileges", "indexes", "partitions", "tombstones", "subscriptions")
 }
 
 // read runs look in a transaction in which nothing can be changed and names are printed alike, whatever
@@ -100,7 +105,7 @@ func Skip(report *Report, database string) {
 func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]Finding, error)) (found []Finding, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, t.Database.Pool, options, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		found, err = look(ctx, tx)

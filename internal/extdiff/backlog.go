@@ -39,7 +39,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 	// The database defines what is left, for "sexton".backlog as well, and who may see that need not read the diffs.
 	err := db.QueryRow(ctx, names.Render(`
 		SELECT diffs.pending, diffs.capped, "sexton".external_diff_bytes($2),
-			(SELECT count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)
+			(SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)
 		FROM "sexton".backlog_of_external_diffs() AS diffs`), backlogCap, bytesCap).
 		Scan(&b.Pending, &b.Capped, &b.Bytes, &b.Removals)
 	if err != nil {
@@ -84,7 +84,7 @@ func ReadRemovals(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Wa
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (map[Skip]int64, error) {
 	skipped := map[Skip]int64{}
 	rows, err := db.Query(ctx, names.Render(`
-		SELECT skipped.skip_reason, count(*)
+		SELECT skipped.skip_reason, pg_catalog.count(*)
 		FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
 		GROUP BY skipped.skip_reason`), backlogCap)
 	if err != nil {

@@ -46,16 +46,16 @@ type claim struct {
 
 const claimSQL = `
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::float8))
+VALUES ($1, $2, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8))
 ON CONFLICT (diff_id) DO UPDATE
 SET token = ledger.token + 1,
     holder = EXCLUDED.holder,
     busy_until = EXCLUDED.busy_until
 WHERE ledger.busy_until IS NULL
-   OR ledger.busy_until <= clock_timestamp()
+   OR ledger.busy_until <= pg_catalog.clock_timestamp()
 RETURNING token`
 
-const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, clock_timestamp()) FROM "sexton".external_diffs WHERE diff_id = $1`
+const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, pg_catalog.clock_timestamp()) FROM "sexton".external_diffs WHERE diff_id = $1`
 
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError where somebody else has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
@@ -89,10 +89,10 @@ func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(ma
 
 const renewSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = clock_timestamp() + make_interval(secs => $3::float8)
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8)
 WHERE diff_id = $1
   AND token = $2
-  AND busy_until > clock_timestamp()`
+  AND busy_until > pg_catalog.clock_timestamp()`
 
 // hold renews the claim until release is called. The context that it returns ends before the claim does, with errLost as its
 // cause.
@@ -152,7 +152,7 @@ const confirmSQL = `
 SELECT FROM "sexton".external_diffs
 WHERE diff_id = $1
   AND token = $2
-  AND busy_until > clock_timestamp()
+  AND busy_until > pg_catalog.clock_timestamp()
 FOR UPDATE`
 
 // confirm locks the claim in a transaction, or returns errLost. From then on nobody can take it before the transaction ends.
@@ -201,7 +201,7 @@ func (c *claim) release(ctx context.Context) error {
 
 const quarantineSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = clock_timestamp() + make_interval(secs => $3::float8),
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8),
     holder = 'a deletion that may still arrive'
 WHERE diff_id = $1
   AND token = $2`

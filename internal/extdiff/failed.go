@@ -36,8 +36,8 @@ WITH skipped AS (
     WHERE ledger.skip_reason IS NOT NULL
     LIMIT $2
 ), jobs AS (
-    SELECT (job.args ->> 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
-        job.errors[array_upper(job.errors, 1)] ->> 'error' AS error
+    SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
+        job.errors[pg_catalog.array_upper(job.errors, 1)] OPERATOR(pg_catalog.->>) 'error' AS error
     FROM "sexton".river_job AS job
     WHERE job.kind = $3 AND job.queue = $3 AND job.state IN ('retryable', 'discarded')
     ORDER BY job.id DESC
@@ -76,9 +76,9 @@ const retrySQL = `
 WITH waiting AS MATERIALIZED (
     SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND ` + inDatabaseSQL + ` ORDER BY diff.id
 ), enqueued AS MATERIALIZED (
-    SELECT "sexton".enqueue($2, jsonb_build_object('diff_id', waiting.id), statement_timestamp()) AS job_id FROM waiting
+    SELECT "sexton".enqueue($2, pg_catalog.jsonb_build_object('diff_id', waiting.id), pg_catalog.statement_timestamp()) AS job_id FROM waiting
 )
-SELECT count(*) FROM enqueued WHERE enqueued.job_id IS NOT NULL`
+SELECT pg_catalog.count(*) FROM enqueued WHERE enqueued.job_id IS NOT NULL`
 
 // Retry has diffs tried again at once, and returns how many of them are in the database still.
 func Retry(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, ids []int64) (int64, error) {

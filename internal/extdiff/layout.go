@@ -25,8 +25,8 @@ func objectName(diffID int64) string { return fmt.Sprintf("%s%d", namePrefix, di
 
 // sizeSQL is the length of a file's text in its object. Where the database has UTF-8 it is known without reading the text.
 const sizeSQL = `CASE
-    WHEN getdatabaseencoding() = 'UTF8' THEN coalesce(octet_length(file.diff), 0)
-    ELSE coalesce(octet_length("sexton".external_diff_body(file.diff)), 0)
+    WHEN pg_catalog.getdatabaseencoding() = 'UTF8' THEN coalesce(pg_catalog.octet_length(file.diff), 0)
+    ELSE coalesce(pg_catalog.octet_length("sexton".external_diff_body(file.diff)), 0)
 END`
 
 // layoutSQL is where each file of a diff ($1) goes: place counts the files in the order of the tree, at the bytes before.
@@ -37,19 +37,21 @@ SELECT
     measured.relative_order,
     measured.encoded,
     measured.size,
-    (row_number() OVER tree - 1)::integer AS place,
-    coalesce(sum(measured.size) OVER (tree ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS at
+    (pg_catalog.row_number() OVER tree - 1)::integer AS place,
+    coalesce(pg_catalog.sum(measured.size) OVER (tree ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS at
 FROM (
     SELECT
         file.relative_order,
-        "sexton".external_diff_encoded(CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END) AS encoded,
+        "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END) AS encoded,
         (` + sizeSQL + `)::bigint AS size,
         (
-            SELECT array_agg(CASE WHEN part.number < cardinality(path.parts) THEN '0' ELSE '1' END || part.name ORDER BY part.number)
-            FROM unnest(path.parts) WITH ORDINALITY AS part (name, number)
+            SELECT pg_catalog.array_agg(
+                CASE WHEN part.number < pg_catalog.cardinality(path.parts) THEN '0' ELSE '1' END OPERATOR(pg_catalog.||) part.name
+                ORDER BY part.number)
+            FROM pg_catalog.unnest(path.parts) WITH ORDINALITY AS part (name, number)
         ) AS branch
     FROM "public".merge_request_diff_files AS file
-    CROSS JOIN LATERAL (SELECT string_to_array(coalesce(file.new_path, file.old_path), '/') AS parts) AS path
+    CROSS JOIN LATERAL (SELECT pg_catalog.string_to_array(coalesce(file.new_path, file.old_path), '/') AS parts) AS path
     WHERE file.merge_request_diff_id = $1
 ) AS measured
 WINDOW tree AS (ORDER BY measured.branch COLLATE "C", measured.relative_order)`
@@ -58,14 +60,16 @@ WINDOW tree AS (ORDER BY measured.branch COLLATE "C", measured.relative_order)`
 // one is external already although its diff is not, and a fingerprint of all row versions.
 const surveySQL = `
 SELECT
-    count(*),
-    coalesce(sum(` + sizeSQL + `), 0)::bigint,
-    coalesce(bool_or(file.diff IS NULL AND file.external_diff_size > 0), false),
+    pg_catalog.count(*),
+    coalesce(pg_catalog.sum(` + sizeSQL + `), 0)::bigint,
+    coalesce(pg_catalog.bool_or(file.diff IS NULL AND file.external_diff_size > 0), false),
     ` + fingerprintSQL + `
 FROM "public".merge_request_diff_files AS file
 WHERE file.merge_request_diff_id = $1`
 
-const fingerprintSQL = `md5(coalesce(string_agg(file.relative_order || ' ' || file.xmin::text, ',' ORDER BY file.relative_order), ''))`
+const fingerprintSQL = `pg_catalog.md5(coalesce(pg_catalog.string_agg(
+    file.relative_order::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) file.xmin::pg_catalog.text,
+    ',' ORDER BY file.relative_order), ''))`
 
 // streamSQL is the content of the object of a diff ($1) in pieces of $2 bytes, one row each, with the place of the file and the
 // number of the piece. The order follows from the nested loops, which LATERAL demands: a sort would put the whole content into
@@ -80,7 +84,7 @@ CROSS JOIN LATERAL (
       AND file.relative_order = layout.relative_order
     OFFSET 0
 ) AS text
-CROSS JOIN LATERAL generate_series(0, (octet_length(text.body) - 1) / $2) AS piece (number)`
+CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) - 1) / $2) AS piece (number)`
 
 // switchSQL puts where its text is in place of the text, for each file of a diff ($1). Files that get another place step aside to
 // negative numbers, as the key allows no two files in one place even within a statement.

@@ -79,10 +79,14 @@ type self struct {
 }
 
 const selfSQL = `
-SELECT installation.id::text, "sexton".external_diff_place(), current_database()::text, coalesce(store.seal::text, ''),
+SELECT installation.id::text, "sexton".external_diff_place(), pg_catalog.current_database()::text, coalesce(store.seal::text, ''),
     coalesce(store.next_seal::text, ''),
-    ARRAY(SELECT either::text FROM "sexton".external_diff_stores AS other, unnest(ARRAY[other.seal, other.next_seal]) AS either WHERE either IS NOT NULL),
-    store.store IS NOT NULL, store.sealed_at IS NOT NULL, clock_timestamp()
+    ARRAY(
+        SELECT either::text
+        FROM "sexton".external_diff_stores AS other, pg_catalog.unnest(ARRAY[other.seal, other.next_seal]) AS either
+        WHERE either IS NOT NULL
+    ),
+    store.store IS NOT NULL, store.sealed_at IS NOT NULL, pg_catalog.clock_timestamp()
 FROM "sexton".external_diff_installation AS installation
 LEFT JOIN "sexton".external_diff_stores AS store ON store.store = $1`
 
@@ -128,16 +132,14 @@ func (o *Owner) look(ctx context.Context) (self, time.Time, error) {
 		if err != nil {
 			return s, time.Time{}, err
 		}
-		switch reason = ""; {
-		case m == nil && !s.sealed:
+		if m == nil && !s.sealed {
+			reason = ""
 			if err := o.introduce(ctx, s); err != nil {
 				return s, time.Time{}, err
 			}
 			continue // What is there now decides, whoever wrote it.
-		default:
-			reason = s.obstacle(m)
 		}
-		if reason != "" {
+		if reason = s.obstacle(m); reason != "" {
 			continue
 		}
 		if !s.sealed {
@@ -173,8 +175,8 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
 	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::text::uuid, clock_timestamp())
-		ON CONFLICT (store) DO UPDATE SET sealed_at = clock_timestamp() WHERE store.sealed_at IS NULL`
+		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::text::uuid, pg_catalog.clock_timestamp())
+		ON CONFLICT (store) DO UPDATE SET sealed_at = pg_catalog.clock_timestamp() WHERE store.sealed_at IS NULL`
 	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sql), o.Store.Identity(), seal); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
 	}
@@ -184,24 +186,24 @@ func (o *Owner) acquaint(ctx context.Context, seal string) error {
 const (
 	holdSQL = `
 UPDATE "sexton".external_diff_stores
-SET server_started_at = pg_postmaster_start_time(),
-    hold_until = clock_timestamp() + make_interval(secs => $2::float8)
+SET server_started_at = pg_catalog.pg_postmaster_start_time(),
+    hold_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8)
 WHERE store = $1
-  AND server_started_at <> pg_postmaster_start_time()`
+  AND server_started_at <> pg_catalog.pg_postmaster_start_time()`
 
 	nextSealSQL = `
 UPDATE "sexton".external_diff_stores
-SET next_seal = coalesce(next_seal, gen_random_uuid())
+SET next_seal = coalesce(next_seal, pg_catalog.gen_random_uuid())
 WHERE store = $1
-  AND (next_seal IS NOT NULL OR sealed_at <= clock_timestamp() - make_interval(secs => $2::float8))
-  AND (hold_until IS NULL OR hold_until <= clock_timestamp())
+  AND (next_seal IS NOT NULL OR sealed_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8))
+  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
 RETURNING next_seal::text`
 
 	sealedSQL = `
 UPDATE "sexton".external_diff_stores
 SET seal = next_seal,
     next_seal = NULL,
-    sealed_at = clock_timestamp()
+    sealed_at = pg_catalog.clock_timestamp()
 WHERE store = $1
   AND next_seal = $2::text::uuid`
 )

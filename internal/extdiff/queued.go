@@ -19,11 +19,11 @@ type Queued struct {
 }
 
 const (
-	readableSQL = `SELECT coalesce(has_table_privilege(to_regclass('"sexton".external_diff_removals'), 'SELECT'), false)`
+	readableSQL = `SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('"sexton".external_diff_removals'), 'SELECT'), false)`
 
 	// Entries come in the order of their ids, as good as.
 	queuedSQL = `
-SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(queued.queued_at)), 0)::float8
+SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::float8
 FROM (SELECT removal.queued_at FROM "sexton".external_diff_removals AS removal ORDER BY removal.id LIMIT $1) AS queued`
 )
 

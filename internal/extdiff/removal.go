@@ -22,19 +22,19 @@ const (
 )
 
 // RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is to be removed now.
-const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp())`
+const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp())`
 
 // CountRemovalsSQL is an expression, to be rendered for the configured schemas: how many are, 10,001 where there are more.
-const CountRemovalsSQL = `(SELECT count(*) FROM (
-    SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= statement_timestamp() LIMIT 10001
+const CountRemovalsSQL = `(SELECT pg_catalog.count(*) FROM (
+    SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp() LIMIT 10001
 ) AS counted)`
 
 // NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next removal falls
 // due that is put off, or 0 where none is.
 const NextRemovalSQL = `coalesce((
-    SELECT extract(epoch FROM min(removal.not_before) - statement_timestamp())
+    SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
-    WHERE removal.not_before > statement_timestamp()
+    WHERE removal.not_before > pg_catalog.statement_timestamp()
 ), 0)::float8`
 
 // Removed is what a run has removed.
@@ -58,12 +58,12 @@ type doomed struct {
 // doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take.
 const doomSQL = `
 UPDATE "sexton".external_diff_removals AS removal
-SET not_before = clock_timestamp() + make_interval(secs => $1::float8),
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::float8),
     attempts = removal.attempts + 1
 WHERE removal.id = (
     SELECT due.id
     FROM "sexton".external_diff_removals AS due
-    WHERE due.not_before <= statement_timestamp()
+    WHERE due.not_before <= pg_catalog.statement_timestamp()
     ORDER BY due.not_before, due.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -74,7 +74,9 @@ const strikeSQL = `DELETE FROM "sexton".external_diff_removals WHERE id = $1`
 
 const putOffSQL = `
 UPDATE "sexton".external_diff_removals
-SET not_before = clock_timestamp() + make_interval(secs => least($3 * 2 ^ least(attempts - 1, 10), 3600)::float8),
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
+        secs => least($3::float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::float8
+    ),
     last_error = $2
 WHERE id = $1`
 
@@ -154,7 +156,7 @@ SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
     WHERE diff.id = ANY ($1::bigint[])
       AND diff.stored_externally
-      AND format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
+      AND pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
 )`
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one

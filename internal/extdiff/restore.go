@@ -82,13 +82,13 @@ const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer
 // putBackSQL has the texts of a diff ($1) back in its files. What was no UTF-8 stays base64, as "binary" says.
 const putBackSQL = `
 UPDATE "public".merge_request_diff_files AS file
-SET diff = convert_from(
+SET diff = pg_catalog.convert_from(
         coalesce((
-            SELECT string_agg(piece.body, ''::bytea ORDER BY piece.number)
+            SELECT pg_catalog.string_agg(piece.body, ''::bytea ORDER BY piece.number)
             FROM pg_temp.sexton_pieces AS piece
             WHERE piece.relative_order = file.relative_order
         ), ''::bytea),
-        CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+        CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
     ),
     external_diff_offset = NULL,
     external_diff_size = NULL

@@ -24,8 +24,8 @@ const outdatedSQL = `EXISTS (
     LEFT JOIN "public".merge_request_metrics AS metrics ON metrics.merge_request_id = request.id
     WHERE request.id = diff.merge_request_id
       AND (
-          request.state_id = 3 AND metrics.merged_at < (statement_timestamp() AT TIME ZONE 'UTC') - interval '7 days'
-          OR request.state_id = 2 AND metrics.latest_closed_at < statement_timestamp() - interval '7 days'
+          request.state_id = 3 AND metrics.merged_at < (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC') - interval '7 days'
+          OR request.state_id = 2 AND metrics.latest_closed_at < pg_catalog.statement_timestamp() - interval '7 days'
           OR diff.diff_type = 1 AND diff.id < request.latest_merge_request_diff_id
       )
 )`
@@ -37,7 +37,7 @@ const refusedSQL = `EXISTS (
     FROM "sexton".external_diffs AS ledger
     WHERE ledger.diff_id = diff.id
       AND ledger.skip_reason IS NOT NULL
-      AND ledger.skip_state = coalesce(diff.files_count, 0)::bigint || ' ' || (
+      AND ledger.skip_state = coalesce(diff.files_count, 0)::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) (
           SELECT ` + fingerprintSQL + ` FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = diff.id
       )
     OFFSET 0

@@ -77,12 +77,12 @@ const cursorSQL = `
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES ($1, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, round_began_at <= clock_timestamp() - make_interval(secs => $2::float8)`
+RETURNING after_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8)`
 
 const advanceSQL = `
 UPDATE "sexton".external_diff_cursors
 SET after_id = $2,
-    round_began_at = CASE WHEN $3 THEN clock_timestamp() ELSE round_began_at END
+    round_began_at = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE round_began_at END
 WHERE rule = $1`
 
 // scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and those that are due, $3 at most.
@@ -104,7 +104,8 @@ WITH scanned AS MATERIALIZED (
     ORDER BY diff.id
     LIMIT $3
 )
-SELECT (SELECT count(*) FROM scanned), (SELECT coalesce(max(scanned.id), 0) FROM scanned), ARRAY(SELECT due.id FROM due ORDER BY due.id)`, err
+SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned),
+    ARRAY(SELECT due.id FROM due ORDER BY due.id)`, err
 }
 
 // window is one transaction of a run. It tells whether another one may find more.
@@ -194,7 +195,9 @@ func (r Rule) CountDueSQL() (string, error) {
 	}
 	return fmt.Sprintf(`
 WITH place AS (
-    SELECT coalesce(max(CASE WHEN cursor.round_began_at > statement_timestamp() - make_interval(secs => %d) THEN cursor.after_id END), 0) AS after_id
+    SELECT coalesce(pg_catalog.max(cursor.after_id) FILTER (
+        WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => %d)
+    ), 0) AS after_id
     FROM "sexton".external_diff_cursors AS cursor
     WHERE cursor.rule = '%s'
 ), scanned AS MATERIALIZED (
@@ -205,6 +208,6 @@ WITH place AS (
     LIMIT %d
 )
 SELECT
-    (SELECT count(*) FROM scanned JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id WHERE %s),
-    (SELECT count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r, inDatabaseSQL, looked, eligible, looked), nil
+    (SELECT pg_catalog.count(*) FROM scanned JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id WHERE %s),
+    (SELECT pg_catalog.count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r, inDatabaseSQL, looked, eligible, looked), nil
 }

@@ -32,10 +32,10 @@ const filesSQL = `
 SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path),
     coalesce(CASE WHEN diff.stored_externally THEN file.external_diff_size END, ` + sizeSQL + `)::bigint,
     coalesce(file."binary", false)
-        OR "sexton".external_diff_encoded(CASE WHEN getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
+        OR "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
     coalesce(diff.stored_externally, false),
     coalesce(file.external_diff_offset, 0)::bigint,
-    CASE WHEN diff.external_diff <> '' THEN format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) ELSE '' END,
+    CASE WHEN diff.external_diff <> '' THEN pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) ELSE '' END,
     coalesce(diff.external_diff_store, 1)
 FROM "public".merge_request_diffs AS diff
 JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
@@ -144,8 +144,8 @@ FROM (
       AND file.relative_order = $2
     OFFSET 0
 ) AS text
-CROSS JOIN LATERAL generate_series(0, (octet_length(text.body) - 1) / $3) AS piece (number)
-WHERE octet_length(text.body) > 0`
+CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) - 1) / $3) AS piece (number)
+WHERE pg_catalog.octet_length(text.body) > 0`
 
 // writeStored sends a text as it is stored.
 func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) error {

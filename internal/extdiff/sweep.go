@@ -66,12 +66,12 @@ func (s *Sweeper) Run(ctx context.Context) (Swept, error) {
 
 const beginSweepSQL = `
 UPDATE "sexton".external_diff_stores
-SET sweep_after = '', sweep_began_at = clock_timestamp(), sweep_ended_at = NULL,
+SET sweep_after = '', sweep_began_at = pg_catalog.clock_timestamp(), sweep_ended_at = NULL,
     listed = 0, swept = 0, foreign_objects = 0, held_back = 0
 WHERE store = $1
   AND (sweep_began_at IS NULL OR sweep_ended_at IS NOT NULL)
-  AND (hold_until IS NULL OR hold_until <= clock_timestamp())
-  AND coalesce(sweep_began_at, first_used_at) <= clock_timestamp() - make_interval(secs => $2::float8)`
+  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
+  AND coalesce(sweep_began_at, first_used_at) <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8)`
 
 const sweepPlaceSQL = `
 SELECT store.sweep_after
@@ -79,7 +79,7 @@ FROM "sexton".external_diff_stores AS store
 WHERE store.store = $1
   AND store.sweep_began_at IS NOT NULL
   AND store.sweep_ended_at IS NULL
-  AND (store.hold_until IS NULL OR store.hold_until <= clock_timestamp())`
+  AND (store.hold_until IS NULL OR store.hold_until <= pg_catalog.clock_timestamp())`
 
 // begin returns the key after which the listing goes on, where a round is due or under way.
 func (s *Sweeper) begin(ctx context.Context) (after string, due bool, err error) {
@@ -220,7 +220,7 @@ SET sweep_after = coalesce($2, sweep_after),
     swept = swept + $4,
     foreign_objects = foreign_objects + $5,
     held_back = held_back + $6,
-    sweep_ended_at = CASE WHEN $7 THEN clock_timestamp() END
+    sweep_ended_at = CASE WHEN $7 THEN pg_catalog.clock_timestamp() END
 WHERE store = $1`
 
 // advance notes how far the round has come, also when the pass has to end now.

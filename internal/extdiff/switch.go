@@ -11,23 +11,24 @@ import (
 )
 
 // boundSQL bounds a transaction in all its statements ($1, in ms) and waits ($2), and keeps the planner to the keys: small parts of
-// big tables are wanted. Memoize would keep texts that are asked for once.
+// big tables are wanted. Memoize would keep texts that are asked for once. Triggers find names by their own path ($3).
 const boundSQL = `
 SELECT
-    set_config('statement_timeout', $1::bigint::text, true),
-    set_config('lock_timeout', $2::bigint::text, true),
-    set_config('idle_in_transaction_session_timeout', $1::bigint::text, true),
-    set_config('enable_seqscan', 'off', true),
-    set_config('enable_hashjoin', 'off', true),
-    set_config('enable_mergejoin', 'off', true),
-    set_config('enable_memoize', 'off', true),
-    set_config('enable_material', 'off', true),
-    set_config('jit', 'off', true),
-    set_config('row_security', 'off', true)`
+    pg_catalog.set_config('statement_timeout', $1::bigint::pg_catalog.text, true),
+    pg_catalog.set_config('lock_timeout', $2::bigint::pg_catalog.text, true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint::pg_catalog.text, true),
+    pg_catalog.set_config('enable_seqscan', 'off', true),
+    pg_catalog.set_config('enable_hashjoin', 'off', true),
+    pg_catalog.set_config('enable_mergejoin', 'off', true),
+    pg_catalog.set_config('enable_memoize', 'off', true),
+    pg_catalog.set_config('enable_material', 'off', true),
+    pg_catalog.set_config('jit', 'off', true),
+    pg_catalog.set_config('row_security', 'off', true),
+    pg_catalog.set_config('search_path', "sexton".application_path($3), true)`
 
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, statement time.Duration) error {
 	limits := e.Limits.orDefaults()
-	if _, err := tx.Exec(ctx, e.DB.Names.Render(boundSQL), statement.Milliseconds(), limits.Lock.Milliseconds()); err != nil {
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(boundSQL), statement.Milliseconds(), limits.Lock.Milliseconds(), e.DB.Names.Path); err != nil {
 		return fmt.Errorf("bound transaction: %w", err)
 	}
 	return nil
@@ -48,7 +49,7 @@ const settleSQL = `
 UPDATE "sexton".external_diffs
 SET size = $3,
     sha256 = $4,
-    moved_at = clock_timestamp(),
+    moved_at = pg_catalog.clock_timestamp(),
     skip_reason = NULL,
     skip_state = NULL,
     skipped_at = NULL,
@@ -140,7 +141,7 @@ const skipSQL = `
 UPDATE "sexton".external_diffs
 SET skip_reason = $3,
     skip_state = $4,
-    skipped_at = clock_timestamp()
+    skipped_at = pg_catalog.clock_timestamp()
 WHERE diff_id = $1
   AND token = $2`
 

@@ -196,7 +196,7 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 		}
 	}
 	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
-		SELECT format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
+		SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
 		FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally`), ids)
 	if err != nil {
 		return nil, fmt.Errorf("look which objects are in use: %w", err)

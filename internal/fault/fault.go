@@ -44,6 +44,8 @@ type Fault struct {
 	// SQLState is empty where the server has not spoken.
 	SQLState string
 	Message  string
+	// Detail is the key that a foreign key of another table still needs. Details of other errors show whole rows.
+	Detail string
 	// Stack is what the server says of functions and statements on the way to the error.
 	Stack   string
 	Verdict Verdict
@@ -60,7 +62,10 @@ func Judge(err error) Fault {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
 		return Fault{Message: err.Error()}
 	}
-	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message, Stack: pgErr.Where, Verdict: Row}
+	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message + batch.PathHint(err), Stack: pgErr.Where, Verdict: Row}
+	if pgErr.Code == "23503" || pgErr.Code == "23001" {
+		f.Detail = pgErr.Detail
+	}
 	switch {
 	case errors.As(err, &failed) && failed.Index == batch.Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
 		f.Verdict = Fatal
@@ -75,6 +80,10 @@ func Judge(err error) Fault {
 	}
 	return f
 }
+
+// Lock tells that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go
+// through once they are done.
+func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 
 func byClass(class string) Verdict {
 	switch class {
@@ -106,5 +115,9 @@ func (f Fault) Text() string {
 	if f.SQLState != "" {
 		parts = append(parts, "SQLSTATE "+f.SQLState)
 	}
-	return strings.Join(append(parts, f.Message), ": ")
+	parts = append(parts, f.Message)
+	if f.Detail != "" {
+		parts = append(parts, f.Detail)
+	}
+	return strings.Join(parts, ": ")
 }

@@ -77,6 +77,12 @@ func TestFaultTellsWhatTheServerSaid(t *testing.T) {
 	require.Equal(t, "SQLSTATE P0001: not this one", f.Text())
 	f.Table = "notes"
 	require.Equal(t, "notes: SQLSTATE P0001: not this one", f.Text())
+	referenced := said("23503")
+	referenced.Detail = "Key (id)=(7) is still referenced."
+	require.Equal(t, "SQLSTATE 23503: no: Key (id)=(7) is still referenced.", fault.Judge(in(0, referenced)).Text())
+	whole := said("23514")
+	whole.Detail = "Failing row contains (7, a secret)."
+	require.Equal(t, "SQLSTATE 23514: no", fault.Judge(in(0, whole)).Text())
 	require.Equal(t, "not found", fault.Fault{Message: "not found"}.Text())
 }
 

@@ -25,6 +25,8 @@ type catalog struct {
 	// tables are those of the lists and those with keys, by OID.
 	tables map[uint32]*pgcatalog.Relation
 	keys   []foreignKey
+
+	operators *pgcatalog.Operators
 }
 
 // readCatalog reads all tables of the schema and of the others that lists name, and every key to users.
@@ -48,6 +50,9 @@ func readCatalog(ctx context.Context, tx pgx.Tx, schema string, schemas []string
 		c.keys = append(c.keys, foreignKey{key, key.Columns[at], slices.Equal(key.TargetColumns, []string{"id"})})
 	}
 	if c.tables, err = pgcatalog.Read(ctx, tx, oids); err != nil {
+		return nil, err
+	}
+	if c.operators, err = pgcatalog.ReadOperators(ctx, tx); err != nil {
 		return nil, err
 	}
 	c.users = c.named(schema, "users")

@@ -20,21 +20,22 @@ func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (
 	usersAt, jobsAt, hardAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(c.hardDelete), args.add(ghost)
 	sql := fmt.Sprintf(`SELECT
 ARRAY(
-	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id = job.user_id
-	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
+	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id OPERATOR(pg_catalog.=) job.user_id
+	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])
 ),
-EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
+EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
 %s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType,
-		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("= ANY ($%d::bigint[])", usersAt), args))
+		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) ANY ($%d::bigint[])", usersAt), args))
 	return sql, args.values
 }
 
 // crowdWindowStatement reads pointers to at most crowdRows rows of each user.
 func (s *step) crowdWindowStatement(leaf Table, c *crowd) (string, []any) {
 	args := &arguments{}
-	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM unnest($%d::bigint[]) AS wanted (id)
+	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM pg_catalog.unnest($%d::bigint[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found`,
-		args.add(c.users()), leaf.SQL(), s.belongs("picked", "= wanted.id", args), s.attached(leaf, args), args.add(crowdRows)), args.values
+		args.add(c.users()), leaf.SQL(), s.belongs("picked", "OPERATOR(pg_catalog.=) wanted.id", args), s.attached(leaf, args),
+		args.add(crowdRows)), args.values
 }
 
 // crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue. It
@@ -46,20 +47,20 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 		rows[i], owners[i] = p.at, p.owner
 	}
 	wanted := fmt.Sprintf("unnest($%d::tid[], $%d::bigint[]) AS wanted (at, owner)", args.add(rows), args.add(owners))
-	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.belongs("child", "= wanted.owner", args))
+	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args))
 	if s.action == remove {
 		from, kept = "USING", "false"
 	}
 	counter := s.action.counter()
 	return fmt.Sprintf(`WITH changed AS (%s %s %s WHERE child.ctid = wanted.at AND (%s) IS TRUE%s RETURNING wanted.owner, %s AS kept),
 totals AS MATERIALIZED (
-	SELECT changed.owner, count(*) AS rows, count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
+	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
 ),
 counted AS (
-	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = clock_timestamp()
+	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.user_id = totals.owner
 )
 SELECT totals.owner, totals.rows, totals.kept FROM totals`,
-		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "= wanted.owner", args), s.attached(leaf, args), kept,
+		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.attached(leaf, args), kept,
 		names.Render(`"public".`)+queueTable, counter, counter), args.values
 }

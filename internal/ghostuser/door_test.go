@@ -218,13 +218,14 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 
 func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	t.Parallel()
-	b := setup(t, contributions+"DELETE FROM users WHERE id = 9; ALTER TABLE users ENABLE ROW LEVEL SECURITY", lists())
+	b := setup(t, contributions+"DELETE FROM users WHERE id = 9", lists())
 	b.queue(false, 1)
+	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY") // Behind the door, whose owner it would bind as well.
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true, PlaceholderUsers: true})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
-	conn, err := pgx.Connect(t.Context(), b.AsRole(worker))
+	conn, err := pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	missing := func() (lines []string) {

@@ -1,6 +1,7 @@
 package ghostuser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,8 @@ type job struct {
 	// large tells that the rows of one of its steps did not fit into one statement.
 	large bool
 	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
-	patient bool
+	patient  bool
+	obstacle pace.Blocked
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
 	beaten, rounds int
 	// done are the rows of this run, estimated is when what remains was estimated last.
@@ -135,6 +137,8 @@ type run struct {
 	// left is how many batches the current turn still has.
 	left int
 	pace *pace.Run
+	// obstacles are what users wait for who have waited in vain.
+	obstacles pace.Obstacles
 	// crowd are the users who are worked off together at the moment; nil where there are none.
 	crowd *crowd
 }
@@ -154,7 +158,15 @@ func (r *run) work(ctx context.Context) error {
 			if len(r.waiting) == 0 {
 				break
 			}
-			r.active, r.waiting = []*job{r.waiting[0]}, r.waiting[1:]
+			at := slices.IndexFunc(r.waiting, func(j *job) bool { return !j.obstacle.Waits() })
+			if at < 0 {
+				if err := r.pace.Idle(ctx, &r.obstacles, r.engine.Session.Over); err != nil {
+					return err
+				}
+				continue
+			}
+			r.active = []*job{r.waiting[at]}
+			r.waiting = slices.Delete(r.waiting, at, at+1)
 		}
 		at := slices.IndexFunc(r.active, func(j *job) bool { return j.alone })
 		if at < 0 {
@@ -281,6 +293,7 @@ func (r *run) close(ctx context.Context) error {
 	var begun []int64
 	unfinished := slices.Concat(r.active, r.waiting)
 	for _, j := range unfinished {
+		r.stats.Held = cmp.Or(r.stats.Held, j.obstacle.Reason)
 		if j.begun {
 			begun = append(begun, j.id)
 			r.stats.UsersUnfinished++

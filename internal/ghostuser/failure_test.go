@@ -101,7 +101,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 		{Table: "visits", SQLState: "23503", Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
 	}, stats.Errors)
 	require.Equal(t, [][]string{
-		{"1", "1", "t", "visits: SQLSTATE 23503: " + restricted}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"},
+		{"1", "1", "t", "visits: SQLSTATE 23503: " + restricted + `: Key (id)=(2) is still referenced from table "receipts".`}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"},
 	}, b.queued())
 	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
 	for _, item := range b.items {
@@ -116,35 +116,6 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	b.requireDone(t, b.run(t), 2)
 	require.Equal(t, [][]string{{"1", "150", "1500"}, {"3", "1", "0"}, {"4", "1", "0"}}, b.Rows(
 		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"), "what the first run did counts")
-}
-
-func TestLocksThatAreNotGivenUpPutTheUserOff(t *testing.T) {
-	t.Parallel()
-	b := setup(t, contributions, lists())
-	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
-	b.queue(false, 1)
-	tx := b.begin(t, "SELECT FROM posts WHERE id = 2 FOR UPDATE")
-	stats := b.run(t)
-	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
-	require.EqualValues(t, 119, stats.Moved["posts.author_id"], "all but the one")
-	require.EqualValues(t, 1500, stats.Deleted["visits.user_id"], "and what comes behind it")
-	require.NoError(t, tx.Commit(t.Context()))
-
-	// A lock on a whole table. Nobody waits for it but the last one.
-	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
-	tx = b.begin(t, "LOCK TABLE likes")
-	stats = b.run(t)
-	require.Equal(t, []fault.Counts{{SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
-	require.NoError(t, tx.Commit(t.Context()))
-
-	// A lock on the user itself.
-	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
-	tx = b.begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE")
-	stats = b.run(t)
-	require.Equal(t, []fault.Counts{{Table: "users", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
-	require.NoError(t, tx.Commit(t.Context()))
-	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
-	b.requireDone(t, b.run(t), 1)
 }
 
 // Rows that the user writes until the very end are moved, not lost: few of them in the last transaction.

@@ -102,8 +102,9 @@ type step struct {
 type typedCondition struct {
 	column string
 	// full is the column's declared type.
-	full  string
-	value string
+	full    string
+	compare pgcatalog.Comparison
+	value   string
 }
 
 func (s *step) partitioned() bool { return len(s.leaves) != 1 || s.leaves[0].OID != s.table.OID }

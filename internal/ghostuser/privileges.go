@@ -43,22 +43,22 @@ func (p *Plan) needs() []need {
 const privilegesSQL = `
 WITH judged AS (
     SELECT wanted.*, CASE
-        WHEN wanted.privilege <> 'UPDATE' THEN has_table_privilege(wanted.oid, wanted.privilege)
+        WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(wanted.oid, wanted.privilege)
         WHEN wanted.name = '' THEN has_any_column_privilege(wanted.oid, 'UPDATE')
-        ELSE has_column_privilege(wanted.oid, wanted.name, 'UPDATE')
+        ELSE pg_catalog.has_column_privilege(wanted.oid, wanted.name, 'UPDATE')
     END AS granted
     FROM unnest($1::oid[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted (oid, privilege, name, position)
 )
-SELECT format('%I.%I', namespace.nspname, class.relname),
-       CASE WHEN has_schema_privilege(class.relnamespace, 'USAGE') THEN '' ELSE format('%I', namespace.nspname) END,
-       coalesce(array_agg(DISTINCT judged.privilege ORDER BY judged.privilege) FILTER (WHERE NOT judged.granted), '{}'),
-       row_security_active(class.oid),
-       format('%I', current_user)
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
+       CASE WHEN pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') THEN '' ELSE pg_catalog.format('%I', namespace.nspname) END,
+       coalesce(pg_catalog.array_agg(DISTINCT judged.privilege ORDER BY judged.privilege) FILTER (WHERE NOT judged.granted), '{}'),
+       pg_catalog.row_security_active(class.oid),
+       pg_catalog.format('%I', current_user)
 FROM judged
 JOIN pg_class AS class ON class.oid = judged.oid
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 GROUP BY class.oid, class.relname, class.relnamespace, namespace.nspname
-ORDER BY min(judged.position)`
+ORDER BY pg_catalog.min(judged.position)`
 
 // MissingPrivileges lists what the connected role lacks to delete users by the plan. A run meets it only with users who have
 // rows there, and puts those off.

@@ -13,28 +13,28 @@ import (
 )
 
 // dueSQL are the users that can be taken now. clock_timestamp() is volatile and would bound no index.
-const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= statement_timestamp()`
+const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= pg_catalog.statement_timestamp()`
 
 // DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
 const DueSQL = `EXISTS (SELECT ` + dueSQL + `)`
 
 // CountDueSQL is an expression, to be rendered for the configured schemas: how many can, 10,001 where there are more.
-const CountDueSQL = `(SELECT count(*) FROM (SELECT ` + dueSQL + ` LIMIT 10001) AS counted)`
+const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT ` + dueSQL + ` LIMIT 10001) AS counted)`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
 // falls due that is put off, or 0 where none is. Whoever is put off for ever (infinity) never does, and Postgres refuses to
 // subtract that.
 const NextDueSQL = `coalesce((
-    SELECT extract(epoch FROM min(job.consume_after) - statement_timestamp())
+    SELECT extract(epoch FROM pg_catalog.min(job.consume_after) - pg_catalog.statement_timestamp())
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.consume_after > statement_timestamp() AND job.consume_after < 'infinity'
+    WHERE job.consume_after > pg_catalog.statement_timestamp() AND job.consume_after < 'infinity'
 ), 0)::float8`
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
 const loadSQL = `
 SELECT job.id, job.user_id, job.hard_delete
 FROM "public".users_ghost_user_migrations AS job
-WHERE job.consume_after <= statement_timestamp()
+WHERE job.consume_after <= pg_catalog.statement_timestamp()
   AND job.id <> ALL ($1::bigint[])
 ORDER BY job.consume_after, job.id
 LIMIT $2`
@@ -43,7 +43,7 @@ LIMIT $2`
 // locked stays in front: the run is not to fail over that.
 const deferSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
-SET consume_after = clock_timestamp(), updated_at = clock_timestamp()
+SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
 WHERE job.id = ANY (ARRAY(
     SELECT unlocked.id
     FROM "public".users_ghost_user_migrations AS unlocked
@@ -56,8 +56,8 @@ const blameSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
 SET attempts = job.attempts + 1,
     last_error = $2,
-    consume_after = clock_timestamp() + make_interval(secs => $3::float8),
-    updated_at = clock_timestamp()
+    consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8),
+    updated_at = pg_catalog.clock_timestamp()
 WHERE job.id = $1`
 
 // dropSQL takes a user out of the queue that exists no more.

@@ -76,7 +76,7 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var there bool
-	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type = %d)", r.catalog.users.SQL(), ghostType)
+	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.catalog.users.SQL(), ghostType)
 	if err := tx.QueryRow(ctx, query).Scan(&there); err != nil {
 		return fmt.Errorf("look for the ghost user: %w", err)
 	}

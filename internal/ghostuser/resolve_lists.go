@@ -138,7 +138,12 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
 			continue
 		}
-		typed = append(typed, typedCondition{column: c.Column, full: found.Type, value: c.Value})
+		compare, err := r.catalog.operators.Own(found)
+		if err != nil {
+			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
+			continue
+		}
+		typed = append(typed, typedCondition{column: c.Column, full: found.Type, compare: compare, value: c.Value})
 	}
 	return typed, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 )
@@ -50,13 +51,16 @@ WITH free AS (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE "public".users_ghost_user_migrations AS job
-SET consume_after = least(job.consume_after, statement_timestamp()), attempts = 0, updated_at = clock_timestamp()
+SET consume_after = least(job.consume_after, pg_catalog.statement_timestamp()), attempts = 0, updated_at = pg_catalog.clock_timestamp()
 FROM free
 WHERE job.id = free.id`
 
 // Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The
 // reason of the last failure stays until the next attempt. It returns how many there were, those apart that a worker has in hand.
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, user *int64) (int64, error) {
+	if err := batch.UsePath(ctx, tx, names); err != nil {
+		return 0, err
+	}
 	tag, err := tx.Exec(ctx, names.Render(retryUsersSQL), user, failedWindow)
 	if err != nil {
 		return 0, fmt.Errorf("retry users: %w", err)

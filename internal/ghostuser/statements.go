@@ -35,7 +35,9 @@ func (s *step) matches(alias string, j *job, args *arguments) string {
 }
 
 // owner compares a column with a user.
-func (a *arguments) owner(j *job) string { return fmt.Sprintf("= $%d::bigint", a.add(j.userID)) }
+func (a *arguments) owner(j *job) string {
+	return fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", a.add(j.userID))
+}
 
 // belongs is the condition for the step's rows of those whom owner, the right side of a comparison, stands for.
 func (s *step) belongs(alias, owner string, args *arguments) string {
@@ -55,7 +57,7 @@ func (s *step) belongs(alias, owner string, args *arguments) string {
 }
 
 func (c typedCondition) term(alias string, args *arguments) string {
-	return fmt.Sprintf("%s.%s = $%d::text::%s", alias, identifier(c.column), args.add(c.value), c.full)
+	return c.compare.Equal(alias+"."+identifier(c.column), fmt.Sprintf("$%d::text::%s", args.add(c.value), c.full))
 }
 
 // lock is the clause that locks picked rows. Where no key changes the weaker lock will do, beside which others may
@@ -79,7 +81,8 @@ func (s *step) attached(leaf Table, args *arguments) string {
 	if !s.partitioned() {
 		return ""
 	}
-	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(s.table.OID))
+	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::pg_catalog.oid)::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid",
+		args.add(leaf.OID), args.add(s.table.OID))
 }
 
 // windowStatement reads pointers to at most limit rows. Reading many at once matters where an old snapshot keeps
@@ -123,7 +126,7 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 func (s *step) directStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
 	args := &arguments{}
 	found := s.pick(leaf, "picked.ctid", j, limit, args)
-	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT totals.rows, totals.kept, (SELECT count(*) FROM found) FROM totals",
+	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT totals.rows, totals.kept, (SELECT pg_catalog.count(*) FROM found) FROM totals",
 		found, s.changed(names, leaf, j, s.action, ghost, "ARRAY(SELECT found.ctid FROM found)", args)), args.values
 }
 
@@ -145,9 +148,9 @@ func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghos
 	}
 	counter := do.counter()
 	return fmt.Sprintf(`changed AS (%s WHERE %s RETURNING %s AS kept),
-totals AS MATERIALIZED (SELECT count(*) AS rows, count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
+totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
 counted AS (
-	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = clock_timestamp()
+	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.id = $%d AND totals.rows > 0
 )`,
 		s.verb(leaf, do, ghost, args), where, kept, names.Render(`"public".`)+queueTable, counter, counter, args.add(j.id))
@@ -198,16 +201,16 @@ func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string,
 	jobAt, userAt, ghostAt := args.add(j.id), args.add(j.userID), args.add(ghost)
 	sql := fmt.Sprintf(`SELECT
 (SELECT job.hard_delete FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
-(SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id = $%d),
-EXISTS (SELECT FROM %s AS ghost WHERE ghost.id = $%d AND ghost.user_type = %d),
+(SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $%d),
+EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
 %s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
-		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args))
+		live(p.steps(j.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", userAt), args))
 	return sql, args.values
 }
 
 // lockStatement locks the user: from then on nobody can insert a row whose foreign key refers to it.
 func (p *Plan) lockStatement(j *job) (string, []any) {
-	return fmt.Sprintf("SELECT FROM %s AS leaving WHERE leaving.id = $1 FOR UPDATE", p.users.SQL()), []any{j.userID}
+	return fmt.Sprintf("SELECT FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.users.SQL()), []any{j.userID}
 }
 
 // destroyStatement deletes the user and its row in the queue and leaves word of it, if no step has a row left and the
@@ -224,8 +227,8 @@ job AS MATERIALIZED (
 ),
 gone AS (
 	DELETE FROM %s AS leaving USING looked, job
-	WHERE leaving.id = $%d AND NOT true = ANY (looked.live)
-	AND coalesce(leaving.user_type, 0) IN (%d, %d, %d, %d)
+	WHERE leaving.id OPERATOR(pg_catalog.=) $%d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
+	AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])
 	RETURNING leaving.id, leaving.username
 ),
 finished AS (
@@ -233,15 +236,15 @@ finished AS (
 ),
 event AS (
 	INSERT INTO %s (kind, payload)
-	SELECT 'user_destroyed', jsonb_build_object(
-		'user_id', gone.id, 'username_sha256', encode(sha256(convert_to(gone.username::text, 'UTF8')), 'hex'),
+	SELECT 'user_destroyed', pg_catalog.jsonb_build_object(
+		'user_id', gone.id, 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::text, 'UTF8')), 'hex'),
 		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM gone CROSS JOIN job
 )
 SELECT EXISTS (SELECT FROM gone), looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
-		live(p.steps(j.hardDelete), fmt.Sprintf("= $%d::bigint", userAt), args), queue, jobAt, userAt, hardAt, p.users.SQL(), userAt,
+		live(p.steps(j.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", userAt), args), queue, jobAt, userAt, hardAt, p.users.SQL(), userAt,
 		humanType, projectBotType, serviceAccountType, placeholderType,
 		queue, jobAt, names.Render(`"sexton".events`))
 	return sql, args.values
@@ -257,7 +260,8 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 		if !s.partitioned() {
 			from = "ONLY " + from
 		}
-		terms[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted)", from, s.matches("child", j, args), capAt)
+		terms[i] = fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted)",
+			from, s.matches("child", j, args), capAt)
 	}
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id = $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.add(j.id)), args.values

@@ -25,6 +25,8 @@ type Stats struct {
 	Errors      []fault.Counts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
+	// Held is what the users that are left waited for last, where others were in their way.
+	Held string `json:"held,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
 	Current *Current `json:"current,omitempty"`
 }

@@ -1,6 +1,7 @@
 package ghostuser
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -125,7 +126,13 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:
 		j.beaten++
 		return yielded, f, nil
-	case f.Verdict == fault.LockTimeout && !j.patient:
+	case f.Lock():
+		// Nobody has failed: the user stays, and is tried again until the run ends.
+		if j.patient {
+			f.Table = cmp.Or(f.Table, "users")
+			j.obstacle.Again(f.Table+": "+f.Message, r.engine.Session.Seen().Transaction)
+			r.obstacles.Add(&j.obstacle)
+		}
 		return blocked, f, nil
 	}
 	return failed, f, nil
@@ -147,6 +154,7 @@ func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err
 	if !j.patient { // Of a table that somebody has locked.
 		limits.LockTimeout = min(limits.LockTimeout, hasty)
 	}
+	r.engine.Session.Seen() // Of an earlier wait.
 	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
 	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var live []bool

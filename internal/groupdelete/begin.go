@@ -45,7 +45,7 @@ WITH standing AS MATERIALIZED (` + standingSQL + `
 ),
 begun AS (
     INSERT INTO "sexton".group_destructions (group_id, user_id, begun_at, total)
-    SELECT standing.id, standing.user_id, clock_timestamp(), $2
+    SELECT standing.id, standing.user_id, pg_catalog.clock_timestamp(), $2
     FROM standing
     WHERE NOT standing.begun AND standing.due AND standing.permitted
     RETURNING group_id
@@ -60,16 +60,16 @@ FROM standing`
 // blameSQL counts an attempt of a group whose destruction has begun.
 const blameSQL = `
 UPDATE "sexton".group_destructions AS progress
-SET attempts = progress.attempts + 1, last_error = $2, updated_at = clock_timestamp()
+SET attempts = progress.attempts + 1, last_error = $2, updated_at = pg_catalog.clock_timestamp()
 WHERE progress.group_id = $1`
 
 // refuseSQL records why a destruction cannot begin, unless it has. The group is put off for $3 seconds.
 const refuseSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-SELECT $1::bigint, $2::text, clock_timestamp() + make_interval(secs => $3)
+SELECT $1::bigint, $2::text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
 WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)
 ON CONFLICT (group_id) DO UPDATE
-SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = clock_timestamp()`
+SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = pg_catalog.clock_timestamp()`
 
 // refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be destroyed as foreign keys are.
 const refusedFor = 3600.0
@@ -193,8 +193,8 @@ const botsSQL = `
 WITH bot AS MATERIALIZED (
     SELECT member.user_id, member.ctid AS at, member.tableoid AS leaf
     FROM {members} AS member
-    JOIN {users} AS users ON users.id = member.user_id AND users.user_type = 6
-    WHERE member.source_type = 'Namespace' AND member.source_id = $1
+    JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) member.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
+    WHERE member.source_type OPERATOR(pg_catalog.=) 'Namespace' AND member.source_id OPERATOR(pg_catalog.=) $1
     LIMIT 100
     FOR UPDATE OF member
 ),
@@ -202,15 +202,17 @@ gone AS (
     DELETE FROM {members} AS member USING bot WHERE member.ctid = bot.at AND member.tableoid = bot.leaf
 ),
 stopped AS (
-    UPDATE {users} AS users SET state = 'blocked' FROM bot WHERE users.id = bot.user_id AND users.state IS DISTINCT FROM 'blocked'
+    UPDATE {users} AS users SET state = 'blocked' FROM bot
+    WHERE users.id OPERATOR(pg_catalog.=) bot.user_id AND (users.state OPERATOR(pg_catalog.=) 'blocked') IS NOT TRUE
 ),
 queued AS (
     INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
-    SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $2), false, now(), now(), now()
+    SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $2),
+        false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
     FROM bot
     ON CONFLICT DO NOTHING
 )
-SELECT count(*) FROM bot`
+SELECT pg_catalog.count(*) FROM bot`
 
 // finishSQL deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
 // goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
@@ -220,35 +222,35 @@ WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3) AS user_id
     FROM {groups} AS doomed
-    WHERE doomed.id = $1 AND {line}
+    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND {line}
 ),
 above AS (
-    SELECT doomed.id, doomed.parent_id, doomed.path::text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id = $1
+    SELECT doomed.id, doomed.parent_id, doomed.path::text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
     UNION ALL
     SELECT parent.id, parent.parent_id, parent.path::text, above.height + 1
     FROM above
-    JOIN {groups} AS parent ON parent.id = above.parent_id
+    JOIN {groups} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
     WHERE above.height < 100
 ),
 gone AS (
     DELETE FROM {groups} AS doomed USING looked
-    WHERE doomed.id = $1 AND ($4 OR NOT true = ANY (looked.live))
+    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true = ANY (looked.live))
     RETURNING doomed.id, doomed.parent_id, doomed.path, looked.user_id
 ),
 unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id = gone.id),
 ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id = gone.id),
 relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id = gone.id),
 counted AS (
-    UPDATE "sexton".group_destructions AS progress SET done = progress.done + 1, updated_at = clock_timestamp()
+    UPDATE "sexton".group_destructions AS progress SET done = progress.done + 1, updated_at = pg_catalog.clock_timestamp()
     FROM gone WHERE progress.group_id = $3 AND progress.group_id <> gone.id
 ),
 unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = $5),
 unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = $5),
 event AS (
     INSERT INTO "sexton".events (kind, payload)
-    SELECT 'group_destroyed', jsonb_build_object(
+    SELECT 'group_destroyed', pg_catalog.jsonb_build_object(
         'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path,
-        'full_path', (SELECT string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
+        'full_path', (SELECT pg_catalog.string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
         'user_id', gone.user_id, 'destroyed_with', $3::bigint)
     FROM gone
 )

@@ -151,7 +151,10 @@ type run struct {
 	// that somebody else is destroying.
 	fault    *fault.Fault
 	obstacle fault.Fault
-	busy     *lease.HeldError
+	// lock is the wait for others' locks, which grows with every one.
+	lock      pace.Blocked
+	obstacles pace.Obstacles
+	busy      *lease.HeldError
 }
 
 // result is how a part of the work ended.
@@ -212,7 +215,7 @@ func (r *run) work(ctx context.Context) error {
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.blame(ctx)
 		case result == yielded:
-			r.stats.Outcome, r.stats.Interrupted = Unfinished, r.stop.Err() != nil
+			r.stats.Outcome, r.stats.Interrupted, r.stats.Reason = Unfinished, r.stop.Err() != nil, r.lock.Reason
 			return nil
 		case r.changes > before:
 			r.patient = false
@@ -226,11 +229,32 @@ func (r *run) work(ctx context.Context) error {
 				r.stats.Outcome = Unfinished
 				return nil
 			}
+		case r.fault == nil && r.obstacle.Lock():
+			if err := r.waitForLock(ctx); err != nil {
+				return err
+			}
 		default:
 			return r.blame(ctx)
 		}
 		r.busy, r.obstacle = nil, fault.Fault{}
 	}
+}
+
+// waitForLock waits for others, which is no attempt: until they are done, or for a while. A run that its end finds here is
+// followed by the next one.
+func (r *run) waitForLock(ctx context.Context) error {
+	r.excused = true
+	r.lock.Again(r.obstacle.Text(), r.session.Seen().Transaction)
+	r.obstacles.Add(&r.lock)
+	for r.lock.Waits() && !r.ended() {
+		if err := r.renew(ctx); err != nil {
+			return err
+		}
+		if err := r.pace.Idle(ctx, &r.obstacles, r.session.Over); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send runs one transaction, bounded by the lease that the session works under.
@@ -295,13 +319,15 @@ func (r *run) progress(ctx context.Context) {
 func (r *run) stumble(err error, label string) (result, error) {
 	f := fault.Judge(err)
 	f.Table = label
-	r.stats.fail(f)
+	if !f.Lock() {
+		r.stats.fail(f)
+	}
 	switch {
 	case f.Verdict == fault.Fatal:
 		return blocked, err
 	case r.ended():
 		return yielded, nil
-	case f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict || f.Verdict == fault.Timeout:
+	case f.Lock() || f.Verdict == fault.Timeout:
 		r.obstacle = f
 	case r.fault == nil:
 		r.fault = &f

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -169,7 +170,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A lock that is not given back is a reason that is recorded.
+// A lock that is not given back is a reason, and no attempt.
 func TestLockForLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -181,8 +182,11 @@ func TestLockForLong(t *testing.T) {
 	_, err = holder.Exec(t.Context(), "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
 	require.NoError(t, err)
 	engine.Session.Limits.LockTimeout = 20_000_000
-	stats := b.run(t, engine, groupdelete.Stuck)
+	engine.Runtime = 2 * time.Second
+	stats := b.run(t, engine, groupdelete.Unfinished)
 	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
+	require.Empty(t, stats.Errors)
+	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 	_, err = holder.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))

@@ -31,7 +31,9 @@ type ref struct {
 	leaves           []pgcatalog.Table
 	from             string
 	columns, targets []string
-	action           action
+	// compare is how each of columns is compared with that of targets.
+	compare []pgcatalog.Comparison
+	action  action
 	// chain tells that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
 	chain bool
 	// set are the columns that the action changes. setNull tells that a forbidding key would set them to NULL, which they

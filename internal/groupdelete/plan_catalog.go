@@ -25,13 +25,14 @@ type key struct {
 const keysSQL = `
 SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::text, names.columns, names.targets,
     coalesce((
-        SELECT array_agg(attribute.attname::text ORDER BY attribute.attnum)
-        FROM jsonb_array_elements_text(nullif(to_jsonb(key) -> 'confdelsetcols', 'null'::jsonb)) AS listed (number)
+        SELECT pg_catalog.array_agg(attribute.attname::text ORDER BY attribute.attnum)
+        FROM pg_catalog.jsonb_array_elements_text(nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::jsonb)) AS listed (number)
         JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
     ), names.columns)
 FROM pg_constraint AS key
 CROSS JOIN LATERAL (
-    SELECT array_agg(source.attname::text ORDER BY pair.position) AS columns, array_agg(target.attname::text ORDER BY pair.position) AS targets
+    SELECT pg_catalog.array_agg(source.attname::text ORDER BY pair.position) AS columns,
+        pg_catalog.array_agg(target.attname::text ORDER BY pair.position) AS targets
     FROM unnest(key.conkey, key.confkey) WITH ORDINALITY AS pair (source, target, position)
     JOIN pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
     JOIN pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
@@ -41,7 +42,7 @@ ORDER BY key.conrelid::regclass::text, key.conkey, key.conname`
 
 // rootsSQL finds the partitioned table on top of each relation; for most that is the relation itself.
 const rootsSQL = `
-SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_partition_root(class.oid)::oid, class.oid) ELSE class.oid END
+SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::oid, class.oid) ELSE class.oid END
 FROM pg_class AS class
 WHERE class.oid = ANY ($1)`
 
@@ -72,6 +73,9 @@ func (r *resolver) read(ctx context.Context, tx pgx.Tx) (map[string]*pgcatalog.R
 	}
 	slices.Sort(oids)
 	if r.relation, err = pgcatalog.Read(ctx, tx, slices.Compact(oids)); err != nil {
+		return nil, err
+	}
+	if r.operators, err = pgcatalog.ReadOperators(ctx, tx); err != nil {
 		return nil, err
 	}
 	named := map[string]*pgcatalog.Relation{}

@@ -28,9 +28,9 @@ func (r *run) subtree(ctx context.Context) ([]int64, error) {
 	groups := item(r.engine.Plan.groups.Relation)
 	return read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(`
 WITH RECURSIVE below AS (
-	SELECT doomed.id FROM %[1]s AS doomed WHERE doomed.id = $1
+	SELECT doomed.id FROM %[1]s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
 	UNION
-	SELECT doomed.id FROM below JOIN %[1]s AS doomed ON doomed.parent_id = below.id
+	SELECT doomed.id FROM below JOIN %[1]s AS doomed ON doomed.parent_id OPERATOR(pg_catalog.=) below.id
 )
 SELECT below.id FROM below LIMIT $2`, groups), r.engine.GroupID, mostGroups)
 }
@@ -92,7 +92,7 @@ func (p *Plan) doomed(t *table) string {
 // hangs below the roots $1, and does not go itself with the groups $2.
 func (p *Plan) forbiddenStatement(root *table, way path, f *ref) string {
 	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
-WHERE down0.id = ANY ($1::bigint[]) AND (%s) IS NOT TRUE
+WHERE down0.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND (%s) IS NOT TRUE
 LIMIT 1`, f.shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
 }
 
@@ -110,7 +110,8 @@ func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, erro
 		}
 		for last := int64(0); time.Now().Before(until); {
 			projects, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
-				"SELECT project.id FROM %s AS project WHERE project.group_id = ANY ($1::bigint[]) AND project.id > $2 ORDER BY project.id LIMIT $3",
+				"SELECT project.id FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[])"+
+					" AND project.id OPERATOR(pg_catalog.>) $2 ORDER BY project.id LIMIT $3",
 				item(p.projects.Relation)), some, last, rootsAtOnce)
 			if err != nil {
 				return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
@@ -162,7 +163,7 @@ func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 	projects := r.engine.Plan.projects
 	total := int64(len(groups))
 	counted, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
-		"SELECT count(*) FROM (SELECT FROM %s AS project WHERE project.group_id = ANY ($1::bigint[]) LIMIT $2) AS counted",
+		"SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2) AS counted",
 		item(projects.Relation)), groups, mostProjects)
 	if err != nil {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
@@ -175,7 +176,7 @@ func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 			err := row.Scan(&at, &version)
 			w.rows.at, w.rows.version = append(w.rows.at, at), append(w.rows.version, version)
 			return struct{}{}, err
-		}, fmt.Sprintf("SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id = ANY ($1::bigint[]) LIMIT $2",
+		}, fmt.Sprintf("SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
 			leaf.SQL()), groups, sampled)
 		if err != nil {
 			return 0, fmt.Errorf("estimate the rows of the group: %w", err)

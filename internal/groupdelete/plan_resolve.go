@@ -41,6 +41,7 @@ type resolver struct {
 	keys       []key
 	roots      map[uint32]uint32
 	relation   map[uint32]*pgcatalog.Relation
+	operators  *pgcatalog.Operators
 	tables     map[uint32]*table
 	problems   problem.List
 }
@@ -141,6 +142,9 @@ func (r *resolver) ref(t *table, k key) *ref {
 		constraint: k.name, target: k.target, table: r.table(from), leaves: from.Leaves, from: item(from),
 		columns: k.columns, targets: k.targets, set: k.set, part: restPart,
 	}
+	if !r.compare(f, from) {
+		return nil
+	}
 	if k.target != t.OID {
 		f.only = map[uint32]bool{}
 		for _, leaf := range r.relation[k.target].Leaves {
@@ -178,6 +182,21 @@ func (r *resolver) ref(t *table, k key) *ref {
 	return f
 }
 
+// compare finds how the columns of a table are compared with those that they refer to. One comparison that depends on the
+// session's time zone is made all the same, as the native key makes it.
+func (r *resolver) compare(f *ref, from *pgcatalog.Relation) bool {
+	for i, key := range r.relation[f.target].Key(f.targets) {
+		found, err := r.operators.Compare(key, from.Columns[f.columns[i]])
+		if err != nil && found.Operator == "" {
+			r.reportf(problem.Error, "give the two columns one type",
+				"%s.%s refers to %s: %v", f.table.Label(), f.columns[i], r.relation[f.target].Label(), err)
+			return false
+		}
+		f.compare = append(f.compare, found)
+	}
+	return true
+}
+
 // item is what stands in a FROM clause for a relation. As with real foreign keys, tables that inherit from it are not
 // its rows.
 func item(of *pgcatalog.Relation) string {
@@ -194,12 +213,12 @@ func (r *resolver) addColumns(to *table, named map[string]*pgcatalog.Relation) {
 		name, column  string
 		part          part
 		action        action
-		where, needed string
+		value, needed string
 	}{
 		{r.plan.groups, "projects", "group_id", projectsPart, remove, "", ""},
 		{r.plan.groups, "groups", "parent_id", subgroupsPart, remove, "", ""},
-		{r.plan.groups, "members", "source_id", membershipsPart, remove, "child.source_type = 'Namespace'", "source_type"},
-		{r.plan.projects, "members", "source_id", membershipsPart, remove, "child.source_type = 'Project'", "source_type"},
+		{r.plan.groups, "members", "source_id", membershipsPart, remove, "'Namespace'", "source_type"},
+		{r.plan.projects, "members", "source_id", membershipsPart, remove, "'Project'", "source_type"},
 		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, remove, "", ""},
 		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, remove, "", ""},
 		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, nullify, "", ""},
@@ -219,10 +238,22 @@ func (r *resolver) addColumns(to *table, named map[string]*pgcatalog.Relation) {
 		}
 		f := &ref{
 			target: c.of.OID, table: r.table(found), leaves: found.Leaves, from: item(found), columns: []string{c.column}, targets: []string{"id"},
-			action: c.action, set: []string{c.column}, where: c.where, part: c.part,
+			action: c.action, set: []string{c.column}, part: c.part,
+		}
+		if !r.compare(f, found) {
+			continue
+		}
+		if c.needed != "" {
+			own, err := r.operators.Own(found.Columns[c.needed])
+			if err != nil {
+				r.reportf(problem.Error, "make it a text", "column %s of %s: %v", c.needed, found.Label(), err)
+				continue
+			}
+			f.where = own.Equal("child."+identifier(c.needed), c.value)
 		}
 		if c.of == r.plan.groups && c.name == "members" && r.plan.bots {
-			f.later = fmt.Sprintf("EXISTS (SELECT FROM %s AS bot WHERE bot.id = child.user_id AND bot.user_type = 6)", r.plan.users.SQL())
+			f.later = fmt.Sprintf("EXISTS (SELECT FROM %s AS bot WHERE bot.id OPERATOR(pg_catalog.=) child.user_id"+
+				" AND bot.user_type OPERATOR(pg_catalog.=) 6)", r.plan.users.SQL())
 		}
 		c.of.refs = append(c.of.refs, f)
 	}

@@ -67,7 +67,7 @@ func (f *ref) matches(parent string) string { return f.on("child", parent) }
 func (f *ref) on(child, parent string) string {
 	terms := make([]string, len(f.columns), len(f.columns)+1)
 	for i, column := range f.columns {
-		terms[i] = fmt.Sprintf("%s.%s = %s.%s", child, identifier(column), parent, identifier(f.targets[i]))
+		terms[i] = f.compare[i].Equal(child+"."+identifier(column), parent+"."+identifier(f.targets[i]))
 	}
 	if f.where != "" {
 		terms = append(terms, strings.ReplaceAll(f.where, "child.", child+"."))
@@ -153,7 +153,8 @@ func (f *ref) shown(alias string) string {
 	for i, column := range key {
 		terms[i] = fmt.Sprintf("%s.%s::text", alias, identifier(column))
 	}
-	return fmt.Sprintf("'%s ' || concat_ws(', ', %s)", strings.ReplaceAll(strings.Join(key, ", "), "'", "''"), strings.Join(terms, ", "))
+	return fmt.Sprintf("'%s ' OPERATOR(pg_catalog.||) pg_catalog.concat_ws(', ', %s)",
+		strings.ReplaceAll(strings.Join(key, ", "), "'", "''"), strings.Join(terms, ", "))
 }
 
 // locked is a CTE in the place of want for those of the rows that nobody else has locked.
@@ -172,7 +173,7 @@ held AS MATERIALIZED (
 	SELECT FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
 	FOR UPDATE OF doomed
 )
-SELECT count(*) FROM held`, wantSQL, leaf.SQL())
+SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 }
 
 // removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them as $4 says of the
@@ -202,8 +203,8 @@ gone AS (
 	WHERE doomed.ctid = want.at AND doomed.xmin = want.version%s
 	RETURNING want.at%s
 ),
-total AS MATERIALIZED (SELECT count(*) AS rows FROM gone)%s%s
-SELECT total.rows, CASE WHEN total.rows < cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END FROM total`,
+total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
+SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END FROM total`,
 		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names))
 }
 
@@ -211,7 +212,7 @@ SELECT total.rows, CASE WHEN total.rows < cardinality($1::tid[]) THEN ARRAY(SELE
 func counted(names pgschema.Names) string {
 	return fmt.Sprintf(`,
 counted AS (
-	UPDATE %s AS progress SET done = progress.done + total.rows, updated_at = clock_timestamp()
+	UPDATE %s AS progress SET done = progress.done + total.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM total WHERE progress.group_id = $3 AND total.rows > 0
 )`, names.Render(`"sexton".group_destructions`))
 }
@@ -232,7 +233,7 @@ func (p *Plan) event(names pgschema.Names, t *table) (cte, returning string) {
 		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
 		returning += ", doomed." + c[1]
 	}
-	return fmt.Sprintf(",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
+	return fmt.Sprintf(",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
 		names.Render(`"sexton".events`), kind, payload.String()), returning
 }
 
@@ -249,7 +250,8 @@ SELECT $3::bigint`, wantSQL, returning, leaf.SQL(), event)
 // goneStatement fails with a division by zero, and with it the transaction, where one of the rows is still there: then word was
 // left of something that has not happened.
 func goneStatement(leaf pgcatalog.Table) string {
-	return fmt.Sprintf("WITH %s\nSELECT 1 / (count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version",
+	return fmt.Sprintf(`WITH %s
+SELECT 1 / (pg_catalog.count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version`,
 		wantSQL, leaf.SQL())
 }
 
@@ -273,5 +275,6 @@ changed AS (
 	WHERE child.ctid = want.at AND child.xmin = want.version
 	RETURNING want.at, child.ctid AS moved, child.xmin AS version
 )
-SELECT array_agg(changed.at), array_agg(changed.moved), array_agg(changed.version) FROM changed`, ctes, leaf.SQL(), strings.Join(set, ", "), from)
+SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed`,
+		ctes, leaf.SQL(), strings.Join(set, ", "), from)
 }

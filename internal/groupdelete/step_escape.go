@@ -17,8 +17,8 @@ const escapeEvery = 8
 // moved away has escaped with all that is below it, and so has what is in hand further down.
 func lineHolds(groups, parameter string) string {
 	return fmt.Sprintf(`NOT EXISTS (
-	SELECT FROM unnest((%[2]s::bigint[])[:cardinality(%[2]s::bigint[]) - 1], (%[2]s::bigint[])[2:]) AS link (above, below)
-	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE linked.id = link.below AND linked.parent_id = link.above)
+	SELECT FROM unnest((%[2]s::bigint[])[:pg_catalog.cardinality(%[2]s::bigint[]) - 1], (%[2]s::bigint[])[2:]) AS link (above, below)
+	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE linked.id OPERATOR(pg_catalog.=) link.below AND linked.parent_id OPERATOR(pg_catalog.=) link.above)
 )`, groups, parameter)
 }
 
@@ -48,5 +48,6 @@ func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
 // unchangedStatement tells whether a window's rows are all still there as they were read.
 func unchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
-SELECT count(*) = cardinality($1::tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`, wantSQL, leaf.SQL())
+SELECT pg_catalog.count(*) = pg_catalog.cardinality($1::tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`,
+		wantSQL, leaf.SQL())
 }

@@ -63,7 +63,7 @@ func (p part) String() string {
 }
 
 const stepSQL = `
-UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = clock_timestamp()
+UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = pg_catalog.clock_timestamp()
 WHERE progress.group_id = $1 AND progress.step IS DISTINCT FROM $2`
 
 // at records what the run is at.
@@ -97,7 +97,7 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	var at place
 	var version uint32
 	found, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
-		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id = $1 AND %s",
+		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND %s",
 			item(t.Relation), lineHolds(item(t.Relation), "$2")), g, r.line)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -115,8 +115,8 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 const subgroupSQL = `
 SELECT below.id
 FROM %[1]s AS above
-JOIN %[1]s AS below ON below.parent_id = above.id
-WHERE above.id = $1 AND %[2]s AND below.id <> above.id AND below.id <> ALL ($2::bigint[])
+JOIN %[1]s AS below ON below.parent_id OPERATOR(pg_catalog.=) above.id
+WHERE above.id OPERATOR(pg_catalog.=) $1 AND %[2]s AND below.id OPERATOR(pg_catalog.<>) above.id AND below.id OPERATOR(pg_catalog.<>) ALL ($2::bigint[])
 ORDER BY below.id
 LIMIT 1`
 
@@ -188,7 +188,7 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	var live []bool
 	var bots int64
 	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
+		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
 	}}
 	if r.engine.Plan.bots {
 		statements = append(statements, batch.Statement{

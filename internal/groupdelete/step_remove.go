@@ -163,11 +163,11 @@ const mostBeaten = 5
 
 // giveUp leaves a row for good, or, where only somebody else's lock is in the way, for now.
 func (r *run) giveUp(w *window, row rows, f fault.Fault) {
-	r.stats.fail(f)
-	if f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict {
+	if f.Lock() {
 		r.obstacle = f
 		return
 	}
+	r.stats.fail(f)
 	r.failures++
 	r.failed[w.leaf.OID] = append(r.failed[w.leaf.OID], row.at...)
 	if r.fault == nil {

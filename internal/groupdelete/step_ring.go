@@ -146,9 +146,11 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 		if blocker != "" && f.Verdict == fault.LockTimeout {
 			f.Message += " (" + blocker + ")"
 		}
-		r.stats.fail(f)
+		if !f.Lock() {
+			r.stats.fail(f)
+		}
 		switch forbidden := f.SQLState == "23503" || f.SQLState == "23001"; {
-		case f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict || forbidden && r.obstacle.Message == "":
+		case f.Lock() || forbidden && r.obstacle.Message == "":
 			r.obstacle = f
 		case !forbidden && w.rows.len() == 1 && r.fault == nil:
 			r.fault = &f

@@ -50,21 +50,21 @@ SELECT
     due.pending,
     due.capped,
     due.oldest_age_seconds,
-    (SELECT count(*) FROM (
+    (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
         WHERE groups.marked_for_deletion_on >= coalesce(today.cutoff, '-infinity')
         LIMIT $1
     ) AS counted),
     due.deferred,
-    (SELECT count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT $1) AS counted),
-    (SELECT count(*) FROM (SELECT FROM (` + attemptsSQL + `) AS failed WHERE failed.attempts >= $2 LIMIT $1) AS counted),
-    (SELECT count(*) FROM (
+    (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT $1) AS counted),
+    (SELECT pg_catalog.count(*) FROM (SELECT FROM (` + attemptsSQL + `) AS failed WHERE failed.attempts >= $2 LIMIT $1) AS counted),
+    (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "public".groups
         WHERE groups.marked_for_deletion_on IS NOT NULL
           AND NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = groups.id)
         LIMIT $1
     ) AS counted)
-FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
 CROSS JOIN "sexton".backlog_of_adjourned_groups() AS due`
 
 // ReadBacklog counts what there is to delete.
@@ -112,7 +112,7 @@ type Group struct {
 
 const listSQL = `
 WITH today (day, cutoff) AS (
-    SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()
+    SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()
 ), listed (id) AS (
     SELECT groups.id FROM "public".groups WHERE groups.marked_for_deletion_on IS NOT NULL
     UNION
@@ -120,7 +120,7 @@ WITH today (day, cutoff) AS (
     UNION
     SELECT destruction.group_id FROM "sexton".group_destructions AS destruction
 ), jobs AS (
-    SELECT DISTINCT ON (1) (job.args ->> 'group_id')::bigint AS group_id, job.scheduled_at
+    SELECT DISTINCT ON (1) (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint AS group_id, job.scheduled_at
     FROM "sexton".river_job AS job
     WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
     ORDER BY 1, job.scheduled_at
@@ -134,7 +134,7 @@ SELECT
         WHEN destruction.group_id IS NOT NULL THEN 'destroying'
         WHEN schedule.group_id IS NULL OR groups.marked_for_deletion_on IS NULL THEN 'unscheduled'
         WHEN jobs.group_id IS NOT NULL THEN 'enqueued'
-        WHEN failure.retry_at > statement_timestamp() THEN 'put_off'
+        WHEN failure.retry_at > pg_catalog.statement_timestamp() THEN 'put_off'
         WHEN groups.marked_for_deletion_on < today.cutoff THEN 'due'
         ELSE 'adjourned'
     END,

@@ -200,6 +200,14 @@ func TestDoorsNeedNoFurtherTables(t *testing.T) {
 	s.Exec("INSERT INTO members VALUES (2, 'Namespace', 1, 40)")
 	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
 	s.Exec("UPDATE members SET access_level = 50")
+	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
+	// A table that comes later is read once a migration has found it.
+	conn, err := pgx.ParseConfig(s.URL)
+	require.NoError(t, err)
+	_, err = migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
+		Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true, AdjournedGroups: true,
+	})
+	require.NoError(t, err)
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, 2))
 }
 

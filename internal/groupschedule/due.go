@@ -24,35 +24,35 @@ const dueSQL = `
     ) AS due (id)
     WHERE NOT EXISTS (
           SELECT FROM "sexton".group_deletion_failures AS failure
-          WHERE failure.group_id = due.id AND failure.retry_at > statement_timestamp()
+          WHERE failure.group_id = due.id AND failure.retry_at > pg_catalog.statement_timestamp()
       )
       AND due.id NOT IN (
-          SELECT (job.args ->> 'group_id')::bigint
+          SELECT (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint
           FROM "sexton".river_job AS job
           WHERE job.kind = 'group_destroy'
             AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
-            AND job.args ->> 'group_id' IS NOT NULL
+            AND job.args OPERATOR(pg_catalog.->>) 'group_id' IS NOT NULL
       )`
 
 // DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
 const DueSQL = `EXISTS (SELECT` + dueSQL + `)`
 
 // CountDueSQL is an expression, to be rendered for the configured schemas: about how many it can be, 10,001 where there are more.
-const CountDueSQL = `(SELECT count(*) FROM (SELECT` + dueSQL + ` LIMIT 10001) AS counted)`
+const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT` + dueSQL + ` LIMIT 10001) AS counted)`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
 // due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
 const NextDueSQL = `coalesce((
     SELECT extract(epoch FROM least(
         (
-            SELECT (min(groups.marked_for_deletion_on) + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'
+            SELECT (pg_catalog.min(groups.marked_for_deletion_on) + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'
             FROM "public".group_deletion_schedules AS schedule
             JOIN "public".groups ON groups.id = schedule.group_id
             WHERE groups.marked_for_deletion_on >= today.cutoff
         ),
-        (SELECT min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp())
-    ) - statement_timestamp())
-    FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+        (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp())
+    ) - pg_catalog.statement_timestamp())
+    FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
 ), 0)::float8`
 
 // pageSQL is a page of due groups above $1 by their ids, $2 at most.
@@ -69,19 +69,19 @@ const openingSQL = `
 WITH line AS (
     SELECT
         job.scheduled_at,
-        job.scheduled_at - greatest(statement_timestamp(), lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
+        job.scheduled_at - greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
     FROM "sexton".river_job AS job
     WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed')
 )
 SELECT
     "sexton".group_deletion_cutoff(),
-    greatest(statement_timestamp(), (
-        SELECT max(line.scheduled_at) + make_interval(secs => $1::float8)
+    greatest(pg_catalog.statement_timestamp(), (
+        SELECT pg_catalog.max(line.scheduled_at) + pg_catalog.make_interval(secs => $1::float8)
         FROM line
         WHERE line.scheduled_at < coalesce((
-            SELECT min(line.scheduled_at)
+            SELECT pg_catalog.min(line.scheduled_at)
             FROM line
-            WHERE line.gap > greatest(interval '1 hour', make_interval(secs => 3 * $1::float8))
+            WHERE line.gap > greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::float8 OPERATOR(pg_catalog.*) $1::float8))
         ), 'infinity')
     ))`
 
@@ -93,12 +93,13 @@ FROM "sexton".decide_group_deletion($1, $2) AS decided`
 // putOffSQL records why nothing could be decided about group $1, and puts it off: for 1, 2, 4 and so on minutes, at most a day.
 const putOffSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-VALUES ($1, $2, clock_timestamp() + interval '1 minute')
+VALUES ($1, $2, pg_catalog.clock_timestamp() + interval '1 minute')
 ON CONFLICT (group_id) DO UPDATE
 SET attempts = failure.attempts + 1,
     last_error = excluded.last_error,
-    retry_at = clock_timestamp() + least(interval '1 minute' * 2 ^ least(failure.attempts, 20), interval '1 day'),
-    updated_at = clock_timestamp()`
+    retry_at = pg_catalog.clock_timestamp()
+        + least(interval '1 minute' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(failure.attempts, 20)), interval '1 day'),
+    updated_at = pg_catalog.clock_timestamp()`
 
 // forgetSQL removes what is recorded of groups that are not to be deleted any more.
 const forgetSQL = `

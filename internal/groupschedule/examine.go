@@ -16,15 +16,15 @@ import (
 // rule misses, and whether many groups have no index by their marks.
 const examineSQL = `
 SELECT
-    to_regclass('"sexton".group_destructions') IS NOT NULL,
+    pg_catalog.to_regclass('"sexton".group_destructions') IS NOT NULL,
     coalesce((
-        SELECT string_agg(constraints.conname, ', ' ORDER BY constraints.conname)
+        SELECT pg_catalog.string_agg(constraints.conname, ', ' ORDER BY constraints.conname)
         FROM pg_constraint AS constraints
         JOIN pg_attribute AS a ON a.attrelid = constraints.conrelid AND a.attnum = ANY (constraints.conkey) AND a.attname = 'user_id'
-        WHERE constraints.conrelid = to_regclass('"public".group_deletion_schedules') AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
+        WHERE constraints.conrelid = pg_catalog.to_regclass('"public".group_deletion_schedules') AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
     ), ''),
     ARRAY(
-        SELECT wanted.name || '.' || wanted.attribute
+        SELECT wanted.name OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) wanted.attribute
         FROM (VALUES
             ('members', 'user_id'), ('members', 'source_type'), ('members', 'source_id'), ('members', 'access_level'), ('members', 'state'),
             ('members', 'requested_at'), ('members', 'expires_at'),
@@ -32,14 +32,14 @@ SELECT
             ('group_group_links', 'expires_at')
         ) AS wanted (name, attribute)
         JOIN pg_class AS c ON c.relname = wanted.name
-            AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('"public".groups'))
+            AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = pg_catalog.to_regclass('"public".groups'))
         WHERE NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = wanted.attribute AND NOT a.attisdropped)
     ),
     NOT EXISTS (
         SELECT FROM pg_index AS i
         JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'marked_for_deletion_on'
-        WHERE i.indrelid = to_regclass('"public".groups') AND i.indisvalid
-    ) AND coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('"public".groups')), 0) >= 10000`
+        WHERE i.indrelid = pg_catalog.to_regclass('"public".groups') AND i.indisvalid
+    ) AND coalesce((SELECT reltuples FROM pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')), 0) >= 10000`
 
 // Examine tells what keeps groups from being deleted, or has them forgotten. Keys name what a finding is about.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem.List, error) {

@@ -43,7 +43,7 @@ WITH failed AS (
     ) AS one
     ORDER BY one.group_id, one.begun DESC
 ), jobs AS (
-    SELECT DISTINCT ON (1) (job.args ->> 'group_id')::bigint AS group_id, job.scheduled_at, job.id
+    SELECT DISTINCT ON (1) (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint AS group_id, job.scheduled_at, job.id
     FROM "sexton".river_job AS job
     WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
     ORDER BY 1, job.scheduled_at
@@ -81,8 +81,8 @@ func readFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Failure, error) {
 	const sql = `
 UPDATE "sexton".group_deletion_failures AS failure
-SET retry_at = statement_timestamp(), updated_at = clock_timestamp()
-WHERE failure.group_id = $1 AND failure.retry_at > statement_timestamp()`
+SET retry_at = pg_catalog.statement_timestamp(), updated_at = pg_catalog.clock_timestamp()
+WHERE failure.group_id = $1 AND failure.retry_at > pg_catalog.statement_timestamp()`
 	if _, err := tx.Exec(ctx, names.Render(sql), id); err != nil {
 		return nil, fmt.Errorf("retry group %d: %w", id, err)
 	}

@@ -28,12 +28,10 @@ import (
 const DefaultSilence = 15 * time.Second
 
 const (
-	defaultInterval = 5 * time.Second
+	// longest is the pause between beats, and the time for each, where the silence does not ask for less.
+	longest = 5 * time.Second
 	// retryInterval is the pause after a beat that failed: the next one should come long before the silence is over.
 	retryInterval = time.Second
-	// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between them still fit
-	// into the default silence.
-	operationTimeout = 5 * time.Second
 	// leaveTimeout bounds what the end of Run waits for.
 	leaveTimeout = 2 * time.Second
 )
@@ -44,18 +42,23 @@ type Heart struct {
 	DB database.Database
 	// ClientID is the ID of the worker's River client and the holder of its leases.
 	ClientID string
-	// Interval is the pause between beats, 0 means 5 s.
+	// Interval is the pause between beats, 0 means 5 s, or a third of a shorter silence.
 	Interval time.Duration
 	// Silence is how long a client may be silent before it is taken for dead, 0 means DefaultSilence.
 	Silence time.Duration
 	// Deaf tells what the worker polls for because notifications do not reach it, as kind/database, for
 	// status to show. Nil means nothing.
-	Deaf   func() []string
+	Deaf func() []string
+	// Held tells what the worker holds because it does not fit the database, as kind/database: reason. Nil means nothing.
+	Held   func() []string
 	Logger *slog.Logger
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
 	lastBeat time.Time
+	// working counts the goroutines that work on a job, by its ID; missed are the jobs that none worked on at the last beat.
+	working map[int64]int
+	missed  map[int64]bool
 	// noReclaimBefore is the end of the time in which the others' silence proves nothing.
 	noReclaimBefore time.Time
 }
@@ -102,12 +105,20 @@ func (h *Heart) check() error {
 	return nil
 }
 
-func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, defaultInterval) }
+func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(longest, h.silence()/3)) }
+
+// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between them still fit into the silence.
+func (h *Heart) operationTimeout() time.Duration {
+	return min(longest, max(h.silence()/3, time.Second/2))
+}
 
 func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
 func (h *Heart) pulse(ctx context.Context) error {
 	if err := h.Beat(ctx); err != nil {
+		return err
+	}
+	if err := h.giveBackLost(ctx); err != nil {
 		return err
 	}
 	_, err := h.Reclaim(ctx)
@@ -117,21 +128,18 @@ func (h *Heart) pulse(ctx context.Context) error {
 // Beat writes the time into the client's row, which the first beat inserts. A worker beats before it fetches
 // its first job.
 func (h *Heart) Beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	queries := h.DB.Queries()
-	deaf := []string{}
-	if h.Deaf != nil {
-		deaf = append(deaf, h.Deaf()...)
-	}
-	updated, err := queries.ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf})
+	deaf, held := said(h.Deaf), said(h.Held)
+	updated, err := queries.ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf, Held: held})
 	if err != nil {
 		return fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
 	if updated == 0 {
-		if err := h.enter(ctx, queries, deaf); err != nil {
+		if err := h.enter(ctx, queries, deaf, held); err != nil {
 			return err
 		}
 	}
@@ -146,13 +154,13 @@ func (h *Heart) Beat(ctx context.Context) error {
 	return nil
 }
 
-func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf []string) error {
+func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held []string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		// The name is for operators to read; the ID identifies.
 		host = "unknown"
 	}
-	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf}
+	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held}
 	if err := queries.ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}
@@ -190,4 +198,11 @@ func (h *Heart) leave(ctx context.Context) {
 	if err != nil {
 		h.Logger.WarnContext(ctx, "row of this client stays behind", "client_id", h.ClientID, "error", err)
 	}
+}
+
+func said(tell func() []string) []string {
+	if tell == nil {
+		return []string{}
+	}
+	return append([]string{}, tell()...)
 }

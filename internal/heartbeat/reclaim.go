@@ -18,44 +18,59 @@ const lockTimeout = "500ms"
 // client ID, $2 the silence in seconds.
 const (
 	// lastClient is who runs a running job: River appends the client that fetches.
-	lastClient = `job.attempted_by[cardinality(job.attempted_by)]`
+	lastClient = `job.attempted_by[pg_catalog.cardinality(job.attempted_by)]`
 
 	// orphaned is true of running jobs of clients without a row. Such a client is dead too, or so new that
 	// its first beat is still on its way.
 	orphaned = `
-    job.attempted_at < clock_timestamp() - make_interval(secs => $2)
+    job.attempted_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
     AND ` + lastClient + ` IS DISTINCT FROM $1
     AND NOT EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = ` + lastClient + `)`
+
+	// lost is true of jobs that the own client has fetched so long ago that their goroutine would be there.
+	lost = lastClient + ` = $1 AND job.attempted_at < pg_catalog.clock_timestamp() - interval '10 seconds'`
 
 	// lookSQL costs little where everybody lives, which is nearly always.
 	lookSQL = `
 SELECT EXISTS (
     SELECT FROM "sexton".clients AS client
-    WHERE client.client_id <> $1 AND client.seen_at < clock_timestamp() - make_interval(secs => $2)
+    WHERE client.client_id <> $1
+      AND (client.seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2) OR client.seen_at > pg_catalog.clock_timestamp())
 ) OR EXISTS (
     SELECT FROM "sexton".river_job AS job
     WHERE job.state = 'running' AND ` + orphaned + `
 )`
 
+	// redateSQL is for a server whose clock has been set back: a client that was seen in the future, River's leader elected there,
+	// or a job that may be fetched then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, not available.
+	redateSQL = `
+WITH client AS (
+    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp() WHERE client.seen_at > pg_catalog.clock_timestamp()
+), leader AS (
+    UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
+)
+UPDATE "sexton".river_job AS job SET scheduled_at = pg_catalog.clock_timestamp()
+WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp()`
+
 	// giveBackSQL does what River does with a job that a shutdown interrupted: the attempt does not count, and
 	// a job whose cancelling was asked for is cancelled. A locked row belongs to somebody who is ending that
-	// job. $3 is the list of removed clients.
+	// job. $3 is the list of removed clients, $4 that of own jobs without a goroutine.
 	giveBackSQL = `
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled
     FROM "sexton".river_job AS job
     WHERE job.state = 'running'
-      AND (` + lastClient + ` = ANY ($3::text[]) OR (` + orphaned + `))
+      AND (` + lastClient + ` = ANY ($3::text[]) OR (` + orphaned + `) OR job.id = ANY ($4::bigint[]) AND ` + lost + `)
     ORDER BY job.id
     FOR UPDATE SKIP LOCKED
 )
 UPDATE "sexton".river_job AS job
 SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' ELSE 'available' END)::"sexton".river_job_state,
-    finalized_at = CASE WHEN orphan.cancelled THEN now() END,
-    scheduled_at = CASE WHEN orphan.cancelled THEN job.scheduled_at ELSE now() END,
+    finalized_at = CASE WHEN orphan.cancelled THEN pg_catalog.now() END,
+    scheduled_at = CASE WHEN orphan.cancelled THEN job.scheduled_at ELSE pg_catalog.now() END,
     attempt = CASE WHEN orphan.cancelled THEN job.attempt ELSE greatest(job.attempt - 1, 0) END,
-    metadata = job.metadata || jsonb_build_object('sexton:reclaim_count', 1 + CASE
-        WHEN jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
+    metadata = job.metadata || pg_catalog.jsonb_build_object('sexton:reclaim_count', 1 + CASE
+        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
         THEN (job.metadata ->> 'sexton:reclaim_count')::integer
         ELSE 0
     END)
@@ -65,8 +80,8 @@ RETURNING job.id, job.kind, job.queue, job.state::text, coalesce(` + lastClient 
 
 	// notifySQL wakes River's producers; $1 is the schema, $2 the queues.
 	notifySQL = `
-SELECT pg_notify(concat($1::text, '.river_insert'), json_build_object('queue', queue)::text)
-FROM unnest($2::text[]) AS queue`
+SELECT pg_catalog.pg_notify(pg_catalog.concat($1::text, '.river_insert'), pg_catalog.json_build_object('queue', queue)::text)
+FROM pg_catalog.unnest($2::text[]) AS queue`
 )
 
 // Reclaimed is what was taken from dead clients.
@@ -97,7 +112,7 @@ func (h *Heart) Reclaim(ctx context.Context) (Reclaimed, error) {
 	if h.holdsBack() {
 		return Reclaimed{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
 	silence := h.silence().Seconds()
 	var found bool
@@ -130,6 +145,9 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return fmt.Errorf("set lock timeout: %w", err)
 		}
+		if _, err := tx.Exec(ctx, h.DB.Names.Render(redateSQL)); err != nil {
+			return fmt.Errorf("date what was seen in the future: %w", err)
+		}
 		queries := h.DB.Names.Queries(tx)
 		var err error
 		if clients, err = remove(queries); err != nil {
@@ -138,7 +156,7 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 		if leases, err = queries.ClientLeasesExpire(ctx, clients); err != nil {
 			return fmt.Errorf("end leases of removed clients: %w", err)
 		}
-		jobs, err = h.giveBack(ctx, tx, clients)
+		jobs, err = h.giveBack(ctx, tx, clients, nil)
 		return err
 	})
 	if err != nil {
@@ -147,8 +165,8 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-func (h *Heart) giveBack(ctx context.Context, tx pgx.Tx, clients []string) ([]job, error) {
-	rows, err := tx.Query(ctx, h.DB.Names.Render(giveBackSQL), h.ClientID, h.silence().Seconds(), clients)
+func (h *Heart) giveBack(ctx context.Context, tx pgx.Tx, clients []string, own []int64) ([]job, error) {
+	rows, err := tx.Query(ctx, h.DB.Names.Render(giveBackSQL), h.ClientID, h.silence().Seconds(), clients, own)
 	if err != nil {
 		return nil, fmt.Errorf("give back jobs: %w", err)
 	}

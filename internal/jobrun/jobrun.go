@@ -89,6 +89,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	tidied map[string]tidied
+	held   map[holding]*heldLine
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
@@ -154,7 +155,7 @@ func (r *Runner) underLease(
 	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
-		log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
+		r.logHeld(ctx, log, held)
 		return Result{}, nil
 	}
 	if err != nil {

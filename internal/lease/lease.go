@@ -51,6 +51,15 @@ type Manager struct {
 	// kept are the tokens of leases whose release failed, by key. Nobody else would end them before their
 	// time, as this holder is alive, so the next acquisition releases them first.
 	kept map[string]int64
+	// seen are leases of others, by key, since they have been as they are.
+	seen map[string]sighting
+}
+
+type sighting struct {
+	token int64
+	until time.Time
+	// since is monotonic.
+	since time.Time
 }
 
 // Lease is a granted lease.
@@ -78,7 +87,10 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 	}
 	// Taken before the statement is sent, so the local deadline can only be early.
 	asked := time.Now()
-	row, err := m.Jobs.Queries().LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds()})
+	seen := m.outlasted(key, ttl)
+	row, err := m.Jobs.Queries().LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{
+		Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(), SeenToken: seen.token, SeenUntil: seen.until,
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, m.held(ctx, key)
 	}
@@ -101,7 +113,32 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("look at lease %s: %w", key, err)
 	}
+	m.see(key, look.Token, look.ExpiresAt)
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
+}
+
+// see notes a lease that somebody else holds. A renewed one is another.
+func (m *Manager) see(key string, token int64, until time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before := m.seen[key]; before.token == token && before.until.Equal(until) {
+		return
+	}
+	if m.seen == nil {
+		m.seen = map[string]sighting{}
+	}
+	m.seen[key] = sighting{token: token, until: until, since: time.Now()}
+}
+
+// outlasted is a lease that has not changed for its whole time by this process's clock, which nobody sets. The server's may
+// have been set back: then the row counts as held for as long, and nobody holds it. No token is 0.
+func (m *Manager) outlasted(key string, ttl time.Duration) sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if seen := m.seen[key]; seen.token > 0 && time.Since(seen.since) > ttl {
+		return seen
+	}
+	return sighting{}
 }
 
 // margin shortens Margin for leases that are too short for it.
@@ -230,12 +267,12 @@ func (l *Lease) advance(ctx context.Context, token int64) error {
 // evictSQL finds the sessions that begin_batch named after this lease and an earlier token. The catalogue
 // is no part of the generated queries' schema, hence the text here.
 const evictSQL = `
-SELECT pg_terminate_backend(activity.pid)
+SELECT pg_catalog.pg_terminate_backend(activity.pid)
 FROM pg_catalog.pg_stat_activity AS activity
-WHERE activity.datname = current_database()
+WHERE activity.datname = pg_catalog.current_database()
   AND activity.usename = current_user
-  AND activity.pid <> pg_backend_pid()
-  AND starts_with(activity.application_name, "sexton".session_name($1) || '#')
+  AND activity.pid <> pg_catalog.pg_backend_pid()
+  AND pg_catalog.starts_with(activity.application_name, "sexton".session_name($1) OPERATOR(pg_catalog.||) '#')
   AND substring(activity.application_name FROM '#([0-9]+)$')::bigint < $2`
 
 func (l *Lease) evict(ctx context.Context, db database.Database) error {

@@ -254,3 +254,50 @@ func TestFailedRaiseReleases(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 	require.NotErrorIs(t, err, lease.ErrLost)
 }
+
+// An hour ahead stands for a server whose clock has been set back by one.
+func setBack(db *dbtest.DB) {
+	db.Exec("UPDATE sexton.leases SET expires_at = expires_at + interval '1 hour' WHERE expires_at > '-infinity'")
+}
+
+func TestReleasedLeaseStaysReleasedWhenTheServersClockIsSetBack(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	granted, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.NoError(t, granted.Release(t.Context()))
+	setBack(db)
+	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+}
+
+func TestLeaseIsOverAfterItsTimeByTheClockThatNobodySets(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	const ttl = 50 * time.Millisecond
+	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.NoError(t, err)
+	second := manager(db, "second")
+	refused := func() {
+		_, err := second.Acquire(t.Context(), key, ttl, db.Connected)
+		var held *lease.HeldError
+		require.ErrorAs(t, err, &held)
+	}
+	outlast := func() {
+		over := time.Now().Add(ttl)
+		pgtest.WaitFor(t, "the lease's time", func(context.Context) (bool, error) { return time.Now().After(over), nil })
+	}
+	setBack(db)
+	refused()
+	outlast()
+	// A renewed lease has a holder.
+	require.NoError(t, first.Renew(t.Context()))
+	refused()
+	outlast()
+	taken, err := second.Acquire(t.Context(), key, ttl, db.Connected)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), taken.Token(), "the first one's fence is raised")
+	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
+}

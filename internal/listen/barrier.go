@@ -19,7 +19,7 @@ SELECT DISTINCT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer
 WHERE writer.locktype = 'relation'
   AND writer.relation = ANY ($1::text[]::regclass[])
-  AND writer.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+  AND writer.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`
 

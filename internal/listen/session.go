@@ -111,7 +111,7 @@ func (s *session) wake(ctx context.Context) error {
 	}
 	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
 	// belongs to the session and outlives the transaction.
-	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
 		s.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
 	var pgErr *pgconn.PgError
 	switch {
@@ -134,7 +134,7 @@ func (s *session) wake(ctx context.Context) error {
 // something is due, or else for how long the lane may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
-		if err := s.exec(ctx, "SELECT pg_advisory_unlock($1, $2)", s.lane.Key1, s.lane.Key2); err != nil {
+		if err := s.exec(ctx, "SELECT pg_catalog.pg_advisory_unlock($1, $2)", s.lane.Key1, s.lane.Key2); err != nil {
 			return 0, fmt.Errorf("drop awake lock: %w", err)
 		}
 		s.awake = false
@@ -241,7 +241,7 @@ func (s *session) checkHearing(ctx context.Context) error {
 func (s *session) call(ctx context.Context, payload string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
 	defer cancel()
-	if _, err := s.lane.Pool.Exec(ctx, "SELECT pg_notify($1, $2)", Channel, payload); err != nil {
+	if _, err := s.lane.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, payload); err != nil {
 		return fmt.Errorf("notify itself: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package loosefk
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"sexton/internal/batch"
@@ -25,6 +26,8 @@ const (
 	smallestBatch = 100
 	firstBatch    = 200
 	largestBatch  = 50_000
+	// beside bounds a statement that cannot be made any smaller while others wait.
+	beside = 1500 * time.Millisecond
 )
 
 // size is the number of rows of one kind of statement that takes the target's time, found by trying.
@@ -60,9 +63,16 @@ func (r *run) form(t task, how pass) pass {
 	if how != direct && how != piecewise {
 		return how
 	}
-	own := t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates()
-	if own || r.budget.limited(t.reference) {
+	if t.reference.exactly() {
 		return skipping
+	}
+	own := t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates()
+	switch {
+	case own || r.budget.limited(t.reference):
+		return skipping
+	case how == direct && (t.slow() || !t.reference.Index):
+		// All rows of a single parent may take too long. Without an index one scan finds those of many parents.
+		return piecewise
 	}
 	return how
 }
@@ -81,15 +91,30 @@ func (r *run) statementRows(reference *Reference) int {
 	if !r.engine.Adaptive.on() {
 		return r.usual(first, skipping)
 	}
-	return r.usual(first, r.form(first, direct))
+	how := r.form(first, direct)
+	if how == piecewise {
+		return math.MaxInt // The scan finds the children of as many parents as there are.
+	}
+	rows := r.usual(first, how)
+	for _, few := range reference.slow {
+		rows = min(rows, int(few))
+	}
+	return rows
 }
 
 // limits are the timeouts of the task's next statement. One that waits for locks, or that cannot be made any
 // smaller, gets all the time that the settings allow: its table may just be slow.
 func (r *run) limits(t task, how pass) batch.Limits {
 	limits := r.engine.Session.Limits
-	if a := r.engine.Adaptive; a.on() && how != waiting && (how == direct || !r.breaker.slow(t)) {
+	a := r.engine.Adaptive
+	switch {
+	case how == waiting && r.contended:
+		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	case !a.on():
+	case how != waiting && (how == direct || !t.slow()):
 		limits = a.steer().Limits(limits)
+	case r.contended:
+		limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	}
 	return limits
 }
@@ -97,6 +122,7 @@ func (r *run) limits(t task, how pass) batch.Limits {
 // steer learns from a statement that went through, and leaves others their share of the time.
 func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time.Duration) {
 	a := r.engine.Adaptive
+	t.steerSlow(a, rows, took)
 	if !a.on() {
 		return
 	}
@@ -111,6 +137,22 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 	r.pace.Breathe(ctx, took)
 }
 
+// steerSlow finds the number of rows of a slow leaf's statements, which may be a single one.
+func (t task) steerSlow(a Adaptive, rows int64, took time.Duration) {
+	size, slow := t.reference.slow[t.leaf.OID]
+	if !slow {
+		return
+	}
+	if a.on() {
+		size = pace.Steer{Target: a.Target, Smallest: 1, Largest: smallestBatch}.Learn(size, rows, 0, took)
+	} else {
+		size *= 2
+	}
+	if t.reference.slow[t.leaf.OID] = size; size >= smallestBatch {
+		delete(t.reference.slow, t.leaf.OID)
+	}
+}
+
 // adapt decides what becomes of a task whose statement failed because of its size or of others, which is no
 // error yet: with fewer parents it may go through, and a parent that stands alone is worked off in pieces that
 // leave out what others have locked.
@@ -120,7 +162,7 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
 	}
 	size, steer := t.reference.size(how), r.engine.Adaptive.steer()
 	switch {
-	case how != skipping && (f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict):
+	case how != skipping && f.Lock():
 		c.how = skipping
 		return retry, true
 	case how == direct && f.Verdict == fault.Timeout:
@@ -130,7 +172,7 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
 		}
 		c.how = piecewise
 		return retry, true
-	case f.Verdict == fault.Timeout && !r.breaker.slow(t) && size.rows > smallestBatch:
+	case f.Verdict == fault.Timeout && !t.slow() && size.rows > smallestBatch:
 		size.rows = steer.TimedOut(size.rows)
 		return shrink, true
 	}

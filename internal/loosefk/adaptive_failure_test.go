@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -73,20 +72,6 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.EqualValues(t, 12_010, stats.DeleteCount)
 	require.Empty(t, stats.Errors)
 	require.Zero(t, b.Pending(t))
-}
-
-func TestAdaptiveLongLockBlamesItsTombstoneAlone(t *testing.T) {
-	t.Parallel()
-
-	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-	b.engine.Session.Limits.LockTimeout = 200 * time.Millisecond
-	b.Exec("DELETE FROM parents")
-	b.lockRows(t, "id = 55")
-	stats := b.run(t)
-	require.EqualValues(t, 9, stats.Processed)
-	require.EqualValues(t, 99, stats.DeleteCount)
-	require.Equal(t, [][]string{{"5", "1", "f", "children: SQLSTATE 55P03: canceling statement due to lock timeout"}}, b.tombstones())
-	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "55P03", Message: "canceling statement due to lock timeout", Count: 1}}, stats.Errors)
 }
 
 // A row that is updated without pause is locked at most looks and has a new version at each.
@@ -201,7 +186,7 @@ func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 	began := time.Now()
 	stats := b.run(t)
 	require.Less(t, time.Since(began), b.engine.Session.Limits.StatementTimeout, "no statement ran into the timeout of the settings")
-	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 1}}, stats.Errors)
+	require.Empty(t, stats.Errors, "to find out how many rows fit into a statement is none")
 	require.Zero(t, b.count(t, "children WHERE parent_id <= 2"))
 	require.Zero(t, b.Pending(t))
 }

@@ -213,7 +213,7 @@ func (r *auditRun) suspect(ctx context.Context, keys []string) error {
 
 // measure ends the audit where the parent has more tombstones than a batch can look through.
 func (r *auditRun) measure(ctx context.Context) error {
-	const sql = `SELECT count(*) FROM (
+	const sql = `SELECT pg_catalog.count(*) FROM (
 		SELECT FROM "public".loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = $1 AND status = 1 LIMIT $2
 	) AS counted`
 	most := cmp.Or(r.Backlog, auditBacklog)
@@ -258,7 +258,7 @@ const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 func (r *auditRun) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	err := r.Bounds.run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
-		const lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+		const lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 		if _, err := tx.Exec(ctx, lock, "sexton audit of "+r.Names.Tracked); err != nil {
 			return err
 		}

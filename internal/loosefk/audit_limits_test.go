@@ -20,6 +20,7 @@ BEGIN
 	RETURN a.n > 0;
 END $$;
 CREATE OPERATOR = (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slowly);
+CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =, FUNCTION 1 btrecordcmp (record, record);
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (parent_id bigint, kind slow);
 CREATE INDEX ON children (parent_id);

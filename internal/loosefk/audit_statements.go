@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -29,13 +30,20 @@ func (p *Parent) auditKey(key string) []string {
 // gone is true for a key without a parent. Rows of tables that inherit from the parent count as the parent's:
 // to take a living row for a gone one would cost its children.
 func (p *Parent) gone(key []string) string {
-	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), equal("parent", p.KeyColumns, key))
+	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), pairwise(p.compare, qualified("parent", p.KeyColumns), key))
 }
 
-// mayBeGone is gone as far as that can be told beside the child: where the parent is in another database, each may be.
-func (p *Parent) mayBeGone(r *Reference, key []string) string {
+// mayBeGone is gone as far as that can be told beside the child, whose columns have the values: where the parent is in
+// another database, each may be.
+func (p *Parent) mayBeGone(r *Reference, values []string) string {
 	if r.Remote {
 		return "true"
+	}
+	key := make([]string, len(values))
+	for i, value := range values {
+		if key[i] = value; r.bases[i] != p.KeyTypes[i] && !pgcatalog.Integer(p.KeyTypes[i]) {
+			key[i] += "::" + p.KeyTypes[i]
+		}
 	}
 	return p.gone(key)
 }
@@ -51,17 +59,17 @@ func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, 
 	column := "child." + identifier(r.Definition.Columns[0])
 	behind := column + " IS NOT NULL"
 	if after != nil {
-		behind = fmt.Sprintf("%s > $%d::text::%s", column, args.add(*after), keyType(p.KeyTypes[0]))
+		behind = fmt.Sprintf("%s %s $%d::text::%s", column, r.own[0].After, args.add(*after), keyType(r.bases[0]))
 	}
 	limitAt := args.add(limit)
 	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.whole(), behind, limitAt)
-	if r.Index {
+	if r.stepped {
 		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
 UNION ALL
 SELECT next.key, walk.step + 1
 FROM walk
-CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s > walk.key ORDER BY %[1]s LIMIT 1) AS next
-WHERE walk.step < $%[4]d`, column, r.whole(), behind, limitAt)
+CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
+WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.whole(), behind, limitAt, r.own[0].After)
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::text, %s\nFROM walk ORDER BY walk.key",
 		walk, p.mayBeGone(r, []string{"walk.key"})), args.values
@@ -74,15 +82,19 @@ WHERE walk.step < $%[4]d`, column, r.whole(), behind, limitAt)
 func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *arguments) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
-	FROM unnest(%s) AS wanted (key)
+	FROM pg_catalog.unnest(%s) AS wanted (key)
 	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name = $%d AND tombstone.status = 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		pairwise(p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
-	from = fmt.Sprintf(`FROM unnest(%s) AS candidate (key)
+		pairwise(p.compare, p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
+	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
+	if !p.composite() {
+		same = p.compare[0].Equal("tombstoned.key", "candidate.key")
+	}
+	from = fmt.Sprintf(`FROM pg_catalog.unnest(%s) AS candidate (key)
 WHERE %s
-AND NOT EXISTS (SELECT FROM tombstoned WHERE tombstoned.key = candidate.key)`,
-		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")))
+AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
+		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")), same)
 	if !r.Remote {
 		from += "\nAND " + r.exists(p.auditKey("candidate.key"), args)
 	}
@@ -92,7 +104,10 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE tombstoned.key = candidate.key)`,
 // withoutParentStatement returns those of keys that have no parent.
 func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
 	args := &arguments{}
-	return fmt.Sprintf("SELECT candidate.key::text\nFROM unnest(%s) WITH ORDINALITY AS candidate (key, position)\nWHERE %s\nORDER BY candidate.position",
+	return fmt.Sprintf(`SELECT candidate.key::text
+FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
+WHERE %s
+ORDER BY candidate.position`,
 		p.auditKeys(args.add(keys)), p.gone(p.auditKey("candidate.key"))), args.values
 }
 
@@ -100,7 +115,10 @@ func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
 func (p *Parent) withChildStatement(r *Reference, keys []string) (string, []any) {
 	args := &arguments{}
 	keysAt := args.add(keys)
-	return fmt.Sprintf("SELECT candidate.key::text\nFROM unnest(%s) WITH ORDINALITY AS candidate (key, position)\nWHERE %s\nORDER BY candidate.position",
+	return fmt.Sprintf(`SELECT candidate.key::text
+FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
+WHERE %s
+ORDER BY candidate.position`,
 		p.auditKeys(keysAt), r.exists(p.auditKey("candidate.key"), args)), args.values
 }
 
@@ -115,7 +133,7 @@ func (p *Parent) orphansStatement(names pgschema.Names, r *Reference, keys []str
 func (p *Parent) orphanRowsStatement(r *Reference, keys []string, limit int) (string, []any) {
 	args := &arguments{}
 	keysAt, limitAt := args.add(keys), args.add(limit)
-	return fmt.Sprintf("SELECT count(*) FROM (%s LIMIT $%d) AS counted", p.children(r, p.auditKeys(keysAt), args), limitAt), args.values
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", p.children(r, p.auditKeys(keysAt), args), limitAt), args.values
 }
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are

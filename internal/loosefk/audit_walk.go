@@ -16,7 +16,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	args := &arguments{}
 	var position []string
 	if after != nil {
-		position = p.parts(fmt.Sprintf("$%d::text", args.add(*after)))
+		position = parts(fmt.Sprintf("$%d::text", args.add(*after)), r.bases)
 	}
 	limitAt := args.add(limit)
 	walk := w.all(position, limitAt)
@@ -25,7 +25,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	}
 	keys := prefixed("walk.", w.keys)
 	key := fmt.Sprintf("ARRAY[%s::text]::text", strings.Join(keys, "::text, "))
-	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
+	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN pg_catalog.num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
 		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.values
 }
 
@@ -57,7 +57,11 @@ func (w compositeWalk) named() string {
 func (w compositeWalk) all(position []string, limitAt int) string {
 	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
 	if position != nil {
-		where += fmt.Sprintf(" AND (%s) > (%s)", strings.Join(w.ordered(w.columns), ", "), strings.Join(w.ordered(position), ", "))
+		behind := make([]string, len(position))
+		for i := range behind {
+			behind[i] = strings.Join(w.jumped(i+1, position), " AND ")
+		}
+		where += " AND (" + strings.Join(behind, " OR ") + ")"
 	}
 	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
 		w.named(), w.reference.whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
@@ -74,7 +78,7 @@ UNION ALL
 SELECT next.%s, walk.step + 1
 FROM walk
 CROSS JOIN LATERAL (%s) AS next
-WHERE walk.step < $%d`,
+WHERE walk.step OPERATOR(pg_catalog.<) $%d`,
 		strings.Join(w.keys, ", first."), first, strings.Join(w.keys, ", next."), w.next(prefixed("walk.", w.keys)), limitAt)
 }
 
@@ -93,18 +97,25 @@ func (w compositeWalk) next(position []string) string {
 // jump is the first stop with another value than the position's in the index's column number length, and the same
 // values in those before; without a position, the very first stop.
 func (w compositeWalk) jump(length int, position []string) string {
-	columns, where := w.ordered(w.columns), []string{}
-	if position == nil {
-		where = append(where, columns[0]+" IS NOT NULL")
-	} else {
-		values := w.ordered(position)
-		for i := range length - 1 {
-			where = append(where, columns[i]+" = "+values[i])
-		}
-		where = append(where, columns[length-1]+" > "+values[length-1])
+	columns := w.ordered(w.columns)
+	where := []string{columns[0] + " IS NOT NULL"}
+	if position != nil {
+		where = w.jumped(length, position)
 	}
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.whole(),
 		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
+}
+
+// jumped are the terms for rows with another value than the position's in the index's column number length, and the same
+// values in those before.
+func (w compositeWalk) jumped(length int, position []string) []string {
+	terms := make([]string, length)
+	for i, at := range w.reference.order[:length] {
+		terms[i] = w.reference.own[at].Equal(w.columns[at], position[at])
+	}
+	last := w.reference.order[length-1]
+	terms[length-1] = w.columns[last] + " " + w.reference.own[last].After + " " + position[last]
+	return terms
 }
 
 func prefixed(prefix string, names []string) []string {

@@ -18,11 +18,10 @@ const (
 )
 
 const (
-	// patience is how often in a row one reference may fail by timeouts before the run gives it up, how often a
-	// statement may be beaten by others, and how often a waiting pass may find nothing to wait for.
+	// patience is how often in a row one reference may fail by timeouts before the run gives it up, and how often a waiting
+	// pass may find nothing to wait for.
 	patience = 3
-	// fewestRows is what a statement that times out is cut down to, at once: every further try could cost
-	// another statement timeout. With success it doubles back.
+	// fewestRows is what a statement that times out is cut down to at first.
 	fewestRows = 10
 )
 
@@ -56,8 +55,6 @@ type breaker struct {
 	broken map[lock]fault.Fault
 	// misses counts single parents given up in a row because of timeouts.
 	misses map[lock]int
-	// rows bounds the statements of references that have timed out. The bound grows again with success.
-	rows map[place]int
 }
 
 // place is one leaf as one reference sees it: another reference of the same table may be sound.
@@ -74,7 +71,7 @@ type lock struct {
 }
 
 func newBreaker() *breaker {
-	return &breaker{broken: map[lock]fault.Fault{}, misses: map[lock]int{}, rows: map[place]int{}}
+	return &breaker{broken: map[lock]fault.Fault{}, misses: map[lock]int{}}
 }
 
 func (t task) place() place { return place{t.reference, t.leaf.OID} }
@@ -86,25 +83,30 @@ func (b *breaker) open(t task, how pass) (fault.Fault, bool) {
 }
 
 // limit bounds the rows of the task's next statement, which are usually so many.
-func (b *breaker) limit(t task, usual int) int {
-	if rows, slow := b.rows[t.place()]; slow {
-		return min(rows, usual)
+func (*breaker) limit(t task, usual int) int {
+	if rows, slow := t.reference.slow[t.leaf.OID]; slow {
+		return min(int(rows), usual)
 	}
 	return usual
 }
 
-// slow tells whether the task's statements have timed out.
-func (b *breaker) slow(t task) bool {
-	_, slow := b.rows[t.place()]
+// slow reports whether even the smallest usual statement of the task has timed out.
+func (t task) slow() bool {
+	_, slow := t.reference.slow[t.leaf.OID]
 	return slow
 }
 
-func (b *breaker) succeeded(t task, usual int) {
+// slowed bounds the rows of the task's next statements.
+func (t task) slowed(rows int) {
+	if t.reference.slow == nil {
+		t.reference.slow = map[uint32]float64{}
+	}
+	t.reference.slow[t.leaf.OID] = float64(rows)
+}
+
+func (b *breaker) succeeded(t task) {
 	delete(b.misses, lock{t.place(), skipping})
 	delete(b.misses, lock{t.place(), waiting})
-	if rows, slow := b.rows[t.place()]; slow {
-		b.rows[t.place()] = min(2*rows, usual)
-	}
 }
 
 // failed decides what to try next for a chunk of so many parents.
@@ -114,16 +116,19 @@ func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) remedy {
 	case f.Verdict == fault.Hopeless:
 		b.broken[lock{t.place(), skipping}], b.broken[lock{t.place(), waiting}] = f, f
 		return giveUp
-	case f.Verdict == fault.Conflict && t.beaten < patience:
-		return retry
-	case f.Verdict == fault.Timeout && b.limit(t, t.reference.limit()) > fewestRows:
-		b.rows[t.place()] = fewestRows
+	case f.Verdict == fault.Timeout && b.limit(t, t.reference.limit()) > 1:
+		// At once to few rows, and then to one: every try may cost another statement timeout.
+		fewer := 1
+		if b.limit(t, t.reference.limit()) > fewestRows {
+			fewer = fewestRows
+		}
+		t.slowed(fewer)
 		return shrink
 	case f.Verdict == fault.Timeout && parents > 1:
 		return isolate
 	case parents > 1:
 		return split
-	case f.Verdict == fault.Timeout || f.Verdict == fault.LockTimeout:
+	case f.Verdict == fault.Timeout:
 		if b.misses[at]++; b.misses[at] >= patience {
 			b.broken[at] = f
 		}

@@ -14,6 +14,7 @@ import (
 type catalog struct {
 	schema    string
 	relations map[definitions.Name]*pgcatalog.Relation
+	operators *pgcatalog.Operators
 }
 
 // lookup returns the table of that name, or nil.
@@ -46,6 +47,9 @@ func readCatalog(ctx context.Context, tx pgx.Tx, schema string, names []definiti
 	}
 	for _, r := range found {
 		c.relations[definitions.Name{Schema: r.Schema, Table: r.Name}] = r
+	}
+	if c.operators, err = pgcatalog.ReadOperators(ctx, tx); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

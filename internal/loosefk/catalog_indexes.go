@@ -6,55 +6,106 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ordered returns the indexes of one of a relation's tables that keep an order and can be used.
-func ordered(r *pgcatalog.Relation, table uint32) []pgcatalog.Index {
+// ordered returns the indexes of a relation's tables that keep an order and can be used, with only those of their columns
+// named that find rows by the comparisons, which belong to columns.
+func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison, operators *pgcatalog.Operators) []pgcatalog.Index {
 	var found []pgcatalog.Index
 	for _, i := range r.Indexes[table] {
-		if i.BTree && i.Valid {
-			found = append(found, i)
+		if !i.BTree || !i.Valid {
+			continue
 		}
+		i.Columns = slices.Clone(i.Columns)
+		for place, column := range i.Columns {
+			if at := slices.Index(columns, column); at >= 0 && !operators.Serves(i, place, by[at]) {
+				i.Columns[place] = ""
+			}
+		}
+		found = append(found, i)
 	}
 	return found
 }
 
-// serves tells whether an index of the table leads straight to the rows with given values of columns. One that is unique
-// on some of them does so as well: the others only filter one row.
-func serves(r *pgcatalog.Relation, table uint32, columns []string) bool {
-	return slices.ContainsFunc(ordered(r, table), func(i pgcatalog.Index) bool {
-		if i.Predicate != "" && !excludesNullsOf(i.Predicate, columns) {
+// serves reports whether one of the indexes leads straight to the rows with values of columns: it begins with them, in any
+// order, with none but the given ones in between, which the same statements compare with one value. One that is unique on
+// some of them does so as well: the others only filter one row.
+func serves(indexes []pgcatalog.Index, columns, given []string) bool {
+	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
+		compared := slices.Concat(columns, given)
+		if i.Predicate != "" && !excludesNullsOf(i.Predicate, compared) {
 			return false
 		}
-		return i.Order(columns) != nil ||
-			i.Unique && !slices.ContainsFunc(i.Columns, func(column string) bool { return !slices.Contains(columns, column) })
+		return leadsTo(i.Columns, columns, given, i.Unique)
 	})
+}
+
+func leadsTo(index, columns, given []string, unique bool) bool {
+	left := len(columns)
+	for _, column := range index {
+		switch {
+		case slices.Contains(columns, column):
+			left--
+		case !slices.Contains(given, column):
+			return false
+		}
+		if left == 0 {
+			return true
+		}
+	}
+	return unique && len(index) > 0
+}
+
+// Unindexed are the tables, the child itself or partitions of it, that lack an index and where every statement reads all rows.
+func (r *Reference) Unindexed() []uint32 {
+	if r.unserved != "" {
+		return nil
+	}
+	var lacking []uint32
+	for _, leaf := range r.Leaves {
+		if !r.indexed[leaf.OID] {
+			lacking = append(lacking, leaf.OID)
+		}
+	}
+	return lacking
 }
 
 // identified tells whether exactly these columns, in any order, make a unique index of the table.
 func identified(r *pgcatalog.Relation, columns []string) bool {
-	return slices.ContainsFunc(ordered(r, r.OID), func(i pgcatalog.Index) bool {
+	return slices.ContainsFunc(r.Indexes[r.OID], func(i pgcatalog.Index) bool {
 		return i.Unique && i.Complete() && len(i.Columns) == len(columns) && i.Order(columns) != nil
 	})
 }
 
+// deferrable tells that only deferrable constraints keep the key unique.
+func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
+	for _, i := range r.Indexes[r.OID] {
+		if !i.Unique || !i.Complete() || i.Order(columns) == nil || !i.Primary && len(i.Columns) != len(columns) {
+			continue
+		}
+		if only = i.Deferrable; !only {
+			return false
+		}
+	}
+	return only
+}
+
 // bindIndexes tells the reference which of its tables have an index on its columns.
-func (r *Reference) bindIndexes(child *pgcatalog.Relation) {
+func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.Operators) {
 	columns := r.Definition.Columns
-	if len(columns) == 1 {
-		r.Index = child.Leads(child.OID, columns[0])
-		return
-	}
-	r.Index, r.stepped, r.indexed = true, true, map[uint32]bool{}
-	for _, leaf := range child.Leaves {
-		r.indexed[leaf.OID] = serves(child, leaf.OID, columns)
-		r.Index = r.Index && r.indexed[leaf.OID]
-	}
 	tables := child.Leaves
 	if len(tables) == 0 {
 		tables = []Table{child.Table}
-		r.Index = serves(child, child.OID, columns)
 	}
+	compared, by := slices.Clone(columns), slices.Clone(r.compare)
+	var given []string
+	for _, condition := range r.Conditions {
+		given = append(given, condition.Column)
+		compared, by = append(compared, condition.Column), append(by, condition.compare)
+	}
+	r.Index, r.stepped, r.indexed = true, true, map[uint32]bool{}
 	for _, table := range tables {
-		order, complete := walkOrder(child, table.OID, columns, r.order)
+		r.indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
+		r.Index = r.Index && r.indexed[table.OID]
+		order, complete := walkOrder(ordered(child, table.OID, columns, r.own, operators), columns, r.order)
 		if r.order == nil {
 			r.order = order
 		}
@@ -62,12 +113,13 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation) {
 	}
 }
 
-// walkOrder is the order in which an index that has all rows of the table goes through columns: the wanted one, if
-// that is not nil and there is such an index. complete is false where there is none.
-func walkOrder(r *pgcatalog.Relation, table uint32, columns []string, wanted []int) (order []int, complete bool) {
-	for _, i := range ordered(r, table) {
+// walkOrder is the order in which an index that has all rows with a key goes through columns: the wanted one, if that is
+// not nil and there is such an index. complete is false where there is none.
+func walkOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
+	for _, i := range indexes {
 		found := i.Order(columns)
-		if found != nil && i.Complete() && (wanted == nil || slices.Equal(found, wanted)) {
+		all := i.Complete() || len(columns) == 1 && excludesNullsOf(i.Predicate, columns)
+		if found != nil && all && (wanted == nil || slices.Equal(found, wanted)) {
 			return found, true
 		}
 	}

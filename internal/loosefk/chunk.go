@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // chunk is a group of tombstones of one parent that is worked off together: few enough that the children
@@ -21,7 +22,9 @@ type chunk struct {
 	verify []bool
 	// exact are those of them that need no look: an exact statement of this pass has taken all of their children.
 	exact []*Reference
-	how   pass
+	// seen are leaves without an index that were read in this pass, and had no children of the tombstones any more.
+	seen []place
+	how  pass
 	// begun tells that a statement has been run for it.
 	begun bool
 	// cleaned counts the rows of the current pass; idle counts waiting passes in a row that cleaned none,
@@ -33,6 +36,12 @@ type chunk struct {
 	elsewhere bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.
 	alone bool
+	// passed tells that it has had a turn and waited for another one.
+	passed bool
+	// blocked, if set, says until when it is left alone; own is its own wait, shared with nobody.
+	blocked, own *pace.Blocked
+	// anyway makes children go although their parents live.
+	anyway bool
 	// failed is the first reason why the chunk cannot be finished in this run.
 	failed *fault.Fault
 }
@@ -41,13 +50,11 @@ type chunk struct {
 type task struct {
 	reference *Reference
 	leaf      Table
-	// beaten counts conflicts with other sessions.
-	beaten int
-	// backOff is the pause before its next try.
-	backOff backOff
 	// window are pointers to rows that are still to be worked off piecewise. Reading many at once matters where
 	// an old snapshot keeps deleted entries in the index: every read walks over all of them.
 	window []pgtype.TID
+	// scan is the way through a leaf that is too big to be looked through in one statement.
+	scan blockScan
 	// walk is the way through the table where that needs no pointers.
 	walk walk
 	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
@@ -77,16 +84,23 @@ func divided(c *chunk, how remedy) rest {
 	for part := range slices.Chunk(c.tombstones, size) {
 		d := *c
 		d.tombstones, d.tasks = slices.Clone(part), slices.Clone(c.tasks)
-		d.exact = slices.Clone(c.exact)
+		d.exact, d.seen = slices.Clone(c.exact), slices.Clone(c.seen)
+		d.own, d.blocked = nil, nil
 		d.begun = false // Nothing has been run for these alone.
 		left.next = append(left.next, &d)
 	}
 	return left
 }
 
-// sort orders tombstones by key, so that the children of one chunk lie close together in the index.
+// sort orders tombstones by key, those to be cleaned up after in any case last, so that the children of one chunk lie close together in the index.
 func (p *Parent) sort(tombstones []tombstone) {
 	slices.SortFunc(tombstones, func(a, b tombstone) int {
+		switch {
+		case b.anyway && !a.anyway:
+			return -1
+		case a.anyway && !b.anyway:
+			return 1
+		}
 		if p.Integer {
 			return cmp.Compare(*a.integer, *b.integer)
 		}
@@ -95,7 +109,7 @@ func (p *Parent) sort(tombstones []tombstone) {
 }
 
 func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
-	c := &chunk{parent: p, tombstones: slices.Clone(tombstones), verify: live}
+	c := &chunk{parent: p, tombstones: slices.Clone(tombstones), verify: live, anyway: tombstones[0].anyway}
 	if r.engine.Adaptive.on() {
 		c.how = direct
 	}
@@ -103,6 +117,9 @@ func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
 	if f := r.troubleOf(p); f != nil {
 		r.stats.fail(*f)
 		c.fail(*f)
+		if _, unreadable := r.unreadable[p]; unreadable {
+			c.tasks = nil
+		}
 	}
 	return c
 }
@@ -126,6 +143,9 @@ func (c *chunk) plan(live []bool) {
 	}
 	c.tasks, c.cleaned, c.elsewhere = slices.Concat(elsewhere, here), 0, len(elsewhere) > 0
 }
+
+// ready reports whether it may be worked on now.
+func (c *chunk) ready() bool { return !c.blocked.Waits() }
 
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }
 

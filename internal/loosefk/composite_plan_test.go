@@ -58,24 +58,24 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	batches := map[string]statement{
 		"direct": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.directStatement(dbtest.Names(), r, r.Leaves[0], keys(tombstones))
+			return p.directStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)})
 		},
 		"clean": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.cleanStatement(dbtest.Names(), r, r.Leaves[0], keys(tombstones), 1000)
+			return p.cleanStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
 		},
 		"wait": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.waitStatement(r, r.Leaves[0], keys(tombstones), 1000)
+			return p.waitStatement(r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
 		},
 		"window": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.windowStatement(r, r.Leaves[0], keys(tombstones), 1000)
+			return p.windowStatement(r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
 		},
 		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
 			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
-			return p.pieceStatement(dbtest.Names(), r, r.Leaves[0], keys(tombstones), pointers)
+			return p.pieceStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, pointers)
 		},
 		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
 			return p.probeStatement("main", keys(tombstones))

@@ -183,7 +183,7 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 		}
 		return nil
 	}
-	f := judge(err, parent.Label())
+	f := c.judge(ctx, parent, err, parent.Label())
 	switch {
 	case f.Verdict == fault.Fatal:
 		return err
@@ -230,7 +230,8 @@ func (r *run) parent(s swept) *Parent {
 func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) error {
 	var later, given []swept
 	for _, s := range rows {
-		if s.expired || s.early && f.Verdict == fault.Hopeless {
+		// What is slow or locked is looked at again for as long as it takes: a child may be there.
+		if s.expired && f.Verdict != fault.Timeout && !f.Lock() || s.early && f.Verdict == fault.Hopeless {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
@@ -320,12 +321,12 @@ DELETE FROM %s AS swept WHERE swept.database = $%d AND swept.id = ANY ($%d::bigi
 ), late AS (
 INSERT INTO %s (fully_qualified_table_name, %s)
 SELECT DISTINCT $%d::text, candidate.key
-FROM unnest($%d::%s[]) AS candidate (key)
+FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)
 WHERE %s
 AND (%s)
 RETURNING 1
 )
-SELECT count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
+SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
 		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.gone(key), strings.Join(terms, "\nOR ")), args.values
 }
 

@@ -73,6 +73,9 @@ func (r *run) trouble(reference *Reference) *fault.Fault {
 
 // troubleOf is the trouble of a parent's references: rather that of one that is broken, as it will not mend itself.
 func (r *run) troubleOf(parent *Parent) *fault.Fault {
+	if f, unreadable := r.unreadable[parent]; unreadable {
+		return &f
+	}
 	var found *fault.Fault
 	for _, reference := range parent.References {
 		if f := r.trouble(reference); f != nil && (found == nil || reference.Broken != "") {
@@ -146,7 +149,8 @@ func (p *Parent) childrenStatement(database string, keys any, live []bool) (stri
 			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
 		}
 	}
-	return fmt.Sprintf("SELECT candidate.key FROM unnest($%d::%s[]) AS candidate (key)\nWHERE %s", keysAt, form, strings.Join(terms, "\nOR ")), args.values
+	return fmt.Sprintf("SELECT candidate.key FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)\nWHERE %s",
+		keysAt, form, strings.Join(terms, "\nOR ")), args.values
 }
 
 // withChildren returns those of keys that have children in databases other than the parent's, in references marked live.
@@ -175,12 +179,13 @@ func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live [
 	return integers, texts, nil
 }
 
-// finished are the chunk's tombstones without those that still have children in other databases.
-func (r *run) finished(ctx context.Context, c *chunk) ([]tombstone, error) {
+// finished are the chunk's tombstones without those that still have children in other databases, in references marked in
+// verify.
+func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombstone, error) {
 	if !c.elsewhere {
 		return c.tombstones, nil
 	}
-	integers, texts, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), c.verify)
+	integers, texts, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), verify)
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +200,9 @@ func (r *run) finished(ctx context.Context, c *chunk) ([]tombstone, error) {
 // putOffFor is how long tombstones wait whose parent's references have trouble.
 func (r *run) putOffFor(parent *Parent) time.Duration {
 	longest := leastAway
+	if _, unreadable := r.unreadable[parent]; unreadable {
+		return mostAway
+	}
 	for _, reference := range parent.References {
 		_, down := r.down[reference.Database]
 		switch {

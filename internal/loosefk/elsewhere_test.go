@@ -89,12 +89,13 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	b.engine.Elsewhere["ci"].Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.engine.Limits.Runtime = time.Second
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
 	require.Equal(t, []string{"10"}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1")[0])
-	require.Equal(t, "1", b.tombstones()[0][1], "an attempt")
-	require.Contains(t, b.tombstones()[0][3], "builds: SQLSTATE 55P03")
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones(), "a lock is no failure")
 	require.NoError(t, blocker.Rollback(t.Context()))
+	b.engine.Limits.Runtime = time.Minute
 	require.EqualValues(t, 1, b.run(t).Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }

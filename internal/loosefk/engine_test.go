@@ -195,6 +195,7 @@ func TestHostileNames(t *testing.T) {
     on_delete: async_delete
     conditions: [{column: "ünï", value: "it's"}]
 `)
+	b.Exec(`DELETE FROM "Sche ma"."Pa""rents; DROP TABLE x" WHERE id = 1`)
 	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value)
 		SELECT quote_ident('Sche ma') || '.' || quote_ident('Pa"rents; DROP TABLE x'), 1`)
 	b.run(t)

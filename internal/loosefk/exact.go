@@ -16,7 +16,14 @@ import (
 // them back: nobody would ever be told of it, as second looks would bring the tombstone back again and again.
 
 // took notes that a task's statement has gone through.
-func (c *chunk) took(t task, form pass) { c.exact = c.exactWith(t, form) }
+func (c *chunk) took(t task, form pass) {
+	c.exact = c.exactWith(t, form)
+	if t.reference.Updates() {
+		c.seen = slices.DeleteFunc(c.seen, func(at place) bool {
+			return at.reference != t.reference && at.reference.Child.OID == t.reference.Child.OID
+		})
+	}
+}
 
 // exactWith are the references whose children are known to be gone once the task's statement has gone through.
 func (c *chunk) exactWith(t task, form pass) []*Reference {
@@ -51,7 +58,8 @@ func (r *Reference) undisturbed(args *arguments) string {
 	childAt := args.add(r.Child.OID)
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM pg_catalog.pg_trigger AS hook
-	WHERE hook.tgrelid = $%[1]d::oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D' AND hook.tgtype & %[2]d <> 0
+	WHERE hook.tgrelid = $%[1]d::oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D'
+	AND hook.tgtype OPERATOR(pg_catalog.&) %[2]d::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
 	AND hook.tgname <> 'sexton_track'
 ) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $%[1]d::oid)`, childAt, event)
 }

@@ -27,6 +27,7 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		"CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2)",
 		"ALTER TABLE children DETACH PARTITION children_2",
 		"ALTER TABLE children ADD COLUMN note text",
+		"ALTER TABLE parents RENAME id TO key",
 		"ALTER TABLE parents RENAME TO elders",
 		"DROP TABLE children_1",
 	} {

@@ -40,40 +40,41 @@ func keyType(name string) string {
 }
 
 // parts are the columns' values of a composite key; key is an SQL expression.
-func (p *Parent) parts(key string) []string {
-	parts := make([]string, len(p.KeyTypes))
-	for i, name := range p.KeyTypes {
+func (p *Parent) parts(key string) []string { return parts(key, p.KeyTypes) }
+
+func parts(key string, types []string) []string {
+	parts := make([]string, len(types))
+	for i, name := range types {
 		parts[i] = fmt.Sprintf("(%s::text[])[%d]::%s", key, i+1, keyType(name))
 	}
 	return parts
 }
 
-// equal compares columns of alias with values, one for each.
-func equal(alias string, columns, values []string) string {
-	return pairwise(qualified(alias, columns), values)
+// equal compares the child's columns with the values of a key, one for each.
+func (r *Reference) equal(alias string, values []string) string {
+	return pairwise(r.compare, qualified(alias, r.Definition.Columns), values)
 }
 
 // pairwise compares values with as many others.
-func pairwise(a, b []string) string {
+func pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	terms := make([]string, len(a))
 	for i := range a {
-		terms[i] = a[i] + " = " + b[i]
+		terms[i] = by[i].Equal(a[i], b[i])
 	}
 	return strings.Join(terms, " AND ")
 }
 
-// among is true for rows of alias whose composite key is one of many. It is a filter: IS TRUE keeps the planner from
-// making a join of it, which it would have to do in nested loops.
+// among is true for rows of alias whose composite key is one of many. It is a filter, of which Postgres hashes the keys:
+// IS TRUE keeps the planner from making a join of it, which it would have to do in nested loops.
 func (p *Parent) among(r *Reference, alias, keys string) string {
-	return fmt.Sprintf("((%s) IN (SELECT %s FROM unnest(%s) AS wanted (key))) IS TRUE",
-		strings.Join(qualified(alias, r.Definition.Columns), ", "), strings.Join(p.parts("wanted.key"), ", "), keys)
+	return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys, r.equal(alias, p.parts("wanted.key")))
 }
 
 // lookUps joins composite keys with what is found for each of them by lookUp, which speaks of wanted.key. OFFSET 0 and
 // LATERAL make the planner begin with the keys whatever statistics say of the table, where it could also read all of
 // an index and compare each entry with the keys.
 func lookUps(columns, keys, lookUp, lock string) string {
-	return fmt.Sprintf("SELECT %s FROM unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
+	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
 		columns, keys, lookUp, lock)
 }
 

@@ -18,6 +18,8 @@ const rescanAfter = time.Minute
 type Marks struct {
 	mu    sync.Mutex
 	above map[string]position
+	// learnt is kept by database and key of a definition; Forget leaves it.
+	learnt map[string]learnt
 	// scanned is when a run last began at the beginning.
 	scanned time.Time
 }
@@ -94,7 +96,10 @@ func (l *lane) done() position {
 			at = before
 		}
 	}
-	for _, c := range l.carried {
+	for _, t := range l.fresh {
+		lower(t)
+	}
+	for _, c := range l.chunks() {
 		for _, t := range c.tombstones {
 			lower(t)
 		}

@@ -26,6 +26,9 @@ type Parent struct {
 	// KeyColumns are the referenced columns, KeyTypes their types as Postgres prints them.
 	KeyColumns []string
 	KeyTypes   []string
+	// keys are the columns as their unique index compares them, compare how that is written.
+	keys    []pgcatalog.Key
+	compare []pgcatalog.Comparison
 	// Integer tells that keys are stored as bigint, those of a single column of an integer type; all others are
 	// stored as text.
 	Integer    bool
@@ -39,6 +42,8 @@ func (p *Parent) HasChildrenIn(database string) bool {
 
 // Reference is one definition bound to the database.
 type Reference struct {
+	learnt
+
 	Definition definitions.Definition
 	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
 	Database string
@@ -56,28 +61,32 @@ type Reference struct {
 	Target     typedColumn
 	// PrimaryKey lists the child's key columns in order; empty where it has none.
 	PrimaryKey []string
-	// Index is false where no index leads with the columns, so that each statement reads the whole table.
+	// Index is false where no index leads to the rows by the columns, so that each statement reads the whole table.
 	Index bool
-	// For references of several columns: indexed are the leaves in which an index leads with them, order their places
-	// in the order of that index, and stepped tells that it has all rows in that order, in all leaves.
+	// unserved is why no ordinary index on the columns can do so, or "".
+	unserved string
+	// indexed are the leaves in which an index does so, order the places of the columns in the order of one that an audit
+	// can go through, and stepped tells that there is one with all keys in that order, in all leaves.
 	indexed map[uint32]bool
 	order   []int
 	stepped bool
 
-	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
-	// parents one statement names.
-	rowsPerParent float64
-	// The adaptive pace's sizes of statements.
-	directSize, limitedSize size
+	// compare is how each of the columns is compared with the parent's, own how with values of its own type; types are the
+	// declared ones, bases what those are built on.
+	compare, own []pgcatalog.Comparison
+	types, bases []string
+	// moves tells that what is written decides the partition, so that rows are written through the partitioned table.
+	moves bool
 }
 
 // typedColumn is a value and the column that it is compared with or written to.
 type typedColumn struct {
 	Column string
 	// Type is the column's declared type, base the same without length, precision and domain.
-	Type  string
-	base  string
-	Value string
+	Type    string
+	base    string
+	compare pgcatalog.Comparison
+	Value   string
 }
 
 // Updates tells whether the reference changes children instead of deleting them.

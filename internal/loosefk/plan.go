@@ -241,6 +241,10 @@ func (p *planner) definition(
 		return err
 	}
 	needs := []need{childNeed(reference, proven)}
+	if !reference.Index && reference.unserved != "" {
+		needs = nil
+		planned.Findings = append(planned.Findings, reference.unserved)
+	}
 	if reference.Definition.OnDelete == definitions.Delete {
 		below, gone := p.survey.below(reference.Child)
 		needs = append(needs, below...)

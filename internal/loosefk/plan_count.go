@@ -56,21 +56,21 @@ func bounded(timeout time.Duration) string {
 const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 
 const backlogSQL = `
-SELECT (SELECT count(*) FROM (
+SELECT (SELECT pg_catalog.count(*) FROM (
            SELECT FROM "public".loose_foreign_keys_deleted_records AS due
-           WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= now()
+           WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
            LIMIT $2
        ) AS counted),
-       (SELECT count(*) FROM (
+       (SELECT pg_catalog.count(*) FROM (
            SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
-           WHERE deferred.fully_qualified_table_name = $1 AND deferred.status = 1 AND deferred.consume_after > now()
+           WHERE deferred.fully_qualified_table_name = $1 AND deferred.status = 1 AND deferred.consume_after > pg_catalog.now()
            LIMIT $2
        ) AS counted)`
 
 const dueKeysSQL = `
 SELECT due.primary_key_value, due.primary_key_text
 FROM "public".loose_foreign_keys_deleted_records AS due
-WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= now()
+WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
 ORDER BY due.consume_after, due.id
 LIMIT $2`
 
@@ -140,7 +140,7 @@ func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Refe
 func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *Reference, keys any, most int64) (int64, error) {
 	args := &arguments{}
 	keysAt, mostAt := args.add(keys), args.add(most)
-	sql := fmt.Sprintf("SELECT count(*) FROM (%s LIMIT $%d) AS counted",
+	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",
 		parent.children(reference, parent.keysParameter(keysAt), args), mostAt)
 	var counted int64
 	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {

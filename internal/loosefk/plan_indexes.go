@@ -8,7 +8,10 @@ import (
 
 // usable tells whether the table has an index that leads straight to the rows of a need, whatever the values.
 func (t *surveyTable) usable(n need) bool {
-	return n.proven[t.OID] || slices.ContainsFunc(t.indexes, func(i surveyIndex) bool {
+	if n.indexed != nil {
+		return n.indexed[t.OID] || n.proven[t.OID]
+	}
+	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool {
 		return i.fits(n) && i.valid && i.complete(n)
 	})
 }
@@ -33,22 +36,7 @@ func (i surveyIndex) fits(n need) bool {
 	default:
 		return false
 	}
-	known := func(column string) bool {
-		return slices.Contains(n.columns, column) || slices.Contains(n.given, column)
-	}
-	left := len(n.columns)
-	for _, column := range i.columns {
-		if !known(column) {
-			return false
-		}
-		if slices.Contains(n.columns, column) {
-			left--
-		}
-		if left == 0 {
-			return true
-		}
-	}
-	return i.unique && len(i.columns) > 0
+	return leadsTo(i.columns, n.columns, n.given, i.unique)
 }
 
 // complete tells whether the index has all rows that an equality can find: all of them, or all but those with

@@ -13,6 +13,8 @@ type need struct {
 	list bool
 	// given are columns that the same statements compare as well, so that an index may have them in front.
 	given []string
+	// indexed are the tables of a definition's child in which an index serves its statements; nil where these are Postgres's own.
+	indexed map[uint32]bool
 	// proven are partitions in which Postgres uses a partial index for it.
 	proven map[uint32]bool
 	// path is the way from the child, for people; "" for the child itself.
@@ -23,7 +25,8 @@ type need struct {
 
 // childNeed is what a definition's own statements need.
 func childNeed(reference *Reference, proven map[uint32]bool) need {
-	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, proven: proven, reader: "every statement"}
+	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, indexed: reference.indexed, proven: proven}
+	n.reader = "every statement"
 	for _, condition := range reference.Conditions {
 		n.given = append(n.given, condition.Column)
 	}

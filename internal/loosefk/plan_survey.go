@@ -59,7 +59,7 @@ const foreignKeysSQL = `
 SELECT con.confrelid, con.conrelid, namespace.nspname, class.relname, con.confdeltype::text,
        ARRAY(
            SELECT attribute.attname::text
-           FROM unnest(con.conkey) WITH ORDINALITY AS key (number, position)
+           FROM pg_catalog.unnest(con.conkey) WITH ORDINALITY AS key (number, position)
            JOIN pg_attribute AS attribute ON attribute.attrelid = con.conrelid AND attribute.attnum = key.number
            ORDER BY key.position
        )
@@ -85,10 +85,10 @@ WHERE class.oid = ANY ($1) AND class.relkind IN ('r', 'p')`
 // An index compares by its own collation, and serves no other.
 const surveyIndexesSQL = `
 SELECT index.indrelid, class.relname, method.amname, index.indisvalid AND index.indisready AND index.indislive, index.indisunique,
-       coalesce(pg_get_expr(index.indpred, index.indrelid), ''),
+       coalesce(pg_catalog.pg_get_expr(index.indpred, index.indrelid), ''),
        ARRAY(
            SELECT coalesce(attribute.attname, '')::text
-           FROM unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
+           FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
            LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
                AND index.indcollation[key.position::integer - 1] IN (0, attribute.attcollation)
            WHERE key.position <= index.indnkeyatts

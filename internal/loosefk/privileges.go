@@ -18,19 +18,19 @@ import (
 // column: batches lock the rows that they have found. Row-level security is asked for apart, as no grant
 // helps against it.
 const privilegesSQL = `
-SELECT has_schema_privilege(class.relnamespace, 'USAGE'),
-       has_table_privilege(class.oid, 'SELECT')
+SELECT pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE'),
+       pg_catalog.has_table_privilege(class.oid, 'SELECT')
            AND CASE
-               WHEN wanted.updated = '[]' THEN has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
+               WHEN wanted.updated = '[]' THEN pg_catalog.has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
                ELSE (
-                   SELECT bool_and(has_column_privilege(class.oid, name, 'UPDATE'))
-                   FROM jsonb_array_elements_text(wanted.updated::jsonb) AS name
+                   SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(class.oid, name, 'UPDATE'))
+                   FROM pg_catalog.jsonb_array_elements_text(wanted.updated::jsonb) AS name
                )
            END,
-       row_security_active(class.oid),
-       format('%I.%I', namespace.nspname, class.relname),
-       format('%I', namespace.nspname),
-       format('%I', current_user)
+       pg_catalog.row_security_active(class.oid),
+       pg_catalog.format('%I.%I', namespace.nspname, class.relname),
+       pg_catalog.format('%I', namespace.nspname),
+       pg_catalog.format('%I', current_user)
 FROM unnest($1::oid[], $2::text[]) WITH ORDINALITY AS wanted (oid, updated, position)
 JOIN pg_class AS class ON class.oid = wanted.oid
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
@@ -83,53 +83,6 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 			}
 			if hidden {
 				report("row-level security hides rows of "+table+" from the database role", fmt.Sprintf("ALTER ROLE %s BYPASSRLS", role))
-			}
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read privileges: %w", err)
-	}
-	return problems, nil
-}
-
-// UnreadableParents lists parents that the connected role may not read. Passes can do without, until children come late: a
-// key that has children again is brought back only where its parent is seen to be gone.
-func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
-	const sql = `
-SELECT has_schema_privilege(class.relnamespace, 'USAGE'), has_table_privilege(class.oid, 'SELECT'),
-       format('%I', namespace.nspname), format('%I.%I', namespace.nspname, class.relname), format('%I', current_user)
-FROM unnest($1::oid[]) WITH ORDINALITY AS wanted (oid, position)
-JOIN pg_class AS class ON class.oid = wanted.oid
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-ORDER BY wanted.position`
-	oids := make([]uint32, len(parents))
-	for i, parent := range parents {
-		oids[i] = parent.OID
-	}
-	var problems problem.List
-	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, oids)
-		if err != nil {
-			return err
-		}
-		var usage, granted bool
-		var schema, table, role string
-		_, err = pgx.ForEachRow(rows, []any{&usage, &granted, &schema, &table, &role}, func() error {
-			var fixes []string
-			if !usage {
-				fixes = append(fixes, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", schema, role))
-			}
-			if !granted {
-				fixes = append(fixes, fmt.Sprintf("GRANT SELECT ON %s TO %s", table, role))
-			}
-			if len(fixes) > 0 {
-				problems.Add(problem.Problem{
-					Severity: problem.Warning, Key: table,
-					Message: "the database role may not read this parent, so children that come late stay behind",
-					Fix:     strings.Join(fixes, "; "),
-				})
 			}
 			return nil
 		})

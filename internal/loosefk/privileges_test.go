@@ -32,8 +32,8 @@ children:
 		require.NoError(t, err)
 		byTable := map[string]problem.Problem{}
 		for _, p := range found {
-			require.Equal(t, problem.Warning, p.Severity)
-			require.Contains(t, p.Message, "children that come late stay behind")
+			require.Equal(t, problem.Error, p.Severity)
+			require.Contains(t, p.Message, "its tombstones are held")
 			byTable[p.Key] = p
 		}
 		return byTable

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 )
 
 // ranNode is what these tests read of EXPLAIN (ANALYZE, FORMAT JSON).
@@ -94,10 +95,10 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 func backlogParent() *Parent {
 	reference := &Reference{
 		Definition: definitions.Definition{Columns: []string{"parent_id"}, OnDelete: definitions.Delete},
-		Child:      Table{Schema: "public", Name: "children"},
+		Child:      Table{Schema: "public", Name: "children"}, compare: []pgcatalog.Comparison{plain},
 	}
 	reference.Leaves = []Table{reference.Child}
-	return &Parent{Recorded: "public.parents", Integer: true, References: []*Reference{reference}}
+	return &Parent{Recorded: "public.parents", Integer: true, References: []*Reference{reference}, compare: reference.compare}
 }
 
 // explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.

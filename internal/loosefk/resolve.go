@@ -3,14 +3,12 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
@@ -128,9 +126,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		return nil
 	}
 	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey()
-	reference.bindIndexes(child)
-	ok := r.checkColumns(d, parent, child)
-	ok = r.bindValues(d, child, reference) && ok
+	ok := r.checkColumns(d, parent, child, home.catalog.operators, reference)
+	ok = r.bindValues(d, child, home.catalog.operators, reference) && ok
 	if d.CleanerClass != "" && len(reference.PrimaryKey) == 0 {
 		r.report(d, problem.Error, ".cleaner_class",
 			fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
@@ -139,7 +136,12 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	if !ok {
 		return nil
 	}
-	if !reference.Index {
+	reference.bindIndexes(child, home.catalog.operators)
+	switch {
+	case reference.Index:
+	case reference.unserved != "":
+		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table", "give both columns one type and collation")
+	default:
 		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifiers(d.Columns))
 		if reference.partitioned() {
 			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
@@ -152,6 +154,11 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		if other.same(reference) {
 			// Spelt differently, with the schema and without it, or the definitions' own check had found it.
 			r.report(d, problem.Error, "", fmt.Sprintf("the same definition stands at %s", other.Definition.Position), "remove one of them")
+		} else if other.contradicts(reference) {
+			r.report(d, problem.Error, ".on_delete",
+				fmt.Sprintf("a row of %s can meet this definition and that at %s, which does something else with it, and either may come first",
+					d.Child, other.Definition.Position),
+				"give both of them conditions on one column, with different values")
 		}
 	}
 	return reference
@@ -180,6 +187,17 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 func (r *Reference) same(other *Reference) bool {
 	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
 		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
+}
+
+// contradicts reports whether two references of one parent may do different things to one row.
+func (r *Reference) contradicts(other *Reference) bool {
+	if r.Database != other.Database || r.Child.OID != other.Child.OID || !slices.Equal(r.Definition.Columns, other.Definition.Columns) ||
+		r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value) {
+		return false
+	}
+	return !slices.ContainsFunc(r.Conditions, func(a typedColumn) bool {
+		return slices.ContainsFunc(other.Conditions, func(b typedColumn) bool { return a.Column == b.Column && a.Value != b.Value })
+	})
 }
 
 // parent returns the parent's entry, or nil where it is unusable or out of reach.
@@ -219,6 +237,19 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		for _, column := range key {
 			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Base)
 		}
+		parent.keys = table.Key(key)
+		for i, column := range parent.keys {
+			compare, err := home.catalog.operators.Parent(column)
+			if err == nil && len(key) == 1 && column.Polymorphic == "pg_catalog.anyarray" {
+				err = fmt.Errorf("type %s is an array, which deletions cannot be recorded by", column.Type)
+			}
+			if err != nil {
+				r.report(d, problem.Error, element(".parent_column", key, i),
+					fmt.Sprintf("column %s of parent %s: %v", key[i], d.Parent, err), "name another unique column")
+				return nil
+			}
+			parent.compare = append(parent.compare, compare)
+		}
 		parent.Integer = len(key) == 1 && pgcatalog.Integer(parent.KeyTypes[0])
 		if r.parents[home.Name] == nil {
 			r.parents[home.Name] = map[string]*Parent{}
@@ -252,8 +283,16 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 }
 
 // bindValues gives conditions and target the types of their columns.
-func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, reference *Reference) bool {
+func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference) bool {
 	ok := true
+	typed := func(key string, column pgcatalog.Column, value string) typedColumn {
+		compare, err := operators.Own(column)
+		if err != nil {
+			r.report(d, problem.Error, key, fmt.Sprintf("%s.%s: %v", d.Child, column.Name, err), "name another column")
+			ok = false
+		}
+		return typedColumn{Column: column.Name, Type: column.Type, base: column.Base, compare: compare, Value: value}
+	}
 	for i, condition := range d.Conditions {
 		found, exists := child.Columns[condition.Column]
 		if !exists {
@@ -261,7 +300,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 			ok = false
 			continue
 		}
-		reference.Conditions = append(reference.Conditions, typedColumn{Column: condition.Column, Type: found.Type, base: found.Base, Value: condition.Value})
+		reference.Conditions = append(reference.Conditions, typed(fmt.Sprintf(".conditions[%d].column", i), found, condition.Value))
 	}
 	if d.OnDelete != definitions.UpdateColumn {
 		return ok
@@ -276,78 +315,8 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 			fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
 		return false
 	}
-	reference.Target = typedColumn{Column: d.TargetColumn, Type: target.Type, base: target.Base, Value: d.TargetValue}
+	reference.Target, reference.moves = typed(".target_column", target, d.TargetValue), target.Partitioning
 	return ok
-}
-
-// checkValues casts every condition and target value once, so that a value which does not fit its column, or
-// only after being cut or rounded, is found here and not in the middle of a batch.
-func (r *resolver) checkValues(ctx context.Context) error {
-	for _, s := range r.sites {
-		if s.DB == nil {
-			continue
-		}
-		var check []*Reference
-		for _, parents := range r.parents {
-			for _, parent := range parents {
-				for _, reference := range parent.References {
-					if reference.Database == s.Name && len(reference.Conditions)+len(reference.Target.Column) > 0 {
-						check = append(check, reference)
-					}
-				}
-			}
-		}
-		if len(check) == 0 {
-			continue
-		}
-		err := pgcatalog.Settled(ctx, s.DB, func(tx pgx.Tx) error {
-			for _, reference := range check {
-				if err := r.checkValuesOf(ctx, tx, reference); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return &SiteError{Database: s.Name, Err: err}
-		}
-	}
-	return nil
-}
-
-func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Reference) error {
-	for i, value := range reference.Conditions {
-		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
-			return err
-		}
-	}
-	if reference.Target.Column == "" {
-		return nil
-	}
-	return r.checkValue(ctx, tx, reference, ".target_value", reference.Target)
-}
-
-func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value typedColumn) error {
-	var becomes string
-	var same bool
-	// A failed cast must not end the transaction, hence the savepoint.
-	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-		return nested.QueryRow(ctx, fmt.Sprintf("SELECT ($1::text::%s)::text, ($1::text::%s)::text = ($1::text::%s)::text", value.Type, value.Type, value.base),
-			value.Value).Scan(&becomes, &same)
-	})
-	var pgErr *pgconn.PgError
-	fix := fmt.Sprintf("it would become %q", becomes)
-	switch {
-	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23"):
-		fix = "give a value of that type"
-	case err != nil:
-		return fmt.Errorf("check value of column %s: %w", value.Column, err)
-	case same:
-		return nil
-	}
-	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, short(value.Type))
-	r.report(reference.Definition, problem.Error, key, reference.Broken, fix)
-	return nil
 }
 
 func (r *resolver) missingTable(d definitions.Definition, key, role string, home *site, name definitions.Name) {
@@ -402,18 +371,4 @@ func (r *resolver) reportCycles() {
 		}
 		walk(start)
 	}
-}
-
-func textual(typeName string) bool {
-	return slices.Contains([]string{"pg_catalog.text", `pg_catalog."varchar"`, "pg_catalog.varchar"}, typeName)
-}
-
-// compatible tells whether the two types compare by one operator family, so that an index serves.
-func compatible(a, b string) bool {
-	return a == b || pgcatalog.Integer(a) && pgcatalog.Integer(b) || textual(a) && textual(b)
-}
-
-// short is a type name for people.
-func short(typeName string) string {
-	return strings.Trim(strings.TrimPrefix(typeName, "pg_catalog."), `"`)
 }

@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -36,6 +37,11 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) ([]s
 			fmt.Sprintf("parent %s has no unique index on exactly %s", d.Parent, strings.Join(key, ", ")),
 			"name all columns of one: a key that two rows share would lose the children of both")
 		return nil, false
+	case deferrable(table, key):
+		r.report(d, problem.Error, ".parent_column",
+			fmt.Sprintf("the constraint on %s of parent %s is deferrable", strings.Join(key, ", "), d.Parent),
+			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and nobody can tell which of them is gone")
+		return nil, false
 	}
 	return key, true
 }
@@ -64,26 +70,38 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 	return key, true
 }
 
-// checkColumns compares the child's columns with those of the key, one by one.
-func (r *resolver) checkColumns(d definitions.Definition, parent *Parent, child *pgcatalog.Relation) bool {
+// checkColumns looks how the child's columns compare with those of the key, one by one.
+func (r *resolver) checkColumns(
+	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference,
+) bool {
 	ok := true
-	for i := range d.Columns {
-		ok = r.checkColumn(d, i, parent, child) && ok
+	for i, name := range d.Columns {
+		column := child.Columns[name]
+		compare, err := operators.Compare(parent.keys[i], column)
+		own, none := operators.Own(column)
+		reference.compare, reference.own = append(reference.compare, compare), append(reference.own, own)
+		reference.types, reference.bases = append(reference.types, column.Type), append(reference.bases, column.Base)
+		reference.moves = reference.moves || d.OnDelete == definitions.Nullify && column.Partitioning
+		if err == nil && reference.unserved == "" && !operators.Servable(column, compare) {
+			reference.unserved = fmt.Sprintf("no index on %s.%s can serve: it is compared as the key of %s, %s.%s, is, by another type or collation",
+				d.Child, name, d.Parent, d.Parent, parent.KeyColumns[i])
+		}
+		ok = r.checkColumn(d, i, parent, child, cmp.Or(err, none)) && ok
 	}
 	return ok
 }
 
-func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *pgcatalog.Relation) bool {
+func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *pgcatalog.Relation, incomparable error) bool {
 	column, key := d.Columns[i], element(".column", d.Columns, i)
 	foreign, found := child.Columns[column]
 	switch {
 	case !found:
 		r.missingColumn(d, key, d.Child, child, column)
 		return false
-	case !compatible(foreign.Base, parent.KeyTypes[i]):
+	case incomparable != nil:
 		r.report(d, problem.Error, key,
-			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s",
-				d.Child, column, short(foreign.Base), d.Parent, parent.KeyColumns[i], short(parent.KeyTypes[i])),
+			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s: %v", d.Child, column, pgcatalog.Short(foreign.Base),
+				d.Parent, parent.KeyColumns[i], pgcatalog.Short(parent.KeyTypes[i]), incomparable),
 			"the two columns need one type, or integers of any width")
 		return false
 	case d.OnDelete == definitions.Nullify && foreign.NotNull:

@@ -13,6 +13,7 @@ import (
 )
 
 const catalogTables = `
+CREATE TABLE deferred (id bigint PRIMARY KEY DEFERRABLE);
 CREATE TABLE parents (id bigint PRIMARY KEY, code text UNIQUE, label text);
 CREATE TABLE keyless (id bigint);
 CREATE TABLE pairs (a bigint, b bigint, PRIMARY KEY (a, b));
@@ -22,8 +23,18 @@ CREATE VIEW seen AS SELECT * FROM parents;
 CREATE TYPE mood AS ENUM ('good', 'bad');
 CREATE TABLE children (
 	id bigint PRIMARY KEY, parent_id bigint NOT NULL, code varchar(9), flag boolean, mood mood, part_id int,
-	twice bigint GENERATED ALWAYS AS (id * 2) STORED
+	twice bigint GENERATED ALWAYS AS (id * 2) STORED, list bigint[], at timestamp
 );
+CREATE DOMAIN present AS bigint CHECK (value IS NOT NULL);
+CREATE TABLE checked (
+	id bigint PRIMARY KEY, parent_id bigint CONSTRAINT there CHECK (parent_id IS NOT NULL), domained present, state int CHECK (state < 3),
+	free bigint, CHECK (free IS NOT NULL OR state IS NOT NULL)
+);
+CREATE TABLE halved (id bigint, parent_id bigint) PARTITION BY LIST (id);
+CREATE TABLE halved_1 PARTITION OF halved FOR VALUES IN (1);
+ALTER TABLE halved_1 ALTER parent_id SET NOT NULL;
+CREATE TABLE lists (list bigint[] PRIMARY KEY);
+CREATE TABLE moments (at timestamptz PRIMARY KEY);
 CREATE INDEX ON children (parent_id);
 CREATE INDEX ON children (code) WHERE flag;
 CREATE INDEX ON children (part_id, id);
@@ -41,11 +52,19 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"missing column":        {"children: [{table: parents, column: parnt_id, on_delete: async_delete}]", "children[0].column: table children has no column parnt_id (did you mean parent_id?)"},
 		"missing parent column": {"children: [{table: parents, column: parent_id, parent_column: cod, on_delete: async_delete}]", "children[0].parent_column: table parents has no column cod (did you mean code?)"},
 		"parent not unique":     {"children: [{table: parents, column: code, parent_column: label, on_delete: async_delete}]", "children[0].parent_column: column label of parent parents is not unique"},
+		"deferrable key":        {"children: [{table: deferred, column: parent_id, on_delete: async_delete}]", "children[0].parent_column: the constraint on id of parent deferred is deferrable (make it NOT DEFERRABLE"},
 		"parent without key":    {"children: [{table: keyless, column: parent_id, on_delete: async_delete}]", "parent keyless has no primary key of one column"},
 		"parent of two columns": {"children: [{table: pairs, column: parent_id, on_delete: async_delete}]", "parent pairs has no primary key of one column (name a unique column with parent_column)"},
 		"types":                 {"children: [{table: parents, column: code, on_delete: async_delete}]", `children[0].column: children.code is of type varchar, but parents.id is of type int8`},
 		"nullify on not null":   {"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "children[0].on_delete: async_nullify, but children.parent_id is NOT NULL (drop the constraint, or use async_delete)"},
 		"nullify generated":     {"children: [{table: parents, column: twice, on_delete: async_nullify}]", "children[0].column: children.twice is a generated column and cannot be set"},
+		"nullify checked":       {"checked: [{table: parents, column: parent_id, on_delete: async_nullify}]", "checked[0].on_delete: constraint there of public.checked refuses NULL in checked.parent_id (change it, or the definition)"},
+		"nullify domain":        {"checked: [{table: parents, column: domained, on_delete: async_nullify}]", "checked[0].on_delete: its type refuses NULL in checked.domained"},
+		"nullify in partition":  {"halved: [{table: parents, column: parent_id, on_delete: async_nullify}]", "halved[0].on_delete: public.halved_1 refuses NULL in halved.parent_id"},
+		"checked target":        {"checked: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 3}]", `checked[0].target_value: constraint checked_state_check of public.checked refuses value "3" in checked.state`},
+		"array":                 {"children: [{table: lists, column: list, on_delete: async_delete}]", "children[0].parent_column: column list of parent lists: type bigint[] is an array, which deletions cannot be recorded by"},
+		"time zones":            {"children: [{table: moments, column: at, on_delete: async_delete}]", "children.at is of type timestamp, but moments.at is of type timestamptz: timestamp with timestamptz is compared by the time zone of the session"},
+		"overlap":               {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12, which does something else with it"},
 		"partition as parent":   {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
 		"view as parent":        {"children: [{table: seen, column: parent_id, on_delete: async_delete}]", "children[0].table: parent seen is not a table"},
 		"view as child":         {"seen: [{table: parents, column: id, on_delete: async_delete}]", "seen[0]: child seen is not a table"},
@@ -113,6 +132,23 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 	require.Len(t, warnings, 2)
 	require.Contains(t, warnings[0].String(), "children[2].table: id is only a part of the primary key of parted")
 	require.Equal(t, `lfk.yml:6:36: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`, warnings[1].String())
+}
+
+func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(catalogTables)
+	_, problems, err := resolve(t, db.Pool(), parse(t, `
+checked:
+  - {table: parents, column: free, on_delete: async_nullify}
+  - {table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 2}
+children:
+  - {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}
+  - {table: parents, column: part_id, on_delete: async_nullify, conditions: [{column: flag, value: false}]}
+`))
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
 }
 
 func TestResolveTellsOfCycles(t *testing.T) {

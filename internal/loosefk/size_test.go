@@ -59,7 +59,7 @@ func TestLimitsOfAStatement(t *testing.T) {
 
 	r := steered(t.Context(), 1)
 	sound, slow := task{reference: &Reference{}}, task{reference: &Reference{}}
-	r.breaker.rows[slow.place()] = fewestRows
+	slow.slowed(fewestRows)
 	full := r.engine.Session.Limits
 	for _, how := range []pass{direct, piecewise, skipping} {
 		short := r.limits(sound, how)

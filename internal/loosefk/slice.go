@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // slice gives a chunk one statement per task and settles it where that was enough.
@@ -19,10 +20,26 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	c.begun = true
 	tasks := c.tasks
 	c.tasks = nil
+	smaller := false
+	if c.blocked != nil && c.how == waiting {
+		c.how = skipping // What has become free goes first.
+	}
+	c.blocked = nil
+	began := time.Now()
 	for i, t := range tasks {
+		if i > 0 && r.contended && time.Since(began) > round/2 {
+			// A chunk of many slow tables: the other lanes have their turn first, and then the tables that have had none.
+			c.tasks = append(slices.Clone(tasks[i:]), c.tasks...)
+			r.settleWait(c)
+			return later(c), nil
+		}
 		others := tasks[i+1:]
+		if b := r.obstacle(t, c.how); b != nil {
+			c.tasks = append(c.tasks, t)
+			c.blocked = b
+			continue
+		}
 		r.pace.Await(ctx)
-		r.rest(ctx, t, c.how)
 		if r.ended() {
 			c.tasks = append(c.tasks, tasks[i:]...)
 			return later(c), nil
@@ -37,13 +54,13 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
-			t.backOff = r.backOff(t, c.how, err)
-			remedy, fatal := r.remedy(c, t, err)
+			remedy, fatal := r.remedy(ctx, c, t, err)
 			if fatal != nil {
 				return nothing(), fatal
 			}
-			if again, wanted := remedy.again(t); wanted {
-				c.tasks = append(c.tasks, again)
+			if remedy != giveUp {
+				c.tasks = append(c.tasks, t)
+				smaller = true
 			}
 			if remedy == split || remedy == isolate {
 				c.tasks = append(c.tasks, others...)
@@ -53,7 +70,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 			return nothing(), nil
 		case more:
 			c.tasks = append(c.tasks, t)
-			if len(c.tombstones) > 1 {
+			if len(c.tombstones) > 1 && r.form(t, c.how) != piecewise {
 				// One of the parents has more children than fit: let the others pass.
 				c.tasks = append(c.tasks, others...)
 				return divided(c, split), nil
@@ -62,26 +79,23 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 			return r.wait(ctx, c)
 		}
 	}
-	if len(c.tasks) > 0 {
+	r.settleWait(c)
+	switch {
+	case smaller && c.blocked == nil:
+		// What was tried was too much, and the next one has not been told yet: nothing would move before all had tried.
+		return rest{next: []*chunk{c}}, nil
+	case len(c.tasks) > 0:
 		return later(c), nil
 	}
 	return r.settle(ctx, c)
-}
-
-// again is the task as it is tried next, if it is.
-func (m remedy) again(t task) (task, bool) {
-	if m == retry {
-		t.beaten++
-	}
-	return t, m != giveUp
 }
 
 // errRemoval marks a step that failed in the removal of tombstones and not in its own statement.
 var errRemoval = errors.New("remove tombstones")
 
 // remedy decides what becomes of a task that failed. The error is the one that ends the run.
-func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
-	f := judge(err, t.reference.Child.Label())
+func (r *run) remedy(ctx context.Context, c *chunk, t task, err error) (remedy, error) {
+	f := r.judge(ctx, c.parent, err, t.reference.Child.Label())
 	switch {
 	case f.Verdict == fault.Fatal:
 		return giveUp, err
@@ -90,6 +104,9 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 		c.fail(f)
 		return giveUp, nil
 	case errors.Is(err, errRemoval):
+		if f.Lock() {
+			r.findLocked(ctx, c.parent)
+		}
 		// It took the cleaned rows back with it: do the two apart.
 		c.alone = true
 		return retry, nil
@@ -97,8 +114,18 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 	if m, wanted := r.adapt(c, t, r.form(t, c.how), f); wanted {
 		return m, nil
 	}
-	r.stats.fail(f)
+	if f.Lock() {
+		r.inTheWay(ctx, c, t, f)
+		return retry, nil
+	}
+	long := t.slow() && len(c.tombstones) == 1
 	m := r.breaker.failed(t, c.how, f, len(c.tombstones))
+	if m == shrink && long {
+		r.waitWith(c, &pace.Blocked{}, "rows of "+f.Table+" take long: "+f.Message, "")
+	}
+	if m != shrink || !r.engine.Adaptive.on() {
+		r.stats.fail(f)
+	}
 	if m == giveUp {
 		c.fail(f)
 	}
@@ -108,6 +135,9 @@ func (r *run) remedy(c *chunk, t task, err error) (remedy, error) {
 // step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
+	if t.reference.exactly() {
+		return r.stepElsewhere(ctx, c, *t)
+	}
 	form := r.form(*t, c.how)
 	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
 	if form == piecewise && t.walk.underWay() && t.walk.blocks(limit) == 0 {
@@ -115,35 +145,33 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	}
 	if form == piecewise && len(t.window) == 0 && !t.walk.underWay() {
 		if err := r.look(ctx, c, t, limit); err != nil || len(t.window) == 0 && !t.walk.underWay() {
-			return false, err
+			return t.scan.underWay() || t.scan.found, err
 		}
 	}
 	statements := r.statements(c, *t, form, limit)
 	cleaning := len(statements) - 1
 	clean := &statements[cleaning]
 	var counted int64
-	if t.reference.Definition.CleanerClass != "" {
-		clean.Scan = func(rows pgx.Rows) (err error) {
-			counted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-			return err
-		}
-	}
+	clean.Scan = t.reference.counts(&counted)
 	countsItself := clean.Scan != nil
-	var gone []int64
-	removing := len(statements)
+	var ended settled
+	settling := len(statements)
 	if remove {
 		if form == direct {
 			statements = append(statements, batch.Statement{SQL: bitmapOff})
-			removing++
+			settling++
 		}
-		statements = append(statements, r.removal(c, c.tombstones, c.exactWith(*t, form), &gone))
+		statements = append(statements, r.settlement(c, c.tombstones, c.tombstones, c.exactWith(*t, form), &ended)...)
 	}
+	r.session(t.reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	began := time.Now()
-	affected, err := r.in(ctx, t.reference.Database, r.limits(*t, form), statements...)
+	limits := r.limits(*t, form)
+	limits.Repeatable = (form == direct || form == piecewise) && c.doomed().probes(t.reference)
+	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
 	took := time.Since(began)
 	unwatch()
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index == removing {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index >= settling {
 		return false, fmt.Errorf("%w: %w", errRemoval, err)
 	}
 	if err != nil {
@@ -153,9 +181,6 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	if countsItself {
 		rows = counted
 	}
-	r.breaker.succeeded(*t, r.usual(*t, form))
-	delete(r.backOffs, t.place())
-	r.stats.clean(t.reference, rows)
 	c.took(*t, form)
 	c.cleaned += rows
 	switch form {
@@ -170,20 +195,17 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	case skipping, waiting:
 		more = rows >= int64(limit)
 	}
-	if form == skipping || form == direct {
-		t.reference.learn(len(c.tombstones), rows, more)
-	}
-	r.remove(c, gone)
-	if r.engine.Progress != nil {
-		r.engine.Progress(ctx, r.stats)
-	}
+	// Before its parents are taken off the chunk, whose number tells how many children each has.
+	parents := len(c.tombstones)
+	r.remove(c, ended)
+	r.cleaned(ctx, *t, form, parents, rows, more)
 	r.steer(ctx, *t, form, rows, took)
 	return more, nil
 }
 
 // statements are those of one step; the last one cleans.
 func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Statement {
-	keys, names := keysOf(c.parent, c.tombstones), r.session(t.reference).Names
+	keys, names := c.doomed(), r.session(t.reference).Names
 	var all []batch.Statement
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {
@@ -208,37 +230,65 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 // look reads the next window of a task. Where the last one cleaned nothing, something keeps the rows there,
 // and the next one would clean nothing either: the waiting pass finds out.
 func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
+	if t.scan.underWay() {
+		return r.lookOn(ctx, c, t)
+	}
+	t.scan.found = false
 	if t.looked && c.cleaned == t.cleanedBefore {
 		return nil
 	}
 	wanted := t.walk.looksFor(!t.looked)
+	if t.slow() {
+		wanted = min(wanted, limit*slowWindow)
+	}
 	t.looked, t.cleanedBefore = true, c.cleaned
-	sql, args := c.parent.windowStatement(t.reference, t.leaf, keysOf(c.parent, c.tombstones), wanted)
+	if t.reference.blocks > 0 {
+		return r.lookOn(ctx, c, t)
+	}
+	limits := r.engine.Session.Limits
+	if r.contended {
+		limits.StatementTimeout = min(limits.StatementTimeout, beside)
+	}
+	sql, args := c.parent.windowStatement(t.reference, t.leaf, c.doomed(), wanted)
 	began := time.Now()
-	_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+	err := r.readWindow(ctx, t, limits, sql, args)
+	switch {
+	case err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.indexed[t.leaf.OID]:
+		t.reference.blocks = firstBlocks
+		return r.lookOn(ctx, c, t)
+	case err != nil && judge(err, "").Verdict == fault.Timeout && wanted > limit:
+		// A cold cache, or index entries of many rows that are gone: fewer at once.
+		sql, args = c.parent.windowStatement(t.reference, t.leaf, c.doomed(), limit)
+		if err := r.readWindow(ctx, t, limits, sql, args); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case len(t.window) == 0:
+		c.saw(t)
+	}
+	t.walk.looked(time.Since(began), r.engine.Adaptive.Target)
+	if t.walk.begin(t.window, limit) {
+		t.window = nil
+	}
+	return nil
+}
+
+// readWindow runs a statement that reads pointers, and perhaps others before it.
+func (r *run) readWindow(ctx context.Context, t *task, limits batch.Limits, sql string, args []any) error {
+	_, err := r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
 		t.window, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
 		return err
 	}})
-	t.walk.looked(time.Since(began), r.engine.Adaptive.Target)
-	if err == nil && t.walk.begin(t.window, limit) {
-		t.window = nil
-	}
 	return err
 }
 
-// removal is the statement that removes the finished ones among tombstones of the chunk, without a look at the children
-// of the exact references.
-func (r *run) removal(c *chunk, finished []tombstone, exact []*Reference, gone *[]int64) batch.Statement {
-	sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.verify, c.parent.marks(exact))
-	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		*gone, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	}}
-}
-
-func (r *run) remove(c *chunk, gone []int64) {
-	r.stats.count(c.parent, ParentCounts{Processed: int64(len(gone))})
-	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool { return slices.Contains(gone, t.id) })
+// remove takes those that have ended out of the chunk.
+func (r *run) remove(c *chunk, ended settled) {
+	r.stats.count(c.parent, ParentCounts{Processed: int64(len(ended.gone)), Revived: int64(len(ended.revived))})
+	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool {
+		return slices.Contains(ended.gone, t.id) || slices.Contains(ended.revived, t.id)
+	})
 }
 
 // settle removes finished tombstones in a transaction of its own, where no task could take that along. What
@@ -246,23 +296,25 @@ func (r *run) remove(c *chunk, gone []int64) {
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
 	if c.failed == nil || c.failed.Verdict != fault.Hopeless && c.failed.Verdict != fault.Unavailable {
-		var gone []int64
-		finished, err := r.finished(ctx, c)
-		if err == nil && len(finished) > 0 {
-			_, err = r.engine.Session.Run(ctx, r.removal(c, finished, c.exact, &gone))
-		}
+		var ended settled
+		err := r.end(ctx, c, &ended)
 		if err != nil {
-			f := judge(err, c.parent.Label())
+			ended = settled{} // Rolled back.
+			f := r.judge(ctx, c.parent, err, c.parent.Label())
 			switch {
 			case f.Verdict == fault.Fatal:
 				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
+			case f.Lock() && c.failed == nil:
+				r.findLocked(ctx, c.parent)
+				r.waitWith(c, c.again(), "tombstones of "+f.Table+": "+f.Message, "")
+				return later(c), nil
 			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			}
 			r.stats.fail(f)
 			c.fail(f)
 		}
-		r.remove(c, gone)
+		r.remove(c, ended)
 	}
 	switch {
 	case c.done():
@@ -294,7 +346,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
 	}
 	c.how = waiting
-	c.exact = nil
+	c.exact, c.seen = nil, nil
 	c.verify = r.probe(ctx, c.parent, keysOf(c.parent, c.tombstones))
 	c.plan(c.verify)
 	return later(c), nil

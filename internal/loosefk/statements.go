@@ -2,6 +2,7 @@ package loosefk
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -54,28 +55,33 @@ func (a *arguments) add(value any) int {
 func (r *Reference) restrictions(alias string, args *arguments) string {
 	var sql strings.Builder
 	for _, condition := range r.Conditions {
-		fmt.Fprintf(&sql, " AND %s.%s = $%d::text::%s", alias, identifier(condition.Column), args.add(condition.Value), condition.Type)
+		sql.WriteString(" AND " + condition.equal(alias, args))
 	}
 	if r.Definition.OnDelete == definitions.UpdateColumn {
 		// NULL counts as different, or such rows would keep their old state for ever.
-		fmt.Fprintf(&sql, " AND %s.%s IS DISTINCT FROM $%d::text::%s", alias, identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type)
+		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", r.Target.equal(alias, args))
 	}
 	return sql.String()
 }
 
-// pick is the subquery for at most limit children of keys, locked by the clause lock. limitAt is 0 for no limit.
-func (p *Parent) pick(r *Reference, leaf Table, columns, lock string, keysAt, limitAt int, args *arguments) string {
+// equal is true for rows of alias whose column has the value.
+func (c typedColumn) equal(alias string, args *arguments) string {
+	return c.compare.Equal(alias+"."+identifier(c.Column), fmt.Sprintf("$%d::text::%s", args.add(c.Value), c.Type))
+}
+
+// pick is the subquery for at most limit children of keys, an SQL expression, locked by the clause lock. limitAt is 0 for no limit.
+func (p *Parent) pick(r *Reference, leaf Table, columns, lock, keys string, limitAt int, args *arguments) string {
 	limit := ""
 	if limitAt > 0 {
 		limit = fmt.Sprintf(" LIMIT $%d", limitAt)
 	}
 	if p.lookedUp(r, leaf) {
 		found := fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s",
-			columns, leaf.SQL(), equal("picked", r.Definition.Columns, p.parts("wanted.key")), r.restrictions("picked", args))
-		return lookUps(columns, p.keysParameter(keysAt), found, lock) + r.attached(leaf, args) + limit
+			columns, leaf.SQL(), r.equal("picked", p.parts("wanted.key")), r.restrictions("picked", args))
+		return lookUps(columns, keys, found, lock) + r.attached(leaf, args) + limit
 	}
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
-		columns, leaf.SQL(), p.matches(r, "picked", p.keysParameter(keysAt)), r.restrictions("picked", args), r.attached(leaf, args), limit) + lock
+		columns, leaf.SQL(), p.matches(r, "picked", keys), r.restrictions("picked", args), r.attached(leaf, args), limit) + lock
 }
 
 // matches is true for rows of alias that have one of keys.
@@ -83,16 +89,16 @@ func (p *Parent) matches(r *Reference, alias, keys string) string {
 	if p.composite() {
 		return p.among(r, alias, keys)
 	}
-	return equal(alias, r.Definition.Columns, []string{fmt.Sprintf("ANY (%s)", keys)})
+	return r.compare[0].Any(alias+"."+identifier(r.Definition.Columns[0]), keys)
 }
 
 // waitStatement waits until it has locked at most limit children of keys. The statement behind it in the
 // transaction has a newer snapshot: it sees what these rows have become, and a child that was moved to
 // another parent in the meantime is no longer among them.
-func (p *Parent) waitStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
+func (p *Parent) waitStatement(r *Reference, leaf Table, keys doomed, limit int) (string, []any) {
 	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "", r.lock(), keysAt, limitAt, args), args.values
+	keysAt, limitAt := args.add(keys.values), args.add(limit)
+	return p.pick(r, leaf, "", r.lock(), p.doomed(r, keys, keysAt), limitAt, args), args.values
 }
 
 // lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside
@@ -105,28 +111,28 @@ func (r *Reference) lock() string {
 }
 
 // windowStatement reads pointers to at most limit children of keys.
-func (p *Parent) windowStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
+func (p *Parent) windowStatement(r *Reference, leaf Table, keys doomed, limit int) (string, []any) {
 	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "picked.ctid", "", keysAt, limitAt, args), args.values
+	keysAt, limitAt := args.add(keys.values), args.add(limit)
+	return p.pick(r, leaf, "picked.ctid", "", p.doomed(r, keys, keysAt), limitAt, args), args.values
 }
 
 // pieceStatement deletes or changes the children of keys that the pointers lead to. It waits for rows that
 // somebody else has locked; what has moved since is left for the next window.
-func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, keys any, pointers []pgtype.TID) (string, []any) {
+func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, pointers []pgtype.TID) (string, []any) {
 	args := &arguments{}
-	keysAt, pointersAt := args.add(keys), args.add(pointers)
+	keysAt, pointersAt := args.add(keys.values), args.add(pointers)
 	where := fmt.Sprintf("child.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s",
-		pointersAt, p.matches(r, "child", p.keysParameter(keysAt)), r.restrictions("child", args), r.attached(leaf, args))
+		pointersAt, p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args))
 	return r.change(names, leaf, where, args), args.values
 }
 
 // cleanStatement deletes or changes at most limit children of keys in one leaf, without waiting for rows
 // that somebody else has locked. It is built around row pointers, as a LIMIT needs a subquery.
-func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, keys any, limit int) (string, []any) {
+func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, limit int) (string, []any) {
 	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	picked := p.pick(r, leaf, "picked.ctid", r.lock()+" SKIP LOCKED", keysAt, limitAt, args)
+	keysAt, limitAt := args.add(keys.values), args.add(limit)
+	picked := p.pick(r, leaf, "picked.ctid", r.lock()+" SKIP LOCKED", p.doomed(r, keys, keysAt), limitAt, args)
 	return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
 }
 
@@ -141,30 +147,36 @@ func (p *Parent) pointed(r *Reference, picked string, keysAt int, args *argument
 // directStatement deletes or changes all children of keys in one leaf. It waits for rows that somebody else
 // has locked. By composite keys it goes to the rows by pointers, as what is looked up must not be joined with the
 // table that is changed; what moves while it waits is left to the pass behind it.
-func (p *Parent) directStatement(names pgschema.Names, r *Reference, leaf Table, keys any) (string, []any) {
+func (p *Parent) directStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed) (string, []any) {
 	args := &arguments{}
-	keysAt := args.add(keys)
+	keysAt := args.add(keys.values)
 	if p.lookedUp(r, leaf) {
-		picked := p.pick(r, leaf, "picked.ctid", "", keysAt, 0, args)
+		picked := p.pick(r, leaf, "picked.ctid", "", p.doomed(r, keys, keysAt), 0, args)
 		return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
 	}
-	where := p.matches(r, "child", p.keysParameter(keysAt)) + r.restrictions("child", args) + r.attached(leaf, args)
+	where := p.matches(r, "child", p.doomed(r, keys, keysAt)) + r.restrictions("child", args) + r.attached(leaf, args)
 	return r.change(names, leaf, where, args), args.values
 }
 
 // change is the statement that does to children what the definition says.
 func (r *Reference) change(names pgschema.Names, leaf Table, where string, args *arguments) string {
 	var sql string
+	table := "ONLY " + leaf.SQL() + " AS child"
+	if r.moves {
+		// The partition itself takes no row that belongs into another one.
+		table = r.Child.SQL() + " AS child"
+		where = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND %s", args.add(leaf.OID), where)
+	}
 	switch {
 	case r.Definition.OnDelete == definitions.Nullify:
 		columns := make([]string, len(r.Definition.Columns))
 		for i, column := range r.Definition.Columns {
 			columns[i] = identifier(column) + " = NULL"
 		}
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s WHERE %s", leaf.SQL(), strings.Join(columns, ", "), where)
+		sql = fmt.Sprintf("UPDATE %s SET %s WHERE %s", table, strings.Join(columns, ", "), where)
 	case r.Definition.OnDelete == definitions.UpdateColumn:
-		sql = fmt.Sprintf("UPDATE ONLY %s AS child SET %s = $%d::text::%s WHERE %s",
-			leaf.SQL(), identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
+		sql = fmt.Sprintf("UPDATE %s SET %s = $%d::text::%s WHERE %s",
+			table, identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
 	case r.Definition.CleanerClass == definitions.ArtifactsCleaner:
 		sql = withOrphanedFiles(names, r, fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where), args)
 	default:
@@ -179,7 +191,8 @@ func (r *Reference) attached(leaf Table, args *arguments) string {
 	if !r.partitioned() {
 		return ""
 	}
-	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::oid) = $%d::oid", args.add(leaf.OID), args.add(r.Child.OID))
+	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::pg_catalog.oid)::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid",
+		args.add(leaf.OID), args.add(r.Child.OID))
 }
 
 // withOrphanedFiles makes a DELETE also write one event that names table and keys, for whoever owns the
@@ -189,19 +202,19 @@ func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string, args
 	for i, column := range r.PrimaryKey {
 		pairs[i] = fmt.Sprintf("$%d::text, child.%s", args.add(column), identifier(column))
 	}
-	return fmt.Sprintf(`WITH gone AS (%s RETURNING jsonb_build_object(%s) AS key),
+	return fmt.Sprintf(`WITH gone AS (%s RETURNING pg_catalog.jsonb_build_object(%s) AS key),
 event AS (
 	INSERT INTO %s (kind, payload)
-	SELECT 'files_orphaned', jsonb_build_object('table', $%d::text, 'keys', jsonb_agg(gone.key))
-	FROM gone HAVING count(*) > 0
+	SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $%d::text, 'keys', pg_catalog.jsonb_agg(gone.key))
+	FROM gone HAVING pg_catalog.count(*) > 0
 )
-SELECT count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
+SELECT pg_catalog.count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
 }
 
 // exists is true where the reference has a child with the key. OFFSET 0 keeps it a subquery of
 // its own: with it pulled up into a join, a hundred definitions would be a join of a hundred tables.
 func (r *Reference) exists(key []string, args *arguments) string {
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", r.whole(), equal("child", r.Definition.Columns, key), r.restrictions("child", args))
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", r.whole(), r.equal("child", key), r.restrictions("child", args))
 }
 
 // whole is the child with all its partitions in a FROM clause. As with real foreign keys, tables that inherit from
@@ -217,20 +230,20 @@ func (r *Reference) whole() string {
 func (p *Parent) children(r *Reference, keys string, args *arguments) string {
 	if p.composite() && r.Index {
 		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
-			r.whole(), equal("child", r.Definition.Columns, p.parts("wanted.key")), r.restrictions("child", args)), "")
+			r.whole(), r.equal("child", p.parts("wanted.key")), r.restrictions("child", args)), "")
 	}
 	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", r.whole(), p.matches(r, "child", keys), r.restrictions("child", args))
 }
 
 // probeStatement tells in one row, one boolean per reference, which of the references in a database have children of keys:
 // one round trip however many definitions there are.
-func (p *Parent) probeStatement(database string, keys any) (string, []any) {
+func (p *Parent) probeStatement(database string, keys any, without ...*Reference) (string, []any) {
 	args := &arguments{}
 	keysAt := args.add(keys)
 	terms := make([]string, len(p.References))
 	for i, reference := range p.References {
 		terms[i] = "false"
-		if reference.Database == database && reference.usable() {
+		if reference.Database == database && reference.usable() && !slices.Contains(without, reference) {
 			terms[i] = fmt.Sprintf("EXISTS (%s OFFSET 0)", p.children(reference, p.keysParameter(keysAt), args))
 		}
 	}
@@ -281,10 +294,10 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
 ), remembered AS (
 INSERT INTO %s (database, parent, integer_keys, text_keys)
-SELECT $%d::text, $%d::text, array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
-	array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
+SELECT $%d::text, $%d::text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 FROM removed
-HAVING count(*) > 0
+HAVING pg_catalog.count(*) > 0
 )
 SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.add(database), nameAt)
 	return sql.String(), args.values
@@ -301,11 +314,11 @@ func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
 
 // loadSQL loads due tombstones of one parent behind a keyset position, oldest first.
 const loadSQL = `
-SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text
+SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL
 FROM "public".loose_foreign_keys_deleted_records AS tombstone
 WHERE tombstone.fully_qualified_table_name = $1
   AND tombstone.status = 1
-  AND tombstone.consume_after <= statement_timestamp()
+  AND tombstone.consume_after <= pg_catalog.statement_timestamp()
   AND (tombstone.consume_after, tombstone.id) > ($2, $3)
 ORDER BY tombstone.consume_after, tombstone.id
 LIMIT $4`
@@ -318,7 +331,7 @@ WHERE EXISTS (
     SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = parent.name
       AND tombstone.status = 1
-      AND tombstone.consume_after <= statement_timestamp()
+      AND tombstone.consume_after <= pg_catalog.statement_timestamp()
       AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
     OFFSET 0
 )`
@@ -336,8 +349,9 @@ WITH blamed AS (
         END,
         consume_after = CASE
             WHEN tombstone.cleanup_attempts < 2 THEN tombstone.consume_after
-            WHEN $5 THEN clock_timestamp() + interval '5 minutes'
-            ELSE clock_timestamp() + least(interval '5 minutes' * 2 ^ least(tombstone.cleanup_attempts - 2, 10), interval '1 hour')
+            WHEN $5 THEN pg_catalog.clock_timestamp() + interval '5 minutes'
+            ELSE pg_catalog.clock_timestamp()
+                + least(interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts - 2, 10)), interval '1 hour')
         END
     WHERE tombstone.ctid = ANY (ARRAY(
         SELECT found.ctid
@@ -354,7 +368,7 @@ WITH blamed AS (
     ))
     RETURNING tombstone.consume_after
 )
-SELECT count(*) FILTER (WHERE blamed.consume_after > clock_timestamp()), count(*) FROM blamed`
+SELECT pg_catalog.count(*) FILTER (WHERE blamed.consume_after > pg_catalog.clock_timestamp()), pg_catalog.count(*) FROM blamed`
 
 // awaitSQL puts tombstones off for $5 seconds that wait for a database which cannot be reached, and returns how many, in
 // the form of blameSQL. That is no attempt.
@@ -362,7 +376,7 @@ const awaitSQL = `
 WITH waiting AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,
-        consume_after = clock_timestamp() + make_interval(secs => $5::float8)
+        consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::float8)
     WHERE tombstone.ctid = ANY (ARRAY(
         SELECT found.ctid
         FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
@@ -378,7 +392,7 @@ WITH waiting AS (
     ))
     RETURNING 1
 )
-SELECT count(*), count(*) FROM waiting`
+SELECT pg_catalog.count(*), pg_catalog.count(*) FROM waiting`
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
 

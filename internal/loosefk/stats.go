@@ -33,6 +33,8 @@ type Stats struct {
 	// Processed counts tombstones removed, Rescheduled those put off to a later time.
 	Processed   int64 `json:"processed"`
 	Rescheduled int64 `json:"rescheduled"`
+	// Revived counts tombstones whose parents live, so that their children stay.
+	Revived int64 `json:"revived"`
 	// Confirmed counts removed tombstones that a second look found without children, LateChildren those that it
 	// brought back, as a child had come late.
 	Confirmed    int64 `json:"confirmed"`
@@ -46,6 +48,8 @@ type Stats struct {
 	ByParent map[string]ParentCounts `json:"-"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
+	// Held is why a run left something undone that others were in the way of, or that takes too long.
+	Held string `json:"held,omitempty"`
 	// WaitingClass says of what sort that is, for whoever has to count and compare.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
 }
@@ -54,11 +58,14 @@ type Stats struct {
 type ParentCounts struct {
 	// Processed were removed, Rescheduled put off; Incremented failed and stay due.
 	Processed, Rescheduled, Incremented int64
+	// Revived have a parent that lives.
+	Revived int64
 }
 
 // Changed tells whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
-	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.LateChildren+s.ConfirmedEarly > 0 || len(s.Errors) > 0 || s.OverLimit || s.Interrupted
+	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren+s.ConfirmedEarly > 0 ||
+		len(s.Errors) > 0 || s.OverLimit || s.Interrupted
 }
 
 func newStats(database, pace string) *Stats {
@@ -73,10 +80,12 @@ func newStats(database, pace string) *Stats {
 func (s *Stats) count(parent *Parent, more ParentCounts) {
 	s.Processed += more.Processed
 	s.Rescheduled += more.Rescheduled
+	s.Revived += more.Revived
 	sum := s.ByParent[parent.Label()]
 	sum.Processed += more.Processed
 	sum.Rescheduled += more.Rescheduled
 	sum.Incremented += more.Incremented
+	sum.Revived += more.Revived
 	s.ByParent[parent.Label()] = sum
 }
 

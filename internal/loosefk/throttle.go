@@ -2,9 +2,7 @@ package loosefk
 
 import (
 	"context"
-	"time"
 
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -19,20 +17,12 @@ type Throttle struct {
 	Blocker func(ctx context.Context, database string) string
 }
 
-const (
-	// Pauses before another try at what others were in the way of.
-	backOffFirst   = 10 * time.Millisecond
-	backOffLongest = time.Second
-)
-
-// backOff is the pause before the next try of a task. The zero value is none.
-type backOff struct {
-	until  time.Time
-	reason string
-}
-
-// waitsFor tells at once what the run waits for from now on; "" is nothing.
+// waitsFor tells at once what the run waits for from now on; "" is nothing but a table that others have locked, while the run
+// does the rest.
 func (r *run) waitsFor(ctx context.Context, class pace.WaitClass, reason string) {
+	if reason == "" {
+		reason, class = r.tables.Reason(), pace.WaitLock
+	}
 	if r.stats.WaitingFor == reason {
 		return
 	}
@@ -43,32 +33,6 @@ func (r *run) waitsFor(ctx context.Context, class pace.WaitClass, reason string)
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
-}
-
-// backOff returns the pause before the next try of a task that others were in the way of. It grows with every failure at the same
-// place until a statement goes through there. A waiting pass has waited enough already.
-func (r *run) backOff(t task, how pass, err error) backOff {
-	f := judge(err, t.reference.Child.Label())
-	beaten := f.Verdict == fault.LockTimeout || f.Verdict == fault.Conflict
-	if !r.engine.Adaptive.on() || !beaten || r.form(t, how) == waiting {
-		return backOff{}
-	}
-	length := max(backOffFirst, min(2*r.backOffs[t.place()], backOffLongest))
-	r.backOffs[t.place()] = length
-	return backOff{until: time.Now().Add(length), reason: "the next try at " + f.Table + ", after: " + f.Message}
-}
-
-// rest sits out what is left of a task's pause; what has been done since for others counts.
-func (r *run) rest(ctx context.Context, t task, how pass) {
-	left := time.Until(t.backOff.until)
-	if _, open := r.breaker.open(t, how); left <= 0 || open || r.ended() {
-		return
-	}
-	if left >= pace.WorthAWord {
-		r.waitsFor(ctx, pace.WaitBackOff, t.backOff.reason)
-		defer r.waitsFor(ctx, "", "")
-	}
-	r.pace.Pause(ctx, left)
 }
 
 // watch finds out whom a batch of the waiting pass waits for, until the function that it returns is called. Between

@@ -76,12 +76,12 @@ type TombstoneList struct {
 const listSQL = `
 WITH pending AS (
     SELECT tombstone.*
-    FROM unnest($1::text[]) AS parent (name)
+    FROM pg_catalog.unnest($1::text[]) AS parent (name)
     CROSS JOIN LATERAL (
         (
             SELECT due.*, false AS deferred
             FROM "public".loose_foreign_keys_deleted_records AS due
-            WHERE due.fully_qualified_table_name = parent.name AND due.status = 1 AND due.consume_after <= now()
+            WHERE due.fully_qualified_table_name = parent.name AND due.status = 1 AND due.consume_after <= pg_catalog.now()
             ORDER BY due.consume_after, due.id
             LIMIT $2
         )
@@ -89,7 +89,7 @@ WITH pending AS (
         (
             SELECT later.*, true AS deferred
             FROM "public".loose_foreign_keys_deleted_records AS later
-            WHERE later.fully_qualified_table_name = parent.name AND later.status = 1 AND later.consume_after > now()
+            WHERE later.fully_qualified_table_name = parent.name AND later.status = 1 AND later.consume_after > pg_catalog.now()
             ORDER BY later.consume_after, later.id
             LIMIT $2
         )
@@ -104,8 +104,8 @@ SELECT
     pending.last_error,
     pending.consume_after,
     pending.deferred,
-    extract(epoch FROM now() - pending.created_at)::float8,
-    count(*) OVER ()
+    extract(epoch FROM pg_catalog.now() - pending.created_at)::float8,
+    pg_catalog.count(*) OVER ()
 FROM pending
 WHERE NOT $3 OR pending.cleanup_attempts > 0 OR pending.deferred
 ORDER BY 5 DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
@@ -167,9 +167,9 @@ const pageSQL = `
 SELECT page.consume_after, page.id, page.failed, page.wanted, page.number = $4
 FROM (
     SELECT tombstone.consume_after, tombstone.id,
-           tombstone.cleanup_attempts > 0 OR tombstone.consume_after > now() AS failed,
+           tombstone.cleanup_attempts > 0 OR tombstone.consume_after > pg_catalog.now() AS failed,
            $5::bigint[] IS NULL OR tombstone.id = ANY ($5) AS wanted,
-           row_number() OVER (ORDER BY tombstone.consume_after, tombstone.id) AS number
+           pg_catalog.row_number() OVER (ORDER BY tombstone.consume_after, tombstone.id) AS number
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = $1
       AND tombstone.status = 1
@@ -203,7 +203,7 @@ WITH wanted AS (
     FOR UPDATE OF tombstone SKIP LOCKED
 ), retried AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET consume_after = clock_timestamp(),
+    SET consume_after = pg_catalog.clock_timestamp(),
         cleanup_attempts = 0
     FROM free
     WHERE tombstone.fully_qualified_table_name = $1
@@ -211,7 +211,7 @@ WITH wanted AS (
       AND tombstone.id = free.id
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM retried), (SELECT count(*) FROM wanted)`
+SELECT (SELECT pg_catalog.count(*) FROM retried), (SELECT pg_catalog.count(*) FROM wanted)`
 
 // Retry makes failed tombstones due now, as if they had never failed. Done twice it changes nothing more. It
 // reads the queue page by page, and never waits for a row that somebody has locked. The counts are valid beside

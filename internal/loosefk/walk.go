@@ -98,12 +98,12 @@ func (w *walk) stop() { w.left, w.over = 0, true }
 
 // stretchStatement deletes or changes the children of keys in so many blocks. It waits for rows that somebody else
 // has locked. IS TRUE keeps the planner from the index, by which it would look at all children.
-func (p *Parent) stretchStatement(names pgschema.Names, r *Reference, leaf Table, keys any, first, blocks uint32) (string, []any) {
+func (p *Parent) stretchStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, first, blocks uint32) (string, []any) {
 	args := &arguments{}
-	keysAt := args.add(keys)
+	keysAt := args.add(keys.values)
 	from := pgtype.TID{BlockNumber: first, Valid: true}
 	to := pgtype.TID{BlockNumber: max(first+blocks, first), Valid: true}
 	where := fmt.Sprintf("child.ctid >= $%d::tid AND child.ctid < $%d::tid AND (%s%s) IS TRUE%s",
-		args.add(from), args.add(to), p.matches(r, "child", p.keysParameter(keysAt)), r.restrictions("child", args), r.attached(leaf, args))
+		args.add(from), args.add(to), p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args))
 	return r.change(names, leaf, where, args), args.values
 }

@@ -104,9 +104,9 @@ func TestStretchStatement(t *testing.T) {
 	t.Parallel()
 
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
-	sql, args := parent.stretchStatement(schemas, reference, leaf, []int64{1}, 5, 3)
+	sql, args := parent.stretchStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, 5, 3)
 	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid >= $2::tid AND child.ctid < $3::tid
-		AND (child."p id" = ANY ($1::bigint[]) AND child."kind" = $4::text::pg_catalog.text) IS TRUE`), squeeze(sql))
+		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::text::pg_catalog.text) IS TRUE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, pgtype.TID{BlockNumber: 5, Valid: true}, pgtype.TID{BlockNumber: 8, Valid: true}, "A"}, args)
 }
 
@@ -122,7 +122,7 @@ func TestStretchReadsItsBlocksAlone(t *testing.T) {
 		ANALYZE children`)
 	parent := backlogParent()
 	reference := parent.References[0]
-	sql, args := parent.stretchStatement(dbtest.Names(), reference, reference.Leaves[0], []int64{1}, 3, 2)
+	sql, args := parent.stretchStatement(dbtest.Names(), reference, reference.Leaves[0], doomed{[]int64{1}, true}, 3, 2)
 	var scans []ranNode
 	explain(t, db, sql, args).walk(func(n ranNode) {
 		if n.Node != "ModifyTable" {

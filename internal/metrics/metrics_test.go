@@ -61,7 +61,8 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	m := newMetrics(t, everything)
 	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "children", SQLState: "55P03", N: 1}}}
 	for _, name := range []string{
-		metrics.Deletions, metrics.Updates, metrics.ProcessedRecords, metrics.RescheduledRecords, metrics.IncrementedRecords,
+		metrics.Deletions, metrics.Updates, metrics.ProcessedRecords, metrics.RescheduledRecords, metrics.RevivedRecords,
+		metrics.IncrementedRecords,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, Table: "children", N: 1})
 	}
@@ -126,6 +127,7 @@ func TestRunsAreCounted(t *testing.T) {
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
 		Faults: []jobrun.Fault{{Table: "issues", SQLState: "55P03", N: 4}},
 	})
+	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "notes", SQLState: "57014", N: 1}}}) // Nothing but errors is no success.
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})
@@ -136,12 +138,12 @@ func TestRunsAreCounted(t *testing.T) {
 	for _, want := range []string{
 		`sexton_external_diffs_skipped_total{database="main",reason="gone"} 0`,
 		`sexton_external_diffs_skipped_total{database="main",reason="inconsistent"} 2`,
-		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 1`,
+		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 2`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="over_limit"} 1`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="skipped"} 2`,
 		`sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="failed"} 2`,
 		`sexton_lease_skips_total{database="main",kind="loose_foreign_keys_cleanup"} 1`,
-		`sexton_run_duration_seconds_count{database="main",kind="loose_foreign_keys_cleanup"} 4`,
+		`sexton_run_duration_seconds_count{database="main",kind="loose_foreign_keys_cleanup"} 5`,
 		`sexton_run_duration_seconds_sum{database="main",kind="loose_foreign_keys_cleanup"} 35`,
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="55P03",table="issues"} 4`,
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="42501",table=""} 1`,
@@ -149,9 +151,9 @@ func TestRunsAreCounted(t *testing.T) {
 		`sexton_loose_foreign_key_deletions_total{database="main",table="issues"} 12`,
 		`sexton_loose_foreign_key_processed_deleted_records_total{database="main",table="projects"} 2`,
 		`sexton_loose_foreign_key_late_children_deleted_records_total{database="main"} 1`,
-		`sexton_sli_loose_foreign_key_clean_ups_apdex_total{database="main"} 2`,
+		`sexton_sli_loose_foreign_key_clean_ups_apdex_total{database="main"} 3`,
 		`sexton_sli_loose_foreign_key_clean_ups_apdex_success_total{database="main"} 1`,
-		`sexton_sli_loose_foreign_key_clean_ups_total{database="main"} 4`,
+		`sexton_sli_loose_foreign_key_clean_ups_total{database="main"} 5`,
 		`sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 2`,
 	} {
 		require.Contains(t, text, "\n"+want+"\n")

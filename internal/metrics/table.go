@@ -26,6 +26,7 @@ const (
 	Deletions          = "sexton_loose_foreign_key_deletions_total"
 	Updates            = "sexton_loose_foreign_key_updates_total"
 	ProcessedRecords   = "sexton_loose_foreign_key_processed_deleted_records_total"
+	RevivedRecords     = "sexton_loose_foreign_key_revived_deleted_records_total"
 	RescheduledRecords = "sexton_loose_foreign_key_rescheduled_deleted_records_total"
 	IncrementedRecords = "sexton_loose_foreign_key_incremented_deleted_records_total"
 	ConfirmedRecords   = "sexton_loose_foreign_key_confirmed_deleted_records_total"
@@ -78,6 +79,7 @@ const (
 const (
 	Up             = "sexton_up"
 	ScrapeComplete = "sexton_scrape_complete"
+	ReloadFailed   = "sexton_reload_failed"
 
 	BacklogRows       = "sexton_backlog_rows"
 	BacklogCapped     = "sexton_backlog_capped"
@@ -86,6 +88,8 @@ const (
 	BacklogConfirming = "sexton_backlog_confirming_rows"
 	BacklogUndefined  = "sexton_backlog_undefined_tables"
 	BacklogGivenUp    = "sexton_backlog_given_up_rows"
+	ParentRows        = "sexton_backlog_parent_rows"
+	ParentOldest      = "sexton_backlog_parent_oldest_age_seconds"
 
 	Waiting     = "sexton_waiting"
 	Running     = "sexton_running"
@@ -119,6 +123,7 @@ func Table() []Metric {
 		{Deletions, Counter, []string{"database", "table"}, "Rows deleted, by child table."},
 		{Updates, Counter, []string{"database", "table"}, "Rows updated, by child table."},
 		{ProcessedRecords, Counter, []string{"database", "table"}, "Tombstones finished, by parent table."},
+		{RevivedRecords, Counter, []string{"database", "table"}, "Tombstones whose row lives under its key, so that its children stay, by parent table."},
 		{RescheduledRecords, Counter, []string{"database", "table"}, "Tombstones put off to a later time, by parent table."},
 		{IncrementedRecords, Counter, []string{"database", "table"}, "Tombstones that failed and stay due, by parent table."},
 		{ConfirmedRecords, Counter, []string{"database"}, "Finished tombstones that a second look found without children."},
@@ -159,11 +164,14 @@ func Table() []Metric {
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
+		{ReloadFailed, Gauge, nil, "Whether the last SIGHUP found configuration or definitions that are wrong, so that the old ones stay."},
 		{BacklogRows, Gauge, []string{"database", "deletion_table"}, "Rows that wait in a deletion table, put off ones included. Counting stops at 10,000."},
 		{BacklogCapped, Gauge, []string{"database", "deletion_table"}, "Whether there are more rows than were counted."},
 		{BacklogOldest, Gauge, []string{"database", "deletion_table"}, "Age of the oldest row at the head of a parent table's queue, 0 where none waits."},
 		{BacklogDeferred, Gauge, []string{"database", "deletion_table"}, "Rows that failed before and are put off. Counting stops at 10,000."},
 		{BacklogConfirming, Gauge, []string{"database", "deletion_table"}, "Finished rows that wait for a second look; no backlog. Counting stops at 10,000."},
+		{ParentRows, Gauge, []string{"database", "parent_table"}, "Tombstones that wait for one parent table, up to 1,000; absent where none waits."},
+		{ParentOldest, Gauge, []string{"database", "parent_table"}, "Age of the row at the head of a parent table's queue; absent where none waits."},
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
 		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows tried as often as may be, that are left. Counting stops at 10,000."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},

@@ -93,6 +93,9 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	if err := s.refuseLeftovers(ctx, look); err != nil {
 		return err
 	}
+	if err := s.revokeOwner(ctx, look); err != nil {
+		return err
+	}
 	report.SchemaKept, err = s.dropRegistry(ctx, look)
 	return s.db.explainOwner(look, err)
 }

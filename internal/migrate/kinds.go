@@ -29,6 +29,9 @@ const (
 
 // Kind is a job as enqueue knows it.
 type Kind struct {
+	// Row, if set, must exist for enqueue to accept a job.
+	Row
+
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
@@ -41,6 +44,14 @@ type Kind struct {
 	Cron bool `json:"cron"`
 	// MaxAttempts is how often River tries the job, 1 to 32767.
 	MaxAttempts int `json:"max_attempts"`
+}
+
+// Row is the row of the application's that an argument names by an integer.
+type Row struct {
+	// Table is in the tracked schema.
+	Table    string `json:"row_table,omitempty"`
+	Column   string `json:"row_column,omitempty"`
+	Argument string `json:"row_argument,omitempty"`
 }
 
 // argumentName leaves out what JSON encoders write in different ways.
@@ -88,6 +99,9 @@ func (k Kind) check() error {
 		} else if !fitsType(kind, value) {
 			wrong("the default of argument %q is %v (%T), not %s", name, value, value, kind)
 		}
+	}
+	if k.Row != (Row{}) && k.Args[k.Argument] != Bigint {
+		wrong("argument %q, which names a row of %s, is no bigint of its arguments", k.Argument, k.Table)
 	}
 	return errors.Join(problems...)
 }

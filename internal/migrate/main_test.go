@@ -42,11 +42,12 @@ func down(t *testing.T, db migrate.Database) migrate.Report {
 	return report
 }
 
-// catalogue lists everything that could be left behind, with the transaction that last wrote it.
+// catalogue lists everything that could be left behind, with the transaction that last wrote it. A schema is written to by a GRANT and
+// the REVOKE that takes it back.
 func catalogue(d *pgtest.Database) []string {
 	var lines []string
 	for _, row := range d.Rows(`
-		SELECT 'namespace', nspname, xmin::text FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
+		SELECT 'namespace', nspname, nspowner::text FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
 		UNION ALL SELECT 'class', relnamespace::regnamespace || '.' || relname, xmin::text FROM pg_class
 			WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
 		UNION ALL SELECT 'proc', oid::regprocedure::text, xmin::text FROM pg_proc WHERE pronamespace <> 'pg_catalog'::regnamespace

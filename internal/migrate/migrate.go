@@ -11,6 +11,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -41,6 +42,8 @@ type Database struct {
 	// ExternalDiffs needs the application's merge requests and their diffs in the tracked schema. It belongs into the jobs
 	// database only.
 	ExternalDiffs bool
+	// Owner is the role that the objects belong to; empty means DefaultOwner.
+	Owner string
 	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.
 	Kinds []Kind
 }
@@ -64,6 +67,8 @@ type ComponentReport struct {
 type Report struct {
 	Database   string            `json:"database"`
 	Components []ComponentReport `json:"components"`
+	// Owner says whom the objects belong to after Up; absent in the report of Down.
+	Owner *Ownership `json:"owner,omitempty"`
 	// Triggers says what Down removed; absent in the report of Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
 	// SchemaKept tells that Down left Sexton's schema because it holds objects of others.
@@ -91,6 +96,11 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		if err := db.preflight(look); err != nil {
 			return err
 		}
+		own, err := s.makeOwner(ctx, look.role)
+		if err != nil {
+			return err
+		}
+		report.Owner = &own
 		if err := s.createRegistry(ctx, look); err != nil {
 			return db.explainOwner(look, err)
 		}
@@ -104,7 +114,10 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			}
 			s.logApplied(ctx, c, "up", applied)
 		}
-		return db.explainOwner(look, s.writeKinds(ctx))
+		if err := errors.Join(s.writeKinds(ctx), s.writeApplicationTables(ctx)); err != nil {
+			return db.explainOwner(look, err)
+		}
+		return s.handOver(ctx, &own)
 	})
 	if err != nil {
 		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)

@@ -21,7 +21,7 @@ const migrateLock int64 = 0x7365786d696772
 // settled makes a session independent of the role's and the database's settings: names mean what they
 // say, and a lock that is not to be had ends the migration, not the application behind it.
 const settled = `
-SET search_path = pg_catalog;
+SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;
 SET quote_all_identifiers = off;
 SET default_transaction_isolation = 'read committed';

@@ -100,7 +100,7 @@ func (db Database) look(ctx context.Context) (inspection, error) {
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var look inspection
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 			return err
 		}
 		look, err = db.inspect(ctx, tx)

@@ -13,8 +13,13 @@ import (
 // Index is one index of a table.
 type Index struct {
 	// Columns are the key columns in order; "" is an expression.
-	Columns         []string
-	Primary, Unique bool
+	Columns []string
+	// Families are the operator families and Inputs the types by which the index compares each of Columns, Collations its own.
+	Families, Inputs []string
+	Collations       []Collation
+	Primary, Unique  bool
+	// Deferrable tells that two rows may share a key until a transaction ends.
+	Deferrable bool
 	// Valid is false for one that is being built or could not be built.
 	Valid bool
 	// BTree tells it from those that keep no order.
@@ -41,7 +46,7 @@ func (i Index) Order(columns []string) []int {
 }
 
 const indexesSQL = `
-SELECT index.indrelid, index.indisprimary, index.indisunique, index.indisvalid, method.amname = 'btree',
+SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, method.amname = 'btree',
     coalesce(pg_get_expr(index.indpred, index.indrelid), ''),
     ARRAY(
         SELECT coalesce(attribute.attname, '')::text
@@ -49,10 +54,27 @@ SELECT index.indrelid, index.indisprimary, index.indisunique, index.indisvalid, 
         LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
         WHERE key.position <= index.indnkeyatts
         ORDER BY key.position
-    )
+    ),
+    order_by.families, order_by.inputs, order_by.collations, order_by.loose
 FROM pg_index AS index
 JOIN pg_class AS class ON class.oid = index.indexrelid
 JOIN pg_am AS method ON method.oid = class.relam
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, family.opfname) ORDER BY key.position) AS families,
+        pg_catalog.array_agg(pg_catalog.format('%I.%I', typehome.nspname, type.typname) ORDER BY key.position) AS inputs,
+        pg_catalog.array_agg(CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', rulehome.nspname, rule.collname) END
+            ORDER BY key.position) AS collations,
+        pg_catalog.array_agg(rule.oid IS NOT NULL AND NOT rule.collisdeterministic ORDER BY key.position) AS loose
+    FROM ROWS FROM (pg_catalog.unnest(index.indclass::pg_catalog.oid[]), pg_catalog.unnest(index.indcollation::pg_catalog.oid[]))
+        WITH ORDINALITY AS key (class, rule, position)
+    JOIN pg_catalog.pg_opclass AS class ON class.oid OPERATOR(pg_catalog.=) key.class
+    JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
+    JOIN pg_catalog.pg_namespace AS typehome ON typehome.oid OPERATOR(pg_catalog.=) type.typnamespace
+    JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
+    JOIN pg_catalog.pg_namespace AS home ON home.oid OPERATOR(pg_catalog.=) family.opfnamespace
+    LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) key.rule
+    LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalog.=) rule.collnamespace
+) AS order_by
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indexrelid`
 
@@ -78,9 +100,16 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	}
 	var table uint32
 	var i Index
-	_, err = pgx.ForEachRow(rows, []any{&table, &i.Primary, &i.Unique, &i.Valid, &i.BTree, &i.Predicate, &i.Columns}, func() error {
+	var collations []string
+	var loose []bool
+	target := []any{&table, &i.Primary, &i.Unique, &i.Deferrable, &i.Valid, &i.BTree, &i.Predicate, &i.Columns, &i.Families, &i.Inputs, &collations, &loose}
+	_, err = pgx.ForEachRow(rows, target, func() error {
 		found := i
-		found.Columns = slices.Clone(i.Columns)
+		found.Columns, found.Families, found.Inputs = slices.Clone(i.Columns), slices.Clone(i.Families), slices.Clone(i.Inputs)
+		found.Collations = make([]Collation, len(collations))
+		for at, name := range collations {
+			found.Collations[at] = Collation{Name: name, Loose: loose[at]}
+		}
 		for _, r := range owners[table] {
 			r.Indexes[table] = append(r.Indexes[table], found)
 		}

@@ -81,8 +81,11 @@ func TestRead(t *testing.T) {
 		"id":        {Name: "id", Type: "integer", Base: "pg_catalog.int4", NotNull: true, Generated: true, HasDefault: true},
 		"parent_id": {Name: "parent_id", Type: "bigint", Base: "pg_catalog.int8"},
 		"kind":      {Name: "kind", Type: "integer", Base: "pg_catalog.int4"},
-		"name":      {Name: "name", Type: "public.shorter", Base: `pg_catalog."varchar"`, NotNull: true},
-		"twice":     {Name: "twice", Type: "integer", Base: "pg_catalog.int4", Generated: true, HasDefault: true},
+		"name": {
+			Name: "name", Type: "public.shorter", Base: `pg_catalog."varchar"`, Domain: true,
+			Collation: pgcatalog.Collation{Name: `pg_catalog."default"`}, NotNull: true,
+		},
+		"twice": {Name: "twice", Type: "integer", Base: "pg_catalog.int4", Generated: true, HasDefault: true},
 	}, children.Columns)
 
 	parents := found["parents"]

@@ -35,8 +35,15 @@ type Column struct {
 	// Type is the declared one with its length or precision, Base is qualified and quoted, with domains resolved to what
 	// they are built on.
 	Type, Base string
-	NotNull    bool
-	// Generated columns cannot be set, nor can those of a partition key (Partitioning) without changing the partition.
+	// Domain tells that the declared type is a domain; Polymorphic is the pseudo-type by which Postgres compares types of
+	// Base's kind, such as anyenum, and Collation the rule by which it compares values.
+	Domain      bool
+	Polymorphic string
+	Collation   Collation
+	NotNull     bool
+	// Generated columns cannot be set, nor can those of a partition key (Partitioning), of the table itself or of partitions
+	// that are partitioned, without changing the partition. Postgres keeps columns of a key, and of its expressions, as a part
+	// of the table in pg_depend.
 	Generated, Partitioning bool
 	HasDefault              bool
 }
@@ -94,13 +101,28 @@ WITH RECURSIVE base AS (
 )
 SELECT base.attrelid, attribute.attname, format_type(attribute.atttypid, attribute.atttypmod), format('%I.%I', namespace.nspname, type.typname),
     attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
-    coalesce(attribute.attnum = ANY (partitioned.partattrs::smallint[]), false),
-    attribute.atthasdef OR attribute.attidentity <> ''
+    EXISTS (
+        SELECT FROM pg_catalog.pg_partition_tree(base.attrelid) AS tree
+        JOIN pg_catalog.pg_attribute AS part ON part.attrelid OPERATOR(pg_catalog.=) tree.relid AND part.attname OPERATOR(pg_catalog.=) attribute.attname
+        JOIN pg_catalog.pg_depend AS held ON held.classid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid AND held.objid OPERATOR(pg_catalog.=) tree.relid
+            AND held.objsubid OPERATOR(pg_catalog.=) part.attnum::pg_catalog.int4 AND held.refclassid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid
+            AND held.refobjid OPERATOR(pg_catalog.=) tree.relid AND held.refobjsubid OPERATOR(pg_catalog.=) 0 AND held.deptype OPERATOR(pg_catalog.=) 'i'
+        WHERE NOT tree.isleaf
+    ),
+    attribute.atthasdef OR attribute.attidentity <> '',
+    attribute.atttypid OPERATOR(pg_catalog.<>) type.oid,
+    CASE WHEN type.typtype OPERATOR(pg_catalog.=) 'e' THEN 'pg_catalog.anyenum' WHEN type.typtype OPERATOR(pg_catalog.=) 'r' THEN 'pg_catalog.anyrange'
+        WHEN type.typtype OPERATOR(pg_catalog.=) 'm' THEN 'pg_catalog.anymultirange' WHEN type.typtype OPERATOR(pg_catalog.=) 'c' THEN 'pg_catalog.record'
+        WHEN type.typelem OPERATOR(pg_catalog.<>) 0::pg_catalog.oid AND type.typlen OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2
+            AND type.typcategory OPERATOR(pg_catalog.=) 'A' THEN 'pg_catalog.anyarray' ELSE '' END,
+    CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', rulehome.nspname, rule.collname) END,
+    rule.oid IS NOT NULL AND NOT rule.collisdeterministic
 FROM base
 JOIN pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
 JOIN pg_type AS type ON type.oid = base.oid
 JOIN pg_namespace AS namespace ON namespace.oid = type.typnamespace
-LEFT JOIN pg_partitioned_table AS partitioned ON partitioned.partrelid = base.attrelid
+LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) attribute.attcollation
+LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalog.=) rule.collnamespace
 WHERE base.typtype <> 'd'`
 
 const leavesSQL = `
@@ -153,7 +175,11 @@ func readColumns(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	}
 	var oid uint32
 	var c Column
-	_, err = pgx.ForEachRow(rows, []any{&oid, &c.Name, &c.Type, &c.Base, &c.NotNull, &c.Generated, &c.Partitioning, &c.HasDefault}, func() error {
+	target := []any{
+		&oid, &c.Name, &c.Type, &c.Base, &c.NotNull, &c.Generated, &c.Partitioning, &c.HasDefault,
+		&c.Domain, &c.Polymorphic, &c.Collation.Name, &c.Collation.Loose,
+	}
+	_, err = pgx.ForEachRow(rows, target, func() error {
 		if r := relations[oid]; r != nil {
 			r.Columns[c.Name] = c
 		}

@@ -38,7 +38,7 @@ type Beginner interface {
 // role have set.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL quote_all_identifiers = off"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		return do(tx)

@@ -22,6 +22,9 @@ type Names struct {
 	Jobs string
 	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
 	Tracked string
+	// Path is the search_path of the application's triggers (databases.<name>.search_path); empty means what their sessions
+	// would have had.
+	Path string
 }
 
 // Render replaces the two placeholders by the quoted names.

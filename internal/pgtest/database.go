@@ -58,9 +58,7 @@ func (p *process) createAs(tb testing.TB, from, options string) *Database {
 	address, err := p.url(name)
 	require.NoError(tb, err)
 	d := &Database{Name: name, URL: address, tb: tb, passwords: map[string]string{}}
-	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() +
-		" TEMPLATE " + pgx.Identifier{from}.Sanitize() + " " + options
-	require.NoError(tb, adminExec(admin, statement))
+	require.NoError(tb, createDatabase(admin, name, from, options))
 	tb.Cleanup(func() { d.drop(admin) })
 	return d
 }

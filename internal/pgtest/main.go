@@ -4,8 +4,10 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The server is the one that TEST_DATABASE_URL names (a postgres:// URL of a superuser), else a private one of this test process,
-// started by the first test that asks. SEXTON_PG_BIN chooses its binaries. Without a server tests fail, they never skip.
+// The server is the one that TEST_DATABASE_URL names (a postgres:// URL of a superuser), else a private one, which the first test
+// that asks starts. On Linux all test processes of one go command share it, and the templates on it: it ends with that command.
+// Elsewhere, and under a debugger, each process has its own. SEXTON_PG_BIN chooses its binaries. Without a server tests fail, they
+// never skip.
 package pgtest
 
 import (
@@ -40,7 +42,8 @@ type process struct {
 	external  string // TEST_DATABASE_URL
 	started   bool
 	err       error
-	server    *devpg.Server // nil if TEST_DATABASE_URL names the server
+	server    *devpg.Server // nil if it is not this process's own
+	ofRun     bool          // the server and the templates belong to all processes of the run
 	base      *url.URL
 	templates map[string]*template
 }
@@ -51,6 +54,14 @@ func Main(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if dir := os.Getenv(keeperVariable); dir != "" {
+		if err := keep(dir); err != nil {
+			fmt.Fprintln(os.Stdout, err)
+			return 1
+		}
+		return 0
+	}
+	useMemory()
 	shared.enter(os.Getenv("TEST_DATABASE_URL"))
 	code := m.Run()
 	if err := shared.close(); err != nil {
@@ -96,14 +107,10 @@ func (p *process) url(database string) (string, error) {
 func (p *process) start() error {
 	base := p.external
 	if base == "" {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-		defer cancel()
-		server, err := startServer(ctx, nil)
-		if err != nil {
+		var err error
+		if base, err = p.startOwn(); err != nil {
 			return fmt.Errorf("start postgres for the tests: %w", err)
 		}
-		p.server = server
-		base = server.URL("postgres")
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -113,12 +120,30 @@ func (p *process) start() error {
 	return nil
 }
 
+// startOwn returns the URL of the run's server or, where there is no run, of one of this process.
+func (p *process) startOwn() (string, error) {
+	address, err := joinRun()
+	if err != nil || address != "" {
+		p.ofRun = true
+		return address, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if p.server, err = startServer(ctx, nil); err != nil {
+		return "", err
+	}
+	return p.server.URL("postgres"), nil
+}
+
 // close removes the templates of a server that lives on, or stops the private one.
 func (p *process) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.server != nil {
 		return p.server.Stop()
+	}
+	if p.ofRun {
+		return nil
 	}
 	var errs []error
 	for _, t := range p.templates {
@@ -130,7 +155,18 @@ func (p *process) close() error {
 }
 
 // adminExec runs statements on a connection of its own: CREATE and DROP DATABASE cannot run in the database they are about.
-func adminExec(url string, statements ...string) (err error) {
+func adminExec(url string, statements ...string) error {
+	return administer(url, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, statement := range statements {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("run %q: %w", statement, err)
+			}
+		}
+		return nil
+	})
+}
+
+func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
@@ -138,12 +174,26 @@ func adminExec(url string, statements ...string) (err error) {
 		return fmt.Errorf("connect to test server: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	for _, statement := range statements {
+	return f(ctx, conn)
+}
+
+// createDatabase copies a database file by file, as Postgres 14 always does. From 15 on it otherwise reads and logs every block, which
+// takes twice as long.
+func createDatabase(admin, name, from, options string) error {
+	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{from}.Sanitize() + " " + options
+	return administer(admin, func(ctx context.Context, conn *pgx.Conn) error {
+		var old bool
+		if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int < 150000").Scan(&old); err != nil {
+			return err
+		}
+		if !old {
+			statement += " STRATEGY FILE_COPY"
+		}
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("run %q: %w", statement, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func dropStatement(database string) string {

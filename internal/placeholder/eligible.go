@@ -11,13 +11,13 @@ import (
 // triedBefore is the condition that the attempt before is long enough ago. statement_timestamp() and not
 // clock_timestamp(), which is volatile and would bound no index.
 func triedBefore(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at < statement_timestamp() - make_interval(secs => $%d::float8)", retry)
+	return fmt.Sprintf("detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::float8)", retry)
 }
 
 // triedRecently is its opposite, for rows that were tried. Infinity is how somebody may put a row off for ever: there is no
 // next time.
 func triedRecently(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $%d::float8) "+
+	return fmt.Sprintf("detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::float8) "+
 		"AND detail.last_deletion_attempt_at < 'infinity'", retry)
 }
 
@@ -33,7 +33,8 @@ func arms(attempts, retry int) [2]string {
 const unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id)`
 
 // jobWaits tells whether the placeholder's job waits or runs.
-const jobWaits = `"sexton".job_waits('` + DeleteKind + `', '{"user_id":' || detail.placeholder_user_id || '}')`
+const jobWaits = `"sexton".job_waits('` + DeleteKind + `',
+    '{"user_id":' OPERATOR(pg_catalog.||) detail.placeholder_user_id::pg_catalog.text OPERATOR(pg_catalog.||) '}')`
 
 const (
 	detailsTable = "import_placeholder_user_details"
@@ -57,15 +58,15 @@ func CountDueSQL(attempts, retry int) string {
 	for _, arm := range arms(attempts, retry) {
 		terms = append(terms, fmt.Sprintf("(SELECT 1 FROM %s WHERE %s AND %s AND NOT %s LIMIT 10001)", details, arm, unqueued, jobWaits))
 	}
-	return "(SELECT count(*) FROM (" + strings.Join(terms, " UNION ALL ") + ") AS counted)"
+	return "(SELECT pg_catalog.count(*) FROM (" + strings.Join(terms, " UNION ALL ") + ") AS counted)"
 }
 
 // NextDueSQL is an expression: in how many seconds (float8) the next row can be offered again, 0 where none is put off. Each
 // number of attempts is a stretch of the index of its own.
 func NextDueSQL(attempts, retry int) string {
 	return fmt.Sprintf(`coalesce((
-    SELECT extract(epoch FROM min(next.last_deletion_attempt_at) - statement_timestamp()) + $%[2]d::float8
-    FROM generate_series(0, $%[1]d - 1) AS tried (times)
+    SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp()) + $%[2]d::float8
+    FROM pg_catalog.generate_series(0, $%[1]d - 1) AS tried (times)
     CROSS JOIN LATERAL (
         SELECT detail.last_deletion_attempt_at
         FROM %[3]s
@@ -100,13 +101,13 @@ WITH chosen AS MATERIALIZED (
     WHERE detail.id = $3 AND (%s OR %s) AND %s
     FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
-    SELECT chosen.id, "sexton".enqueue_new('%s', jsonb_build_object('user_id', chosen.placeholder_user_id), $4) AS job_id
+    SELECT chosen.id, "sexton".enqueue_new('%s', pg_catalog.jsonb_build_object('user_id', chosen.placeholder_user_id), $4) AS job_id
     FROM chosen
 ), counted AS (
     UPDATE %s
     SET deletion_attempts = detail.deletion_attempts + 1,
-        last_deletion_attempt_at = statement_timestamp(),
-        updated_at = statement_timestamp()
+        last_deletion_attempt_at = pg_catalog.statement_timestamp(),
+        updated_at = pg_catalog.statement_timestamp()
     FROM child
     WHERE detail.id = child.id AND child.job_id IS NOT NULL
     RETURNING detail.deletion_attempts

@@ -263,7 +263,7 @@ func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 			b.placeholders(1, 2, 3)
 			// The session ends itself at the second row, as a worker that is killed ends it.
 			b.Exec("CREATE SEQUENCE visits")
-			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 				BEGIN
 					IF nextval('public.visits') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
 					RETURN NEW;

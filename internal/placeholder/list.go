@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 )
@@ -57,9 +58,9 @@ END`, unqueued, InQueue, jobWaits, Scheduled, userType, Obsolete, attempts, Give
 func selectSQL(from string) string {
 	return fmt.Sprintf(`
 SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
-    CASE WHEN isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
-    CASE WHEN listed.state = '%s' AND isfinite(listed.last_deletion_attempt_at)
-        THEN listed.last_deletion_attempt_at + make_interval(secs => $2::float8)
+    CASE WHEN pg_catalog.isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
+    CASE WHEN listed.state = '%s' AND pg_catalog.isfinite(listed.last_deletion_attempt_at)
+        THEN listed.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2::float8)
     END,
     coalesce(listed.last_error, '')
 FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
@@ -121,9 +122,9 @@ var (
 // time or as it has failed, that one starts at once and counts as the first attempt: it is Scheduled. What kept it stays to
 // be seen until then.
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (State, error) {
-	look := fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE detail.namespace_id IS NULL), count(*) FILTER (WHERE %s),
+	look := fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE detail.namespace_id IS NULL), pg_catalog.count(*) FILTER (WHERE %s),
 			EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = $1 AND placeholder.user_type = %d),
-			coalesce(bool_or(%s), false)
+			coalesce(pg_catalog.bool_or(%s), false)
 		FROM %s WHERE detail.placeholder_user_id = $1`, unqueued, userType, jobWaits, details)
 	var rows, ownerless, free int64
 	var placeholder, waits bool
@@ -141,16 +142,19 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (
 		return "", ErrObsolete
 	}
 	const reset = `UPDATE ` + details + `
-		SET deletion_attempts = $2::boolean::integer, last_deletion_attempt_at = CASE WHEN $2::boolean THEN statement_timestamp() END,
-			updated_at = statement_timestamp()
+		SET deletion_attempts = $2::boolean::integer, last_deletion_attempt_at = CASE WHEN $2::boolean THEN pg_catalog.statement_timestamp() END,
+			updated_at = pg_catalog.statement_timestamp()
 		WHERE detail.placeholder_user_id = $1 AND detail.namespace_id IS NULL`
+	if err := batch.UsePath(ctx, tx, names); err != nil {
+		return "", err
+	}
 	if _, err := tx.Exec(ctx, names.Render(reset), userID, waits); err != nil {
 		return "", fmt.Errorf("give placeholder user %d its attempts back: %w", userID, err)
 	}
 	if !waits {
 		return Due, nil
 	}
-	const pull = `SELECT "sexton".enqueue('` + DeleteKind + `', jsonb_build_object('user_id', $1::bigint))`
+	const pull = `SELECT "sexton".enqueue('` + DeleteKind + `', pg_catalog.jsonb_build_object('user_id', $1::bigint))`
 	if _, err := tx.Exec(ctx, names.Render(pull), userID); err != nil {
 		return "", fmt.Errorf("start the job of placeholder user %d: %w", userID, err)
 	}

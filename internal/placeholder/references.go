@@ -35,11 +35,11 @@ func (r *References) Labels() []string {
 func bindColumn(label string, table *pgcatalog.Relation, column string) boundColumn {
 	var parts []string
 	for _, key := range table.PrimaryKey() {
-		parts = append(parts, fmt.Sprintf("%s || child.%s", literal(key+" "), identifier(key)))
+		parts = append(parts, fmt.Sprintf("%s OPERATOR(pg_catalog.||) child.%s::pg_catalog.text", literal(key+" "), identifier(key)))
 	}
-	name := "concat_ws(', ', " + strings.Join(parts, ", ") + ")"
+	name := "pg_catalog.concat_ws(', ', " + strings.Join(parts, ", ") + ")"
 	if len(parts) == 0 {
-		name = "'ctid ' || child.ctid"
+		name = "'ctid ' OPERATOR(pg_catalog.||) child.ctid::pg_catalog.text"
 	}
 	from := table.SQL()
 	if table.Kind == "r" {
@@ -48,7 +48,7 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 	}
 	return boundColumn{
 		label:  label,
-		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s = $1::bigint LIMIT 1)", name, from, identifier(column)),
+		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) $1::bigint LIMIT 1)", name, from, identifier(column)),
 	}
 }
 

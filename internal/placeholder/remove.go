@@ -64,15 +64,16 @@ type Remover struct {
 }
 
 // settleSQL bounds the transaction. Policies would hide rows, and what cannot be seen would count as gone: off means an error
-// instead. The planner keeps to indexes where there are any.
+// instead. The planner keeps to indexes where there are any. Triggers find names by their own path.
 const settleSQL = `
 SELECT
-    set_config('statement_timeout', $1, true),
-    set_config('lock_timeout', $2, true),
-    set_config('idle_in_transaction_session_timeout', '10s', true),
-    set_config('row_security', 'off', true),
-    set_config('enable_seqscan', 'off', true),
-    set_config('jit', 'off', true)`
+    pg_catalog.set_config('statement_timeout', $1, true),
+    pg_catalog.set_config('lock_timeout', $2, true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
+    pg_catalog.set_config('row_security', 'off', true),
+    pg_catalog.set_config('enable_seqscan', 'off', true),
+    pg_catalog.set_config('jit', 'off', true),
+    pg_catalog.set_config('search_path', "sexton".application_path($3), true)`
 
 // Rows that refer to the user by a foreign key wait for this lock, and this lock for those that are being written: they are
 // seen by the look that follows, as its snapshot is younger than the lock.
@@ -82,7 +83,7 @@ const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migratio
 
 const recordSQL = `
 UPDATE "public".import_placeholder_user_details AS detail
-SET last_error = nullif($2, ''), updated_at = statement_timestamp()
+SET last_error = nullif($2, ''), updated_at = pg_catalog.statement_timestamp()
 WHERE detail.placeholder_user_id = $1 AND detail.last_error IS DISTINCT FROM nullif($2, '')`
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
@@ -104,7 +105,8 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 // the look would use a snapshot from before the lock: rows that were waited for would not be seen.
 func (r *Remover) transact(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, r.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settleSQL, milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout)); err != nil {
+		_, err := tx.Exec(ctx, r.Names.Render(settleSQL), milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout), r.Names.Path)
+		if err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		return do(tx)

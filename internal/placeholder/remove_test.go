@@ -257,7 +257,7 @@ func TestRemoverKilledAnywhere(t *testing.T) {
 			b := setup(t)
 			b.placeholders(1)
 			b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'; CREATE SEQUENCE visits")
-			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 				BEGIN
 					IF nextval('public.visits') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
 					RETURN NEW;

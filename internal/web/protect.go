@@ -55,6 +55,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("Authorization") != ""
 		if r.URL.Path == healthPath || r.URL.Path == readyPath && !sent && !changes(r) {
+			w.Header().Set("Connection", "close") // An idle connection would take one from somebody with credentials.
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -62,6 +63,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 			next.ServeHTTP(w, r.WithContext(withVisitor(r.Context(), newVisitor(actor, r))))
 			return
 		}
+		w.Header().Set("Connection", "close")
 		if sent {
 			refused(r)
 		}
@@ -79,7 +81,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 func refuseChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if changes(r) {
-			http.Error(w, "this server is read-only (http.read_only)", http.StatusForbidden)
+			http.Error(w, "this server is read-only: set http.read_only to false, best with http.user and a password", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

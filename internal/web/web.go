@@ -71,7 +71,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	s.Logger.InfoContext(ctx, "http server listens", "address", listener.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(limit(listener)) }()
 	select {
 	case err := <-served:
 		s.Logger.ErrorContext(ctx, "http server ended", "error", err)

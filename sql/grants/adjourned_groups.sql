@@ -1,6 +1,5 @@
--- application: schedules groups for their deletion and takes that back. The functions run with the rights of their owner,
--- who must be allowed to SELECT and UPDATE the groups and to SELECT users, members, group_group_links and
--- application_settings.
+-- application: schedules groups for their deletion and takes that back. The functions run with the rights of the role
+-- jobs.owner, which "sexton migrate up" grants what it needs on groups, users, members, group_group_links and application_settings.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE
     ON FUNCTION "sexton".schedule_group_deletion(bigint, bigint), "sexton".cancel_group_deletion(bigint, bigint),

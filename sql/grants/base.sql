@@ -1,9 +1,13 @@
--- worker: the role of "sexton run".
+-- worker: the role of "sexton run". Direct sessions set this path themselves; through a transaction pooler they cannot. A setting is not
+-- inherited: a user of its own that is a member of this role needs it, too.
+ALTER ROLE :"worker" SET search_path = pg_catalog, pg_temp;
+
 GRANT USAGE ON SCHEMA "sexton" TO :"worker";
-GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base TO :"worker";
+GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".application_tables TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events TO :"worker";
 GRANT EXECUTE
-    ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".backlog_rows()
+    ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".application_path(text),
+        "sexton".backlog_rows()
     TO :"worker";
 GRANT SELECT ON TABLE "sexton".backlog TO :"worker";
 
@@ -13,5 +17,5 @@ GRANT SELECT ON TABLE "sexton".events TO :"application";
 
 -- viewer: reads state and history.
 GRANT USAGE ON SCHEMA "sexton" TO :"viewer";
-GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".fences, "sexton".events, "sexton".backlog TO :"viewer";
+GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".application_tables, "sexton".fences, "sexton".events, "sexton".backlog TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_rows() TO :"viewer";

@@ -1,5 +1,5 @@
--- application: asks for a user's deletion. The function runs with the rights of its owner, who must be allowed to
--- SELECT and UPDATE the users and to SELECT members and groups.
+-- application: asks for a user's deletion. The function runs with the rights of the role jobs.owner, which
+-- "sexton migrate up" grants what it needs on users, members and groups.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker";
 

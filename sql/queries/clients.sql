@@ -1,18 +1,20 @@
 -- name: ClientBeat :execrows
 UPDATE "sexton".clients
 SET seen_at = clock_timestamp(),
-    deaf = @deaf
+    deaf = @deaf,
+    held = @held
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf)
-VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp(), @deaf)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
+VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp(), @deaf, @held)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
-    deaf = EXCLUDED.deaf;
+    deaf = EXCLUDED.deaf,
+    held = EXCLUDED.held;
 
 -- name: ClientsAlive :many
-SELECT client_id, host, started_at, deaf
+SELECT client_id, host, started_at, deaf, held
 FROM "sexton".clients
 WHERE seen_at >= clock_timestamp() - make_interval(secs => @silence_seconds::float8)
 ORDER BY client_id;
@@ -40,7 +42,7 @@ WHERE client_id = @client_id;
 -- Together with the removal of the holders' rows or not at all: without such a row nobody can tell later
 -- that a holder is dead.
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp()
+SET expires_at = '-infinity'
 WHERE holder = ANY (@holders::text[])
   AND expires_at > clock_timestamp()
 RETURNING key, holder;

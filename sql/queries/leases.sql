@@ -1,18 +1,20 @@
 -- name: LeaseLook :one
--- Who holds a lease that could not be had.
-SELECT holder, expires_at, (expires_at > clock_timestamp())::boolean AS held
+-- Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
+SELECT token, holder, greatest(expires_at, acquired_at)::timestamptz AS expires_at, (expires_at > clock_timestamp())::boolean AS held
 FROM "sexton".leases
 WHERE key = @key;
 
 -- name: LeaseAcquire :one
 -- The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
--- that ends at the conflict locks the row and flushes; a race between the two ends there all the same.
+-- that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
+-- unchanged for longer than a lease lasts is over, whatever the server's clock says now.
 INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
 SELECT @key, 1, @holder, clock_timestamp(), clock_timestamp() + make_interval(secs => @ttl_seconds::float8)
 WHERE NOT EXISTS (
     SELECT FROM "sexton".leases AS taken
     WHERE taken.key = @key
       AND taken.expires_at > clock_timestamp()
+      AND NOT (taken.token = @seen_token AND taken.expires_at = @seen_until::timestamptz)
 )
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
@@ -20,6 +22,7 @@ SET token = lease.token + 1,
     acquired_at = EXCLUDED.acquired_at,
     expires_at = EXCLUDED.expires_at
 WHERE lease.expires_at <= clock_timestamp()
+    OR (lease.token = @seen_token AND lease.expires_at = @seen_until::timestamptz)
 RETURNING token, expires_at;
 
 -- name: LeaseAdvance :execrows
@@ -38,11 +41,11 @@ WHERE key = @key
   AND expires_at > clock_timestamp();
 
 -- name: LeaseRelease :execrows
+-- Not now: where the server's clock is set back, now comes again.
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp()
+SET expires_at = '-infinity'
 WHERE key = @key
-  AND token = @token
-  AND expires_at > clock_timestamp();
+  AND token = @token;
 
 -- name: LeasesHeld :many
 SELECT key, token, holder, acquired_at, expires_at

@@ -23,6 +23,31 @@ SELECT parent.name::text AS name
 FROM parent
 WHERE parent.name IS NOT NULL;
 
+-- name: TombstoneBacklogs :many
+-- How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
+SELECT
+    parent.name::text AS name,
+    counted.pending::bigint AS pending,
+    coalesce(greatest(extract(epoch FROM clock_timestamp() - head.created_at), 0), 0)::float8 AS oldest_age_seconds
+FROM unnest(@parents::text[]) AS parent (name)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending
+    FROM (
+        SELECT
+        FROM "public".loose_foreign_keys_deleted_records AS waiting
+        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+        LIMIT @cap::int
+    ) AS one
+) AS counted
+LEFT JOIN LATERAL (
+    SELECT oldest.created_at
+    FROM "public".loose_foreign_keys_deleted_records AS oldest
+    WHERE oldest.fully_qualified_table_name = parent.name AND oldest.status = 1
+    ORDER BY oldest.consume_after, oldest.id
+    LIMIT 1
+) AS head ON true
+ORDER BY parent.name;
+
 -- name: SweptKeys :one
 -- Parents of a database that wait for their second look. The count stops at so many rows.
 SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys

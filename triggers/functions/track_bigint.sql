@@ -4,19 +4,43 @@
 -- what a row trigger costs from 10,000 rows on. It runs in the deleting transaction, so that a rollback
 -- takes the tombstones along.
 --
--- TG_ARGV[0] is the recorded parent name. A partition carries the name of its root, because the
--- children refer to the root whichever of the two the DELETE addressed.
+-- A tombstone names the table as it is called now, under the search_path set here with its schema, and a
+-- partition's its root, because the children refer to the root whichever of the two the DELETE addressed.
+-- TG_ARGV[0] is that name at the time of the installation; it is kept where it differs.
+--
+-- TG_ARGV[1] has the attribute numbers of the key's columns in the table that the trigger stands on, [2] their types (that of a
+-- single column only) and [3] the server and table that they are about: a restored dump has other numbers. Where a
+-- column is called otherwise now, or has another type, the statement is put together anew; `triggers install` renews the function.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = 'off'
 AS $sexton$
 #variable_conflict use_variable
+DECLARE
+    -- The tables of the name that the trigger was installed under may have been swapped since.
+    root CONSTANT pg_catalog.regclass := coalesce(pg_catalog.pg_partition_root(TG_RELID), TG_RELID::pg_catalog.regclass);
+    present CONSTANT pg_catalog.text := root::pg_catalog.text;
+    installed CONSTANT pg_catalog.text := CASE WHEN present <> TG_ARGV[0] THEN TG_ARGV[0] END;
+    key_numbers CONSTANT pg_catalog.int2[] := TG_ARGV[1];
+    key_source CONSTANT pg_catalog.text := 'sexton_deleted';
 BEGIN
+    IF NOT EXISTS (
+        SELECT
+        FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) key_numbers[1]
+            AND a.attname OPERATOR(pg_catalog.=) 'key_name'::pg_catalog.name
+            AND a.atttypid OPERATOR(pg_catalog.=) TG_ARGV[2]::pg_catalog.oid
+    ) AND "key_moved" THEN
+        -- key_otherwise
+        RETURN NULL;
+    END IF;
+
     INSERT INTO "public".loose_foreign_keys_deleted_records
-        (fully_qualified_table_name, primary_key_value)
-    SELECT TG_ARGV[0], gone."key_column"
+        (fully_qualified_table_name, parent_oid, tracked_as, primary_key_value)
+    SELECT present, root, installed, gone."key_column"
     FROM sexton_deleted AS gone
     WHERE gone."key_column" IS NOT NULL;
 

@@ -1,7 +1,7 @@
 -- Decides about TRUNCATE of a tracked parent, which fires no DELETE trigger.
 --
--- TG_ARGV: recorded parent name, key column, policy (reject, capture or ignore), key class (bigint, text
--- or composite, where the second one is an array of columns). The session setting sexton.truncate, where set, overrides the policy.
+-- TG_ARGV: recorded parent name, attribute numbers and types of the key as track_bigint.sql has them, server and table, names of the
+-- key's columns, policy (reject, capture or ignore). The session setting sexton.truncate, where set, overrides the policy.
 --
 -- capture reads leaves and plain tables only: TRUNCATE of a partitioned table fires the triggers of all
 -- its leaves as well, and a row must be recorded once.
@@ -10,6 +10,7 @@ RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = 'off'
 SET row_security = 'off'
 SET DateStyle = 'ISO, YMD'
 SET IntervalStyle = 'postgres'
@@ -19,7 +20,12 @@ SET bytea_output = 'hex'
 AS $sexton$
 #variable_conflict use_variable
 DECLARE
-    policy text := coalesce(nullif(current_setting('sexton.truncate', true), ''), TG_ARGV[2]);
+    root CONSTANT pg_catalog.regclass := coalesce(pg_catalog.pg_partition_root(TG_RELID), TG_RELID::pg_catalog.regclass);
+    present CONSTANT pg_catalog.text := root::pg_catalog.text;
+    installed CONSTANT pg_catalog.text := CASE WHEN present <> TG_ARGV[0] THEN TG_ARGV[0] END;
+    policy text := coalesce(nullif(current_setting('sexton.truncate', true), ''), TG_ARGV[5]);
+    key_numbers pg_catalog.int2[] := TG_ARGV[1];
+    key_source CONSTANT pg_catalog.text := pg_catalog.format('ONLY %I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME);
 BEGIN
     IF policy = 'ignore' THEN
         RETURN NULL;
@@ -28,7 +34,7 @@ BEGIN
     IF policy = 'reject' THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX002',
-            MESSAGE = format('truncate of %s is refused: its deletions are tracked', TG_ARGV[0]),
+            MESSAGE = format('truncate of %s is refused: its deletions are tracked', present),
             DETAIL = 'TRUNCATE would leave the rows that refer to it behind.',
             HINT = 'Use DELETE, or SET sexton.truncate = ''ignore'' to leave them, or SET sexton.truncate = ''capture'' to have them cleaned up.';
     END IF;
@@ -49,38 +55,20 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'SX002',
             MESSAGE = format('truncate of %s cannot be captured at isolation level %s',
-                TG_ARGV[0], current_setting('transaction_isolation')),
+                present, current_setting('transaction_isolation')),
             HINT = 'Use READ COMMITTED, or DELETE.';
     END IF;
 
-    -- ONLY: after TRUNCATE ONLY the rows of inheritance children live on.
-    IF TG_ARGV[3] = 'composite' THEN
-        EXECUTE (
-            SELECT format(
-                'INSERT INTO %5$I.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text) '
-                'SELECT $1, ARRAY[%1$s]::pg_catalog.text FROM ONLY %3$I.%4$I AS gone WHERE num_nulls(%2$s) = 0',
-                string_agg(format('gone.%I::pg_catalog.text', key.name), ', ' ORDER BY key.place),
-                string_agg(format('gone.%I', key.name), ', '),
-                TG_TABLE_SCHEMA,
-                TG_TABLE_NAME,
-                'tracked_schema')
-            FROM unnest(TG_ARGV[1]::text[]) WITH ORDINALITY AS key (name, place))
-        USING TG_ARGV[0];
-
-        RETURN NULL;
+    IF NOT "key_moved" THEN
+        key_numbers := (
+            SELECT pg_catalog.array_agg(a.attnum ORDER BY k.place)
+            FROM pg_catalog.unnest(TG_ARGV[4]::pg_catalog.name[]) WITH ORDINALITY AS k (name, place)
+            JOIN pg_catalog.pg_attribute AS a
+                ON a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attname OPERATOR(pg_catalog.=) k.name);
     END IF;
 
-    EXECUTE format(
-        'INSERT INTO %6$I.loose_foreign_keys_deleted_records (fully_qualified_table_name, %1$I) '
-        'SELECT $1, gone.%2$I::pg_catalog.%3$I FROM ONLY %4$I.%5$I AS gone WHERE gone.%2$I IS NOT NULL',
-        CASE TG_ARGV[3] WHEN 'bigint' THEN 'primary_key_value' ELSE 'primary_key_text' END,
-        TG_ARGV[1],
-        CASE TG_ARGV[3] WHEN 'bigint' THEN 'int8' ELSE 'text' END,
-        TG_TABLE_SCHEMA,
-        TG_TABLE_NAME,
-        'tracked_schema')
-    USING TG_ARGV[0];
-
+    -- ONLY: after TRUNCATE ONLY the rows of inheritance children live on.
+    -- key_otherwise
     RETURN NULL;
 END;
 $sexton$;

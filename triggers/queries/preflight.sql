@@ -1,12 +1,14 @@
 -- What an installation needs before the first function is written: $1 is the schema of Sexton's own
--- tables, $2 the schema of the tombstones.
+-- tables, $2 the schema of the tombstones. The owner is the role that the functions will belong to: that of the registry, where this
+-- role may hand them over.
 SELECT
     current_user::text,
     coalesce(has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,
     objects.oid IS NOT NULL AS has_registry,
     tombstones.oid IS NOT NULL AS has_tombstones,
-    coalesce(has_schema_privilege(tracked.oid, 'USAGE')
-        AND has_table_privilege(tombstones.oid, 'INSERT'), false) AS may_insert
+    owner.name AS owner,
+    coalesce(has_schema_privilege(owner.name, tracked.oid, 'USAGE')
+        AND has_table_privilege(owner.name, tombstones.oid, 'INSERT'), false) AS may_insert
 FROM (VALUES (1)) AS one
 LEFT JOIN pg_namespace AS jobs ON jobs.nspname = $1::text
 LEFT JOIN pg_namespace AS tracked ON tracked.nspname = $2::text
@@ -15,4 +17,7 @@ LEFT JOIN pg_class AS objects
 LEFT JOIN pg_class AS tombstones
     ON tombstones.relnamespace = tracked.oid
     AND tombstones.relname = 'loose_foreign_keys_deleted_records'
-    AND tombstones.relkind IN ('r', 'p');
+    AND tombstones.relkind IN ('r', 'p')
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN pg_has_role(objects.relowner, 'MEMBER') THEN pg_get_userbyid(objects.relowner) ELSE current_user END
+) AS owner (name);

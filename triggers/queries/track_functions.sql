@@ -1,18 +1,40 @@
--- What our triggers on the parents and their partitions run: $1 schemas, $2 tables, $3 schema of the functions.
+-- What our triggers on the parents and their partitions record: $1 parents (places), $2 schemas, $3 tables, $4 key columns, in
+-- parallel, one row per column; $5 schema of the functions. same_columns is NULL where a trigger's attribute numbers are about
+-- another table, as after a restore.
 WITH parents AS (
-    SELECT w.ordinal, root.oid
-    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (schema_name, table_name, ordinal)
+    SELECT w.place, root.oid, array_agg(w.column_name ORDER BY w.ordinal) AS columns
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (place, schema_name, table_name, column_name, ordinal)
     JOIN pg_namespace AS n ON n.nspname = w.schema_name
     JOIN pg_class AS root ON root.relnamespace = n.oid AND root.relname = w.table_name
+    GROUP BY w.place, root.oid
 ),
 tables AS (
-    SELECT p.ordinal, p.oid FROM parents AS p
+    SELECT p.* FROM parents AS p
     UNION
-    SELECT p.ordinal, t.relid FROM parents AS p CROSS JOIN LATERAL pg_partition_tree(p.oid::regclass) AS t
+    SELECT p.place, t.relid, p.columns FROM parents AS p CROSS JOIN LATERAL pg_partition_tree(p.oid::regclass) AS t
+),
+installed AS (
+    SELECT t.place, t.oid, p.proname::text AS function, a.args, k.numbers, k.integer,
+        cardinality(a.args) - 1 AS last,
+        concat((SELECT c.system_identifier FROM pg_control_system() AS c), '/', t.oid) AS about
+    FROM tables AS t
+    JOIN pg_trigger AS tg ON tg.tgrelid = t.oid AND tg.tgname = 'sexton_track' AND NOT tg.tgisinternal
+    JOIN pg_proc AS p ON p.oid = tg.tgfoid
+    JOIN pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $5::text
+    -- Names may hold anything and come first; each argument is ended by a zero byte.
+    CROSS JOIN LATERAL string_to_array(encode(tg.tgargs, 'escape'), '\000') AS a (args)
+    CROSS JOIN LATERAL (
+        SELECT array_agg(a.attnum ORDER BY c.place)::text AS numbers,
+            count(*) = 1 AND bool_and(a.atttypid = ANY ('{20,21,23}'::oid[])) AS integer
+        FROM unnest(t.columns) WITH ORDINALITY AS c (name, place)
+        JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attname = c.name AND a.attnum > 0
+    ) AS k
 )
-SELECT t.ordinal::int - 1 AS parent, t.oid::regclass::text AS display, p.proname::text
-FROM tables AS t
-JOIN pg_trigger AS tg ON tg.tgrelid = t.oid AND tg.tgname = 'sexton_track' AND NOT tg.tgisinternal
-JOIN pg_proc AS p ON p.oid = tg.tgfoid
-JOIN pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $3::text
-ORDER BY t.ordinal, display;
+SELECT
+    i.place,
+    i.oid::regclass::text AS display,
+    i.function,
+    CASE WHEN i.args[i.last] = i.about THEN i.args[i.last - 2] = i.numbers END AS same_columns,
+    coalesce((i.args[i.last - 1] = ANY ('{20,21,23}')) <> i.integer, false) AS other_type
+FROM installed AS i
+ORDER BY i.place, display;

@@ -17,6 +17,8 @@ SELECT
     coalesce(tg.tgenabled::text, '') AS enabled,
     coalesce(fn.nspname::text, '') AS function_schema,
     coalesce(p.proname::text, '') AS function_name,
+    false AS installed_integer,
+    '{}'::text[] AS arguments,
     coalesce(tg.tgtype = e.type_bits
         AND tg.tgoldtable IS NULL
         AND tg.tgnewtable IS NOT DISTINCT FROM CASE w.due WHEN '' THEN 'sexton_added'::name END, false) AS event_matches,

@@ -4,4 +4,4 @@ CREATE OR REPLACE TRIGGER sexton_track
 AFTER DELETE ON "parent_schema"."parent_table"
 REFERENCING OLD TABLE AS sexton_deleted
 FOR EACH STATEMENT
-EXECUTE FUNCTION "sexton"."track_function"('recorded_name');
+EXECUTE FUNCTION "sexton"."track_function"('arguments');

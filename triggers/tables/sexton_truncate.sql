@@ -2,4 +2,4 @@
 CREATE OR REPLACE TRIGGER sexton_truncate
 BEFORE TRUNCATE ON "parent_schema"."parent_table"
 FOR EACH STATEMENT
-EXECUTE FUNCTION "sexton"."track_function"('recorded_name', 'key_column', 'truncate_policy', 'key_class');
+EXECUTE FUNCTION "sexton"."track_function"('arguments');

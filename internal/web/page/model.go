@@ -68,10 +68,20 @@ type Table struct {
 	DeferredReason string
 	// Confirming counts finished rows that wait for a second look. They are no backlog.
 	Confirming int64
+	// Parents are those with the oldest rows.
+	Parents []Parent
 	// Undefined are parents whose rows nothing will work off.
 	Undefined []string
 	// Unreachable is why nothing is known.
 	Unreachable string
+}
+
+// Parent is the backlog of one parent table.
+type Parent struct {
+	Name      string
+	Pending   int64
+	Capped    bool
+	OldestAge time.Duration
 }
 
 // Job is one kind.

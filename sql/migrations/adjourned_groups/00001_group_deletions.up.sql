@@ -62,11 +62,12 @@ LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     period integer;
 BEGIN
-    IF to_regclass('"public".application_settings') IS NOT NULL THEN
+    IF "sexton".application_table('application_settings') THEN
         -- By its name in the row, which an application without such a column does not have.
         SELECT max((to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
         FROM "public".application_settings AS settings;
@@ -94,6 +95,7 @@ LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 SET enable_seqscan = off
 AS $sexton$
 DECLARE
@@ -111,7 +113,7 @@ BEGIN
         RETURN false;
     END IF;
 
-    IF to_regclass('"public".users_ghost_user_migrations') IS NOT NULL THEN
+    IF "sexton".application_table('users_ghost_user_migrations') THEN
         IF EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = default_may_remove_group.user_id) THEN
             RETURN false;
         END IF;
@@ -129,7 +131,7 @@ BEGIN
         RETURN false;
     ELSIF is_admin THEN
         RETURN true;
-    ELSIF to_regclass('"public".members') IS NULL THEN
+    ELSIF NOT "sexton".application_table('members') THEN
         RETURN false;
     END IF;
 
@@ -146,7 +148,7 @@ BEGIN
         RETURN false;
     ELSIF owned && line THEN
         RETURN true;
-    ELSIF to_regclass('"public".group_group_links') IS NULL THEN
+    ELSIF NOT "sexton".application_table('group_group_links') THEN
         RETURN false;
     END IF;
 
@@ -193,6 +195,7 @@ LANGUAGE sql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
     WITH RECURSIVE above AS (
         SELECT groups.id, groups.parent_id, 0 AS height FROM "public".groups WHERE groups.id = group_destruction_above.group_id

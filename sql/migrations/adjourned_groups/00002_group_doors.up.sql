@@ -58,6 +58,7 @@ RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 SET enable_seqscan = off
 AS $sexton$
 DECLARE
@@ -219,6 +220,7 @@ RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     begun bigint;
@@ -280,6 +282,7 @@ RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     due CONSTANT date := "sexton".group_deletion_cutoff() - 1;

@@ -35,6 +35,7 @@ CREATE FUNCTION "sexton".decide_group_deletion(
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     begun boolean;

@@ -1,5 +1,8 @@
+DROP FUNCTION IF EXISTS "sexton".application_path(text);
 DROP FUNCTION IF EXISTS "sexton".begin_batch(text, bigint, integer, integer, boolean);
 DROP FUNCTION IF EXISTS "sexton".session_name(text);
+DROP FUNCTION IF EXISTS "sexton".application_table(text);
+DROP TABLE IF EXISTS "sexton".application_tables;
 DROP TABLE IF EXISTS "sexton".events;
 DROP TABLE IF EXISTS "sexton".fences;
 
@@ -7,6 +10,9 @@ DELETE FROM "sexton".objects
 WHERE identity IN (
     '"sexton".fences',
     '"sexton".events',
+    '"sexton".application_tables',
+    '"sexton".application_table(text)',
     '"sexton".session_name(text)',
-    '"sexton".begin_batch(text, bigint, integer, integer, boolean)'
+    '"sexton".begin_batch(text, bigint, integer, integer, boolean)',
+    '"sexton".application_path(text)'
 );

@@ -102,8 +102,89 @@ REVOKE ALL ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, bool
 COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
     'Sexton: bounds a batch and checks its lease';
 
+-- The application's tables that functions read where they are there, as "sexton migrate up" has found them.
+CREATE TABLE "sexton".application_tables (
+    name text PRIMARY KEY,
+    relation regclass NOT NULL
+);
+
+COMMENT ON TABLE "sexton".application_tables IS 'Sexton: optional tables of the application, as the last migration has found them';
+
+-- Reports whether the application has a table. The name alone says nothing: a view of that name runs its own code with the rights of
+-- the function that reads it. Raises SX016 where the name means another relation than the one that the migration has found.
+CREATE FUNCTION "sexton".application_table(name text)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    known pg_catalog.oid := (
+        SELECT noted.relation::pg_catalog.oid
+        FROM "sexton".application_tables AS noted
+        WHERE noted.name OPERATOR(pg_catalog.=) application_table.name
+    );
+    found pg_catalog.oid := pg_catalog.to_regclass('"public".' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(name));
+BEGIN
+    IF known OPERATOR(pg_catalog.<>) found THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX016',
+            MESSAGE = pg_catalog.format('%s%I is no longer the table that "sexton migrate up" has found', '"public".', name),
+            HINT = 'Run "sexton migrate up" again.';
+    END IF;
+
+    RETURN known IS NOT NULL AND found IS NOT NULL;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".application_table(text) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".application_table(text) IS 'Sexton: whether the application has an optional table';
+
+-- The search_path of the application's triggers in a batch: the configured one, else what the session would have had if it were
+-- not Sexton's, whose own path is the role's setting where sessions go through a pooler.
+CREATE FUNCTION "sexton".application_path(configured text)
+RETURNS text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    found_path text;
+BEGIN
+    IF configured OPERATOR(pg_catalog.<>) '' THEN
+        RETURN configured;
+    END IF;
+
+    SELECT pg_catalog.substr(setting.value, 13) INTO found_path
+    FROM pg_catalog.pg_db_role_setting AS setting_of
+    CROSS JOIN LATERAL pg_catalog.unnest(setting_of.setconfig) AS setting (value)
+    WHERE setting_of.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[
+            0::pg_catalog.oid,
+            (SELECT database.oid FROM pg_catalog.pg_database AS database WHERE database.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        ])
+      AND setting_of.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[
+            0::pg_catalog.oid,
+            (SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname OPERATOR(pg_catalog.=) session_user)
+        ])
+      AND pg_catalog.starts_with(setting.value, 'search_path=')
+      AND setting.value OPERATOR(pg_catalog.<>) 'search_path=pg_catalog, pg_temp'
+    ORDER BY setting_of.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid, setting_of.setdatabase OPERATOR(pg_catalog.=) 0::pg_catalog.oid
+    LIMIT 1;
+
+    RETURN coalesce(found_path, '"$user", public');
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".application_path(text) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".application_path(text) IS 'Sexton: search_path of the application''s triggers in a batch';
+
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('table', '"sexton".fences', 'base'),
     ('table', '"sexton".events', 'base'),
+    ('table', '"sexton".application_tables', 'base'),
+    ('function', '"sexton".application_table(text)', 'base'),
     ('function', '"sexton".session_name(text)', 'base'),
-    ('function', '"sexton".begin_batch(text, bigint, integer, integer, boolean)', 'base');
+    ('function', '"sexton".begin_batch(text, bigint, integer, integer, boolean)', 'base'),
+    ('function', '"sexton".application_path(text)', 'base');

@@ -14,6 +14,7 @@ LANGUAGE sql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
     SELECT 'merge_request_diffs', least(counts.pending, 10000), counts.pending > 10000, 0::double precision, 0::bigint, NULL::timestamptz, NULL
     FROM (
@@ -33,6 +34,7 @@ LANGUAGE sql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
     SELECT coalesce(sum(octet_length(file.diff)), 0)::bigint
     FROM (SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL) ORDER BY diff.id LIMIT $1) AS first

@@ -63,6 +63,7 @@ RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     ghost bigint;
@@ -169,6 +170,7 @@ RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     -- A clock's reading in the query itself would have it read all owners there are, once for each group.
@@ -206,7 +208,7 @@ BEGIN
     SET state = 'blocked'
     WHERE users.id = delete_user.user_id AND users.state IS DISTINCT FROM 'blocked';
 
-    IF to_regclass('"public".members') IS NOT NULL AND to_regclass('"public".groups') IS NOT NULL THEN
+    IF "sexton".application_table('members') AND "sexton".application_table('groups') THEN
         -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
         -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
         -- The first key is "sexo" in ASCII. Groups share the second ones: a lock each would exhaust the server's memory for

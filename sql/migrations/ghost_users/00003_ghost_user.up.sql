@@ -11,6 +11,7 @@ RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 DECLARE
     ghost bigint;

@@ -7,7 +7,9 @@ CREATE TABLE "sexton".clients (
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- What the client polls for, as kind/database, because notifications do not reach it.
-    deaf text[] NOT NULL DEFAULT '{}'
+    deaf text[] NOT NULL DEFAULT '{}',
+    -- What does not fit the database and is held, as kind/database: reason.
+    held text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and when each was last seen';
@@ -34,6 +36,10 @@ CREATE TABLE "sexton".job_kinds (
     -- Whether the kind runs on a schedule; enqueue then takes no time.
     cron boolean NOT NULL,
     max_attempts smallint NOT NULL,
+    -- The application's table of which an argument names a row, with its column and that argument; NULL where none does.
+    row_table text,
+    row_column text,
+    row_argument text,
     CHECK (jsonb_typeof(args) = 'object' AND jsonb_typeof(defaults) = 'object')
 );
 

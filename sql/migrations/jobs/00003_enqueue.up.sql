@@ -129,6 +129,8 @@ DECLARE
     job_id bigint;
     job_is_late boolean;
     job_is_ours boolean := false;
+    row_exists boolean;
+    most_waiting CONSTANT integer := 10000;
 BEGIN
     SELECT k.* INTO job_kind FROM "sexton".job_kinds AS k WHERE k.kind = enqueue.kind;
 
@@ -154,6 +156,21 @@ BEGIN
 
     encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
     key := sha256(convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
+
+    IF job_kind.row_table IS NOT NULL THEN
+        EXECUTE pg_catalog.format(
+            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I OPERATOR(pg_catalog.=) $1)', '"public".', job_kind.row_table, job_kind.row_column)
+        INTO row_exists
+        USING (encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument)::pg_catalog.int8;
+
+        IF NOT row_exists THEN
+            RAISE EXCEPTION USING
+                ERRCODE = '22023',
+                MESSAGE = pg_catalog.format('enqueue %s: there is no row of %s with the %s of %s', kind, job_kind.row_table, job_kind.row_column,
+                    encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument),
+                HINT = 'A row of another open transaction does not count.';
+        END IF;
+    END IF;
 
     -- A job in the way may end before it is looked at. Ten in a row are not bad luck.
     FOR attempt IN 1..10 LOOP
@@ -219,6 +236,27 @@ BEGIN
             ERRCODE = '40001',
             MESSAGE = format('enqueue %s: equal jobs kept ending while they were looked at', kind),
             HINT = 'Try again.';
+    END IF;
+
+    -- Equal jobs never wait twice, so many jobs have arguments that somebody makes up. A role that may write to River's table by itself
+    -- is not counted for.
+    IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args OPERATOR(pg_catalog.<>) '{}'
+        AND NOT pg_catalog.has_table_privilege(session_user, '"sexton".river_job'::pg_catalog.regclass, 'INSERT')
+        AND (
+            SELECT pg_catalog.count(*)
+            FROM (
+                SELECT
+                FROM "sexton".river_job AS j
+                WHERE j.state OPERATOR(pg_catalog.=) ANY ('{available,pending,retryable,scheduled}'::"sexton".river_job_state[])
+                    AND j.queue OPERATOR(pg_catalog.=) job_kind.queue
+                LIMIT most_waiting + 1
+            ) AS waiting
+        ) > most_waiting
+    THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '53400',
+            MESSAGE = pg_catalog.format('enqueue %s: %s jobs of this kind wait', kind, most_waiting),
+            HINT = 'Try again when some of them are done; "sexton status" says what they wait for.';
     END IF;
 
     -- Channel and payload as River's client sends them, so that repetitions fold.

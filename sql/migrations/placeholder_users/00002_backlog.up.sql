@@ -31,6 +31,7 @@ LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
 BEGIN
     RETURN QUERY SELECT
@@ -149,6 +150,7 @@ LANGUAGE sql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET row_security = off
 AS $sexton$
     SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason
     FROM "sexton".placeholder_rules AS rules

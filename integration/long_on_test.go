@@ -1,0 +1,8 @@
+//go:build long && !race
+
+package integration
+
+const (
+	schemasPerShare = 56
+	crashRounds     = 80
+)

@@ -1,0 +1,266 @@
+//go:build soak
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
+)
+
+const (
+	// soakTime and soakSeed are the variables for how long faults happen, and for the seed that replays them.
+	soakTime = "SEXTON_SOAK_TIME"
+	soakSeed = "SEXTON_SOAK_SEED"
+	// mostFaults is how many may last at a time, longestFault how long each.
+	mostFaults   = 3
+	longestFault = 8 * time.Second
+)
+
+// soakTables let the changes of workers to every tenth row fail while the faults say so.
+const soakTables = `
+CREATE TABLE raising (digit bigint);
+CREATE FUNCTION raise_at_workers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('application_name') LIKE 'sexton%#%' AND EXISTS (SELECT FROM public.raising WHERE digit = OLD.id % 10) THEN
+        RAISE EXCEPTION 'soak: not this row';
+    END IF;
+    RETURN coalesce(NEW, OLD);
+END $$;
+CREATE TRIGGER raise_at_workers BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
+CREATE TRIGGER raise_at_workers BEFORE DELETE ON leaves FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
+CREATE TRIGGER raise_at_workers BEFORE UPDATE ON links FOR EACH ROW EXECUTE FUNCTION raise_at_workers();`
+
+// TestSoak runs a random workload on the tables with definitions and on their twins with native foreign keys, while random faults
+// meet two workers and their connections. Once the faults are over, the workers must come to an end of their work, and the tables
+// must be equal. A changed clock is no fault here: to change it takes tools that a machine may not have.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	if given := os.Getenv(soakSeed); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err, soakSeed)
+	}
+	length := 5 * time.Minute
+	if given := os.Getenv(soakTime); given != "" {
+		var err error
+		length, err = time.ParseDuration(given)
+		require.NoError(t, err, soakTime)
+	}
+	t.Logf("to replay this, set %s=%d %s=%s", soakSeed, seed, soakTime, length)
+	p := build(t)
+	t.Run("loose foreign keys", func(t *testing.T) { t.Parallel(); soakLooseKeys(t, p, seed, length) })
+	t.Run("diffs", func(t *testing.T) { t.Parallel(); soakDiffs(t, p, seed, length) })
+}
+
+// soak is a site with workers behind a bad network.
+type soak struct {
+	site    workSite // by way of the network
+	direct  workSite
+	network *soakProxy
+	random  *rand.Rand
+	workers []*runningWorker
+	begun   map[string]int
+}
+
+// fault begins something bad and returns what ends it.
+type fault func(t *testing.T) (end func())
+
+func newSoak(t *testing.T, site workSite, seed uint64) *soak {
+	t.Helper()
+	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}}
+	s.network, s.site.url = newSoakProxy(t, site.url)
+	for range 2 {
+		s.workers = append(s.workers, s.site.start(t, []string{cronOff}))
+	}
+	return s
+}
+
+// run has faults happen beside the work until the time is over, and ends them all.
+func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, work func()) {
+	t.Helper()
+	type lasting struct {
+		end   func()
+		until time.Time
+	}
+	faults := map[string]fault{"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits, "black hole": s.stall}
+	maps.Copy(faults, more)
+	names := slices.Sorted(maps.Keys(faults))
+	active := map[string]lasting{}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(length); time.Now().Before(until); <-tick.C {
+		work()
+		for name, each := range active {
+			if time.Now().After(each.until) {
+				each.end()
+				delete(active, name)
+			}
+		}
+		name := names[s.random.IntN(len(names))]
+		if _, lasts := active[name]; !lasts && len(active) < mostFaults && s.random.IntN(4) == 0 {
+			s.begun[name]++
+			active[name] = lasting{faults[name](t), time.Now().Add(time.Duration(s.random.Int64N(int64(longestFault))))}
+		}
+	}
+	for _, each := range active {
+		each.end()
+	}
+	t.Logf("faults: %v", s.begun)
+}
+
+// kill kills a worker, which may be stopped, and starts another.
+func (s *soak) kill(t *testing.T) func() {
+	t.Helper()
+	n := s.random.IntN(len(s.workers))
+	s.lives(t, n)
+	_ = s.workers[n].cmd.Process.Kill()
+	s.workers[n].exit(t, stopLimit)
+	s.workers[n] = s.site.start(t, []string{cronOff})
+	return func() {}
+}
+
+// lives expects that no fault has ended a worker.
+func (s *soak) lives(t *testing.T, n int) {
+	t.Helper()
+	select {
+	case <-s.workers[n].ended:
+		require.Fail(t, "a worker ended by itself", "%s", s.workers[n].cmd.ProcessState)
+	default:
+	}
+}
+
+func (s *soak) stop(t *testing.T) func() {
+	t.Helper()
+	stopped := s.workers[s.random.IntN(len(s.workers))]
+	_ = stopped.cmd.Process.Signal(syscall.SIGSTOP)
+	return func() { _ = stopped.cmd.Process.Signal(syscall.SIGCONT) }
+}
+
+func (s *soak) cut(*testing.T) func() {
+	s.network.cut(1 + s.random.IntN(3))
+	return func() {}
+}
+
+func (s *soak) loseCommits(*testing.T) func() {
+	s.network.lose(1 + s.random.IntN(3))
+	return func() { s.network.lose(0) }
+}
+
+func (s *soak) stall(*testing.T) func() {
+	s.network.stall(1 + s.random.IntN(3))
+	return s.network.heal
+}
+
+// session runs statements in a transaction that the server ends after a while, whatever became of the test. They may be refused.
+func (s *soak) session(t *testing.T, sql string) func() {
+	t.Helper()
+	conn := connect(t, s.direct.url)
+	_, _ = conn.Exec(t.Context(), fmt.Sprintf(`BEGIN; SET LOCAL lock_timeout = '300ms';
+		SET LOCAL idle_in_transaction_session_timeout = %d; %s`, longestFault.Milliseconds(), sql))
+	return func() { _ = conn.Close(context.Background()) }
+}
+
+// survivor stops all workers but one, in order.
+func (s *soak) survivor(t *testing.T) *runningWorker {
+	t.Helper()
+	for n := range s.workers {
+		s.lives(t, n)
+	}
+	s.workers[1].stop(t)
+	return s.workers[0]
+}
+
+func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
+	t.Helper()
+	site := newTwinSite(t, p, pgtest.New(t).URL, "")
+	site.exec(t, soakTables)
+	s := newSoak(t, site.workSite, seed)
+	w := &crashWorkload{twinSite: site, random: s.random, made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400}}
+	w.conn = connect(t, site.url)
+	// Who holds the lock may be a stopped worker, which goes on only when this test does.
+	_, err := w.conn.Exec(t.Context(), "SET lock_timeout = '300ms'")
+	require.NoError(t, err)
+	tables := []string{"parents", "children", "leaves", "links"}
+	s.run(t, length, map[string]fault{
+		"lock of a table": func(t *testing.T) func() {
+			t.Helper()
+			return s.session(t, "LOCK TABLE public."+tables[s.random.IntN(4)]+" IN ACCESS EXCLUSIVE MODE")
+		},
+		"locks of rows": func(t *testing.T) func() {
+			t.Helper()
+			return s.session(t, "SELECT FROM public."+tables[s.random.IntN(4)]+fmt.Sprintf(" WHERE id %% 10 = %d FOR UPDATE", s.random.IntN(10)))
+		},
+		"long transaction": func(t *testing.T) func() {
+			t.Helper()
+			return s.session(t, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()")
+		},
+		"raising trigger": func(t *testing.T) func() {
+			t.Helper()
+			site.exec(t, "INSERT INTO raising VALUES ($1)", s.random.IntN(10))
+			return func() { site.exec(t, "DELETE FROM raising") }
+		},
+	}, func() {
+		for range s.random.IntN(10) {
+			w.step(t)
+		}
+	})
+	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps, site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+		site.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+	// What failed in a trigger waits for minutes, or for an operator.
+	p.run(t, site.dir, site.url, 0, "tombstones", "retry", "--all")
+	site.rests(t, s.survivor(t))
+}
+
+func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
+	t.Helper()
+	bucket := s3test.New(t, s3test.Options{})
+	site := newDiffSite(t, p, diffsIn(t, bucket))
+	s := newSoak(t, site.workSite, seed)
+	last := 0
+	s.run(t, length, map[string]fault{"store": func(*testing.T) func() {
+		bucket.Proxy.Fail(badStore(s.random.Uint64()))
+		return func() { bucket.Proxy.Fail(nil) }
+	}}, func() {
+		if s.random.IntN(10) == 0 {
+			site.exec(t, addDiffs, last+1, last+4)
+			last += 4
+		}
+	})
+	// Attempts that failed wait longer and longer.
+	site.exec(t, "UPDATE sexton.river_job SET scheduled_at = now() WHERE state = 'retryable'")
+	site.wait(t, 3*time.Minute, "all diffs to be moved", allMoved)
+	site.sleeps(t)
+	site.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) <= 2")
+	s.survivor(t).stop(t)
+	// What a dead worker did is noted by a move that comes minutes later, as several run at once.
+	site.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL", moveDiff)
+	site.cleanedUp(t)
+	diffs, _ := site.readable(t)
+	require.Equal(t, last, diffs)
+}
+
+// badStore answers every other request with 503, or not, or not in time.
+func badStore(seed uint64) func(request string) s3test.Fault {
+	random := rand.New(rand.NewPCG(seed, 1))
+	bad := []s3test.Fault{s3test.Busy, s3test.Busy, s3test.Reset, s3test.Cut, s3test.Slow}
+	return func(string) s3test.Fault { // The proxy calls it under its lock.
+		if random.IntN(2) == 0 {
+			return s3test.Pass
+		}
+		return bad[random.IntN(len(bad))]
+	}
+}

@@ -1,0 +1,125 @@
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// trapsSQL creates functions and operators in public that fit calls by a bare name at least as well as Postgres's own, each of which
+// counts that it ran, and raises. Functions have the signatures of those that the program's texts name ($1); where one takes anything,
+// texts and numbers. Operators take what no operator of Postgres's takes just so.
+const trapsSQL = `
+DO $do$
+DECLARE
+    trap record;
+BEGIN
+    FOR trap IN
+        SELECT proc.proname AS name, pg_catalog.replace(arguments, '"any"', taken) AS arguments, pg_catalog.pg_get_function_result(proc.oid) AS result
+        FROM pg_catalog.pg_proc AS proc
+        CROSS JOIN LATERAL pg_catalog.pg_get_function_identity_arguments(proc.oid) AS arguments
+        CROSS JOIN LATERAL pg_catalog.unnest(CASE WHEN arguments LIKE '%"any"%' OR arguments LIKE '%anyarray%' THEN ARRAY['text', 'bigint'] ELSE ARRAY[''] END) AS taken
+        WHERE proc.pronamespace = 'pg_catalog'::regnamespace AND proc.proname = ANY (pg_catalog.string_to_array(pg_catalog.current_setting('traps.names'), ','))
+    LOOP
+        BEGIN
+            EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $trap$ BEGIN
+                PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+                trap.name, trap.arguments, trap.result, trap.name);
+        EXCEPTION WHEN OTHERS THEN NULL; -- Pseudo-types that no function in this language takes, and ordered-set aggregates.
+        END;
+    END LOOP;
+
+    FOR trap IN
+        SELECT operator.name, a.name AS "left", b.name AS "right"
+        FROM pg_catalog.unnest(ARRAY['=', '<>', '<', '<=', '>', '>=', '||', '+', '-', '->', '->>', '~~', '@>', '^', '*', '/', '&&']) AS operator (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['text', 'varchar', 'name', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'jsonb', 'oid', 'regclass', '"char"', 'text[]', 'int8[]', 'float8', 'bool']::regtype[]) AS a (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['text', 'varchar', 'name', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'jsonb', 'oid', 'regclass', '"char"', 'text[]', 'int8[]', 'float8', 'bool']::regtype[]) AS b (name)
+        WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_operator AS own WHERE own.oprname = operator.name AND own.oprleft = a.name AND own.oprright = b.name)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s, %s) RETURNS boolean LANGUAGE plpgsql AS $trap$ BEGIN
+            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+            'trap ' || trap.name, trap."left", trap."right", trap."left" || ' ' || trap.name || ' ' || trap."right");
+        EXECUTE pg_catalog.format('CREATE OPERATOR public.%s (FUNCTION = public.%I, LEFTARG = %s, RIGHTARG = %s)',
+            trap.name, 'trap ' || trap.name, trap."left", trap."right");
+    END LOOP;
+END;
+$do$`
+
+// calls are the names of all functions that the program's texts call.
+func calls(t *testing.T) []string {
+	t.Helper()
+	call := regexp.MustCompile(`\b([a-z_0-9]{3,})\(`)
+	found := map[string]bool{}
+	for _, root := range []string{"../../internal", "../../river_jobs", "../../triggers", "../../sql"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".sql" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, match := range call.FindAllStringSubmatch(string(text), -1) {
+				found[match[1]] = true
+			}
+			return err
+		}))
+	}
+	names := make([]string, 0, len(found))
+	for name := range found {
+		names = append(names, name)
+	}
+	return names
+}
+
+// No code of a role runs with the worker's or the operator's rights because it may create in a schema of somebody's path.
+func TestNoStrangersCodeRuns(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"worker", "superuser"} {
+		t.Run(as, func(t *testing.T) {
+			t.Parallel()
+			s := roles(t)
+			s.as(t, s.application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)", "SELECT sexton.schedule_group_deletion(1, 2)")
+			s.Exec("UPDATE groups SET marked_for_deletion_on = current_date - 30; UPDATE group_deletion_schedules SET marked_for_deletion_on = current_date - 30")
+			stranger := s.CreateRole()
+			s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " + pgx.Identifier{stranger}.Sanitize())
+			s.as(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
+			require.Greater(t, pgtest.Scalar[int64](t, s.Database, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
+
+			// In batches the path is the application's, and this one has its own functions before Postgres's.
+			s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__SEARCH_PATH=public, pg_catalog")
+			url := s.URL
+			if as == "worker" {
+				url = s.AsRole(s.worker)
+			}
+			for _, command := range [][]string{
+				{"status"},
+				{"plan"},
+				{"job", "list"},
+				{"migrate", "status"},
+				{"triggers", "status"},
+				{"tombstones", "list"},
+				{"failures", "list"},
+				{"audit"},
+				{"pause", kind},
+				{"resume", kind},
+				{"job", "run", kind},
+				{"job", "run", "users_migrate_records_to_ghost_user_in_batches"},
+				{"job", "run", "import_placeholder_user_cleanup"},
+				{"job", "run", "adjourned_group_deletion"},
+				{"job", "run", "group_destroy", "--args", `{"group_id": 1, "user_id": 2}`},
+				{"job", "run", "schedule_migrate_external_diffs"},
+			} {
+				r := s.run(append(command, "--database-url", url)...)
+				if r.code != 0 || strings.Contains(r.stdout+r.stderr, "stranger's") {
+					t.Errorf("%v: exit %d\n%s\n%s", command, r.code, r.stdout, r.stderr)
+				}
+			}
+			require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/database"
+	"sexton/internal/loosefk"
+	riverjobs "sexton/river_jobs"
+)
+
+// revivedTombstone is one entry of `sexton tombstones list --revived --json`.
+type revivedTombstone struct {
+	Database                 string `json:"database"`
+	loosefk.RevivedTombstone        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+// revivedDocument is what it prints; More counts what the limit left out.
+type revivedDocument struct {
+	Tombstones []revivedTombstone `json:"tombstones"`
+	More       int64              `json:"more"`
+}
+
+func (a *app) listRevived(ctx context.Context, all *connections, databases []database.Database, s scope, limit int) error {
+	document := revivedDocument{Tombstones: []revivedTombstone{}}
+	for _, db := range databases {
+		parent, err := s.in(ctx, db)
+		if err != nil {
+			return err
+		}
+		list, more, err := tombstonesOf(all, db).Revived(ctx, parent, limit)
+		if err != nil {
+			return fmt.Errorf("database %s: %w", db.Name, err)
+		}
+		fit := min(len(list), limit-len(document.Tombstones))
+		for _, one := range list[:fit] {
+			document.Tombstones = append(document.Tombstones, revivedTombstone{Database: db.Name, RevivedTombstone: one})
+		}
+		document.More += more + int64(len(list)-fit)
+	}
+	if a.json {
+		return a.printJSON(document)
+	}
+	if len(document.Tombstones) == 0 {
+		a.printf("no tombstone is revived\n")
+		return nil
+	}
+	err := a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "ID\tDATABASE\tTABLE\tKEY\tDELETED\tREVIVED")
+		for _, t := range document.Tombstones {
+			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Database, t.Table, text(&t.Key),
+				t.DeletedAt.UTC().Format(time.RFC3339), t.SettledAt.UTC().Format(time.RFC3339))
+		}
+	})
+	if document.More > 0 {
+		a.printf("and %s more\n", counted(document.More, "revived tombstone"))
+	}
+	return err
+}
+
+// clearReport is what `sexton tombstones clear --json` prints.
+type clearReport struct {
+	Database string  `json:"database"`
+	Cleared  []int64 `json:"cleared"`
+}
+
+func (a *app) tombstonesClearCommand() *cobra.Command {
+	var name string
+	cmd := a.reports(&cobra.Command{
+		Use:   "clear ID...",
+		Short: "Clean up after revived tombstones although their rows live",
+		Long: `Makes revived tombstones due again, and has their children cleaned up whether the row lives or not: those of the old row
+and those of the new one, as nobody can tell them apart. "sexton tombstones list --revived" shows the ids.`,
+		Example: "  sexton tombstones clear 4711\n  sexton tombstones clear 4711 4712 --database main",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, args []string) error {
+			ids := make([]int64, len(args))
+			for i, arg := range args {
+				id, err := strconv.ParseInt(arg, 10, 64)
+				if err != nil {
+					return usageError{fmt.Errorf("%q is no id of a tombstone: it must be a whole number", arg)}
+				}
+				ids[i] = id
+			}
+			return a.tombstonesClear(cmd.Context(), scope{database: name}, ids)
+		}),
+	})
+	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the configured database that the ids are from")
+	return cmd
+}
+
+func (a *app) tombstonesClear(ctx context.Context, s scope, ids []int64) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	databases, err := s.chosen(all)
+	if err != nil {
+		return err
+	}
+	if len(databases) > 1 {
+		return usageError{errors.New("tombstones clear needs --database: each database numbers its own tombstones")}
+	}
+	db := databases[0]
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	entry := audittrail.Entry{Actor: actor(), Action: "clear", Target: s.retried(ids)}
+	if err := audittrail.Record(ctx, all.jobs(), all.jobs().Pool, entry); err != nil {
+		return err
+	}
+	unknown, err := tombstonesOf(all, db).Clear(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("database %s: %w", db.Name, err)
+	}
+	report := clearReport{Database: db.Name, Cleared: slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(unknown, id) })}
+	a.logger(all.config).InfoContext(ctx, "tombstones cleared", "database", db.Name, "actor", actor(), "ids", report.Cleared)
+	if a.json {
+		err = a.printJSON(report)
+	} else {
+		a.printf("%s: %s due now\n", db.Name, counted(int64(len(report.Cleared)), "revived tombstone"))
+	}
+	if err == nil && len(unknown) > 0 {
+		err = fmt.Errorf("no revived tombstone has the id %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(unknown)), ", "), "[]"))
+	}
+	return err
+}

@@ -1,0 +1,35 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/pgschema"
+)
+
+const pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
+
+// UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
+func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {
+	if _, err := tx.Exec(ctx, names.Render(pathSQL), names.Path); err != nil {
+		return fmt.Errorf("set the search_path of triggers: %w", err)
+	}
+	return nil
+}
+
+// PathHint names the key to look at where a function, such as a trigger's, found no table, function, type or schema by its name; otherwise
+// it is empty.
+func PathHint(err error) string {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	missing := []string{"42P01", "42883", "42704", "3F000"}
+	if !ok || !slices.Contains(missing, pgErr.Code) || pgErr.Routine == "exec_stmt_raise" || !strings.Contains(pgErr.Where, "function") {
+		return ""
+	}
+	return " (triggers find names by databases.<name>.search_path)"
+}

@@ -1,0 +1,96 @@
+package batch_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+const ownPath = "pg_catalog, pg_temp"
+
+// audited has a trigger that finds its table by a bare name, in a schema that is not public.
+const audited = `
+CREATE SCHEMA app;
+CREATE TABLE app.trail (item bigint);
+CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
+CREATE TRIGGER note AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION app.note();`
+
+// onOwnPath has the session work on a connection as the program makes it.
+func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
+	t.Helper()
+	names := dbtest.Names()
+	names.Path = path
+	opened, err := database.Open(t.Context(), "main", db.URL, "", names, 2)
+	require.NoError(t, err)
+	t.Cleanup(opened.Pool.Close)
+	conn, err := opened.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	session.Conn, session.Names = conn.Conn(), opened.Names
+}
+
+func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ configured, role, database string }{
+		"of the configuration":            {"app", "nowhere", "nowhere"},
+		"of the role":                     {"", "app, public", "nowhere"},
+		"of the database":                 {"", "", "app"},
+		"of the database beside our own":  {"", ownPath, "app"},
+		"of the configuration, of quotes": {`"$user" , "app"`, "", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, session := setup(t)
+			db.Exec(audited)
+			database := pgx.Identifier{db.Name}.Sanitize()
+			if test.role != "" {
+				db.Exec("ALTER ROLE CURRENT_USER IN DATABASE " + database + " SET search_path = " + test.role)
+			}
+			if test.database != "" {
+				db.Exec("ALTER DATABASE " + database + " SET search_path = " + test.database)
+			}
+			onOwnPath(t, db, session, test.configured)
+			for id := range 2 { // Prepared, then not.
+				_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id + 1}})
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
+			var path string
+			require.NoError(t, session.Conn.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+			require.Equal(t, ownPath, path, "the path ends with the batch")
+		})
+	}
+}
+
+func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	onOwnPath(t, db, session, "")
+	var path string
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: func(rows pgx.Rows) (err error) {
+		path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+		return err
+	}})
+	require.NoError(t, err)
+	require.Equal(t, `"$user", public`, path)
+}
+
+func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	db.Exec(audited)
+	onOwnPath(t, db, session, "")
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = 1"})
+	require.ErrorContains(t, err, `relation "trail" does not exist`)
+	require.ErrorContains(t, err, "databases.<name>.search_path")
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.nothing"})
+	require.ErrorContains(t, err, `relation "public.nothing" does not exist`)
+	require.NotContains(t, err.Error(), "search_path", "no function looked for it")
+}

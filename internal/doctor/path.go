@@ -1,0 +1,44 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"sexton/internal/problem"
+)
+
+// Schemas of the path in which a role may create that neither is a superuser nor this one. It is read as sessions begin, so in no
+// transaction of ours.
+const pathSQL = `
+SELECT pg_catalog.current_setting('search_path'), pg_catalog.format('%I', current_user),
+    coalesce(pg_catalog.array_agg(pg_catalog.format('%I', namespace.nspname) ORDER BY path.position), ARRAY[]::pg_catalog.text[])
+FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS path (name, position)
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) path.name
+WHERE NOT pg_catalog.starts_with(namespace.nspname::pg_catalog.text, 'pg_')
+  AND EXISTS (
+      SELECT FROM pg_catalog.pg_roles AS role
+      WHERE NOT role.rolsuper
+        AND NOT pg_catalog.starts_with(role.rolname::pg_catalog.text, 'pg_')
+        AND role.rolname OPERATOR(pg_catalog.<>) current_user
+        AND pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE')
+  )`
+
+// path finds sessions that would find other people's functions by the names of Postgres's own. Direct ones begin with a path of
+// their own; a pooler takes none.
+func (t Target) path(ctx context.Context) ([]Finding, error) {
+	var path, role string
+	var open []string
+	if err := t.Database.Pool.QueryRow(ctx, pathSQL).Scan(&path, &role, &open); err != nil {
+		return nil, fmt.Errorf("read the search_path: %w", err)
+	}
+	if len(open) == 0 {
+		return nil, nil
+	}
+	return []Finding{{
+		Severity: problem.Error, Object: "search_path",
+		Message: fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which then run with its rights",
+			role, path, strings.Join(open, ", ")),
+		Fix: fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp, and have the pooler reconnect", role),
+	}}, nil
+}

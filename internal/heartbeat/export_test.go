@@ -1,0 +1,6 @@
+package heartbeat
+
+import "context"
+
+// Pulse beats and reclaims once.
+func (h *Heart) Pulse(ctx context.Context) error { return h.pulse(ctx) }

@@ -1,0 +1,251 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+)
+
+const (
+	// round is the time in which every lane has a turn, dueEvery how often a busy run looks for lanes that have become due.
+	round    = time.Second
+	dueEvery = 250 * time.Millisecond
+	// mostCarried bounds the tombstones that a lane has in hand.
+	mostCarried = 100_000
+	// idlePause is the pause of a run in which all chunks wait.
+	idlePause = 100 * time.Millisecond
+)
+
+// lane is the queue of one parent table within a run.
+type lane struct {
+	parent *Parent
+	// after is the position of the last tombstone loaded. A run loads each tombstone once, so a tombstone that
+	// failed in it waits for the next run.
+	after position
+	// drained tells that no tombstone is known to be due behind it.
+	drained bool
+	// fresh are loaded tombstones that no chunk has yet, live the references with children of them.
+	fresh []tombstone
+	live  []bool
+	// next are the chunks whose turn it is; carried have had one and wait for another. These get half of the lane's time,
+	// so a parent with a million children, or with children that take long, holds nobody up.
+	next, carried []*chunk
+	// carrying is how much more of its time carried chunks have had than fresh ones.
+	carrying time.Duration
+	// left are tombstones that failed in this run.
+	left []tombstone
+}
+
+// chunks are those in hand.
+func (l *lane) chunks() []*chunk { return slices.Concat(l.next, l.carried) }
+
+// open reports whether the lane has anything to do in this run.
+func (l *lane) open() bool {
+	return !l.drained || len(l.fresh)+len(l.next)+len(l.carried) > 0
+}
+
+// drain serves the lanes in turn, each for its share of a round. Deleting children can leave tombstones of their own in
+// lanes that were already empty, and others come in meanwhile, so it asks again and again.
+func (r *run) drain(ctx context.Context) error {
+	for first := true; !r.ended(); first = false {
+		if !slices.ContainsFunc(r.lanes, (*lane).open) || time.Since(r.asked) >= dueEvery {
+			if err := r.due(ctx); err != nil {
+				return err
+			}
+		}
+		if first && !slices.ContainsFunc(r.lanes, (*lane).open) {
+			// Somebody sees work, and it is not above the marks.
+			for _, l := range r.lanes {
+				l.after = beginning()
+			}
+			if err := r.due(ctx); err != nil {
+				return err
+			}
+		}
+		if err := r.free(ctx); err != nil {
+			return err
+		}
+		open := slices.DeleteFunc(slices.Clone(r.lanes), func(l *lane) bool { return !l.open() })
+		if len(open) == 0 {
+			return nil
+		}
+		worked := false
+		for _, l := range open {
+			busy, err := r.turn(ctx, l, len(open))
+			if err != nil {
+				return err
+			}
+			worked = worked || busy
+		}
+		if !worked && !r.ended() {
+			r.waitsFor(ctx, pace.WaitBackOff, r.rows.Reason())
+			r.pace.Pause(ctx, idlePause)
+		}
+	}
+	return r.cutShort(ctx)
+}
+
+// due looks for lanes with due tombstones behind their position.
+func (r *run) due(ctx context.Context) error {
+	names := r.known()
+	times := make([]pgtype.Timestamptz, len(r.lanes))
+	ids := make([]int64, len(r.lanes))
+	for i, l := range r.lanes {
+		times[i], ids[i] = l.after.consumeAfter, l.after.id
+	}
+	var due, strangers []string
+	statements := []batch.Statement{{
+		SQL: r.engine.Session.Names.Render(dueSQL), Args: []any{names, times, ids},
+		Scan: func(rows pgx.Rows) (err error) {
+			due, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		},
+	}}
+	if r.asked.IsZero() {
+		statements = append(statements, r.strangers(&strangers), r.expired())
+	}
+	_, err := r.engine.Session.Run(ctx, statements...)
+	if err == nil && len(strangers) > 0 {
+		r.asked = time.Now()
+		if err = r.adopt(ctx, strangers); err == nil {
+			return r.due(ctx)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look for due tombstones: %w", err)
+	}
+	r.asked = time.Now()
+	for _, l := range r.lanes {
+		l.drained = !slices.Contains(due, l.parent.Recorded)
+	}
+	return nil
+}
+
+// turn works on a lane for its share of a round, and reports whether there was anything to do.
+func (r *run) turn(ctx context.Context, l *lane, lanes int) (worked bool, err error) {
+	ends := time.Now().Add(round / time.Duration(lanes))
+	for !r.ended() && (!worked || time.Now().Before(ends)) {
+		c, carried, err := r.take(ctx, l)
+		if err != nil || c == nil {
+			return worked, err
+		}
+		r.pace.Await(ctx)
+		if r.ended() {
+			l.next = append(l.next, c)
+			break
+		}
+		worked, r.contended = true, lanes > 1 || l.open()
+		began := time.Now()
+		left, err := r.slice(ctx, c)
+		if err != nil {
+			return worked, err
+		}
+		if took := time.Since(began); carried {
+			l.carrying += took
+		} else {
+			l.carrying = max(0, l.carrying-took)
+		}
+		if left.later != nil {
+			l.carried = append(l.carried, left.later)
+		}
+		l.next = append(left.next, l.next...)
+	}
+	return worked, nil
+}
+
+// take takes the chunk out of the lane that comes next, if there is one that can be worked on now.
+func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err error) {
+	if len(l.next) > 0 {
+		c, l.next = l.next[0], l.next[1:]
+		return c, c.passed, nil
+	}
+	if len(l.fresh) == 0 && !l.drained && l.held() < mostCarried {
+		if err := r.load(ctx, l); err != nil {
+			return nil, false, err
+		}
+	}
+	ready := slices.IndexFunc(l.carried, func(c *chunk) bool { return c.ready() && c.how != waiting })
+	if ready < 0 && len(l.fresh) == 0 {
+		// Nobody waits for rows that others have locked while there is something else to do.
+		ready = slices.IndexFunc(l.carried, (*chunk).ready)
+	}
+	switch {
+	case ready < 0 || len(l.fresh) == 0:
+		l.carrying = 0
+	case l.carrying > 0:
+		ready = -1
+	}
+	switch {
+	case ready >= 0:
+		c = l.carried[ready]
+		l.carried = slices.Delete(l.carried, ready, ready+1)
+		c.passed = true
+		return c, true, nil
+	case len(l.fresh) > 0:
+		// One chunk at a time: its size follows what the ones before it have taught.
+		size := min(l.parent.chunkSize(l.live, r.statementRows), len(l.fresh))
+		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway }); at > 0 {
+			size = min(size, at)
+		}
+		c = r.newChunk(l.parent, l.fresh[:size], l.live)
+		l.fresh = l.fresh[size:]
+		return c, false, nil
+	}
+	return nil, false, nil
+}
+
+// held counts the tombstones of the lane's chunks.
+func (l *lane) held() (n int) {
+	for _, c := range l.carried {
+		n += len(c.tombstones)
+	}
+	return n
+}
+
+// load loads the next tombstones and looks which references have children of them.
+func (r *run) load(ctx context.Context, l *lane) error {
+	var foreign []tombstone
+	loaded := 0
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL:  r.engine.Session.Names.Render(loadSQL),
+		Args: []any{l.parent.Recorded, l.after.consumeAfter, l.after.id, loadSize},
+		Scan: func(rows pgx.Rows) error {
+			var t tombstone
+			_, err := pgx.ForEachRow(rows, []any{&t.id, &t.consumeAfter, &t.integer, &t.text, &t.anyway}, func() error {
+				loaded++
+				l.after = t.position
+				if l.parent.fits(t, r.engine.Session.Conn.TypeMap()) {
+					l.fresh = append(l.fresh, t)
+				} else {
+					foreign = append(foreign, t)
+				}
+				return nil
+			})
+			return err
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
+	}
+	l.drained = loaded < loadSize
+	if len(foreign) > 0 {
+		f := fault.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
+		r.stats.fail(f)
+		if err := r.blame(ctx, l.parent, foreign, f); err != nil {
+			return err
+		}
+	}
+	if len(l.fresh) > 0 {
+		l.live = r.probe(ctx, l.parent, keysOf(l.parent, l.fresh))
+		l.parent.sort(l.fresh)
+	}
+	return nil
+}

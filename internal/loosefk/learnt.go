@@ -1,0 +1,47 @@
+package loosefk
+
+// learnt is what runs have found out about a reference by trying. It outlives the binding of the definitions, which every run
+// with an error drops: else a run would spend its time on finding it out again.
+type learnt struct {
+	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
+	// parents one statement names.
+	rowsPerParent float64
+	// The adaptive pace's sizes of statements.
+	directSize, limitedSize size
+	// slow are the rows of one statement on leaves of which even the smallest usual one has timed out, by OID. They grow with
+	// success until the leaf is as others are.
+	slow map[uint32]float64
+	// blocks is set once a scan of a whole leaf has timed out: how many blocks one statement reads instead.
+	blocks float64
+}
+
+// recall gives parents what earlier runs of this process have learned about their references.
+func (m *Marks) recall(parents []*Parent) {
+	m.each(parents, func(kept map[string]learnt, r *Reference) {
+		r.learnt = kept[r.Database+"/"+r.Definition.Key]
+		if r.Index {
+			r.blocks = 0 // It may be new.
+		}
+	})
+}
+
+// note keeps what a run knows about the parents' references for the next one.
+func (m *Marks) note(parents []*Parent) {
+	m.each(parents, func(kept map[string]learnt, r *Reference) { kept[r.Database+"/"+r.Definition.Key] = r.learnt })
+}
+
+func (m *Marks) each(parents []*Parent, do func(kept map[string]learnt, r *Reference)) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.learnt == nil {
+		m.learnt = map[string]learnt{}
+	}
+	for _, parent := range parents {
+		for _, r := range parent.References {
+			do(m.learnt, r)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
+)
+
+// A tombstone says that a row was deleted, and not that its key is free: tables are swapped, rows move from a detached
+// partition, are loaded anew, or share a key for a moment under a deferrable constraint. So each statement that changes
+// children looks for the parents itself, in its own snapshot: a look of its own before it would be too old.
+//
+// Where a statement waits for a row, whose writer may have inserted the parent, Postgres looks at that row again and at
+// nothing else. So a statement either picks its rows FOR UPDATE itself, by pointers that do not follow a change, or
+// runs in a REPEATABLE READ transaction, where the change is an error (40001) and the picking form goes on.
+
+// doomed are the keys whose children a statement is for.
+type doomed struct {
+	// values are []int64 or []string, as keysOf gives them.
+	values any
+	// anyway is for keys whose children go although their parents live.
+	anyway bool
+}
+
+// keeps is true for definitions whose children stay while their parent lives.
+func (r *Reference) keeps() bool { return r.Definition.OnReuse != definitions.ReuseDelete }
+
+// probes is true where a statement looks for the parents. In another database there are none to look at.
+func (d doomed) probes(r *Reference) bool { return r.keeps() && !d.anyway && !r.Remote }
+
+// doomed is the array of those keys in parameter n that have no parent. The subselect refers to nothing outside, so it
+// is evaluated once per statement and an index on the child serves as it does for a parameter.
+func (p *Parent) doomed(r *Reference, d doomed, n int) string {
+	if !d.probes(r) {
+		return p.keysParameter(n)
+	}
+	return p.withoutParent(n)
+}
+
+func (p *Parent) withoutParent(n int) string {
+	keys := p.keysParameter(n)
+	return fmt.Sprintf("ARRAY(SELECT doomed.key FROM pg_catalog.unnest(%s) AS doomed (key) WHERE NOT %s)", keys, p.lives("doomed.key", keys))
+}
+
+// lives is true for one of keys that has a parent. Tables that inherit from the parent count: a DELETE on it takes
+// their rows along, too. A single column's index is asked for all keys at once.
+func (p *Parent) lives(key, keys string) string {
+	if p.composite() {
+		return "NOT " + p.gone(p.parts(key))
+	}
+	column := "parent." + identifier(p.KeyColumns[0])
+	living := fmt.Sprintf("ARRAY(SELECT %s::%s FROM %s AS parent WHERE %s)", column, keyType(p.KeyTypes[0]), p.SQL(), p.compare[0].Any(column, keys))
+	return p.compare[0].Any(key, living)
+}
+
+// reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
+// keep children come first: where verify marks them, none of theirs may be left.
+func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
+	args := &arguments{}
+	ids, times := places(tombstones)
+	nameAt, idsAt, timesAt, keysAt := args.add(p.Recorded), args.add(ids), args.add(times), args.add(keysOf(p, tombstones))
+	keys := p.keysParameter(keysAt)
+	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
+	key := []string{"waiting.key"}
+	if p.composite() {
+		key = p.parts("waiting.key")
+	}
+	where, verifyAt := p.lives("waiting.key", keys), 0
+	for i, reference := range p.References {
+		if reference.keeps() || reference.Remote || !reference.usable() {
+			continue
+		}
+		if verifyAt == 0 {
+			verifyAt = args.add(verify)
+		}
+		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(key, args))
+	}
+	return fmt.Sprintf(`UPDATE %[1]s AS tombstone
+SET status = 3, settled_at = pg_catalog.clock_timestamp(), consume_after = 'infinity', last_error = NULL
+WHERE tombstone.ctid = ANY (ARRAY(
+SELECT found.ctid
+FROM ROWS FROM (
+	pg_catalog.unnest($%[2]d::pg_catalog.int8[]), pg_catalog.unnest($%[3]d::pg_catalog.timestamptz[]), pg_catalog.unnest(%[4]s)
+) AS waiting (id, consume_after, key)
+CROSS JOIN LATERAL (
+	SELECT pending.ctid
+	FROM %[1]s AS pending
+	WHERE pending.fully_qualified_table_name = $%[5]d
+	AND pending.consume_after = waiting.consume_after
+	AND pending.id = waiting.id
+	AND pending.status = 1
+	OFFSET 0
+) AS found
+WHERE %[6]s
+))
+RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.values
+}
+
+// settled are the ids of the tombstones that a transaction ended.
+type settled struct{ gone, revived []int64 }
+
+// doomed are the chunk's keys.
+func (c *chunk) doomed() doomed { return doomed{keysOf(c.parent, c.tombstones), c.anyway} }
+
+// settlement ends tombstones of the chunk: those among revivable whose parents live, and then the finished ones of the
+// others, without a look at the children of the exact references.
+func (r *run) settlement(c *chunk, revivable, finished []tombstone, exact []*Reference, ended *settled) (statements []batch.Statement) {
+	if len(revivable) > 0 && !c.anyway && slices.ContainsFunc(c.parent.References, (*Reference).keeps) {
+		sql, args := c.parent.reviveStatement(r.engine.Session.Names, revivable, c.verify)
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: idsInto(&ended.revived)})
+	}
+	if len(finished) > 0 {
+		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.unseen(), c.parent.marks(exact))
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: idsInto(&ended.gone)})
+	}
+	return statements
+}
+
+func idsInto(ids *[]int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	}
+}
+
+// end is settlement in a transaction of its own.
+func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
+	finished, err := r.finished(ctx, c, c.verify)
+	if err != nil {
+		return err
+	}
+	// Only children that do not stay have to be gone before.
+	going := slices.Clone(c.verify)
+	for i, reference := range c.parent.References {
+		going[i] = going[i] && !reference.keeps()
+	}
+	revivable, err := r.finished(ctx, c, going)
+	if err != nil {
+		return err
+	}
+	if statements := r.settlement(c, revivable, finished, c.exact, ended); len(statements) > 0 {
+		_, err = r.engine.Session.Run(ctx, statements...)
+	}
+	return err
+}

@@ -1,0 +1,378 @@
+package loosefk_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/triggers"
+)
+
+// paces are setups for the two ways in which statements are sized.
+var paces = map[string]func(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle{"normal": setup, "adaptive": setupAdaptive}
+
+const family = `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents VALUES (1), (2);
+INSERT INTO children VALUES (10, 1), (20, 2);`
+
+const partitionedFamily = `
+CREATE TABLE parents (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE parents_low PARTITION OF parents FOR VALUES FROM (0) TO (100);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);
+INSERT INTO parents VALUES (1), (2);
+INSERT INTO children VALUES (10, 1), (20, 2);`
+
+// Parent 1 lives in the end, whatever was deleted, and parent 2 is gone.
+func TestChildrenOfAParentThatLivesStay(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, when string }{
+		"the table was swapped": {family, `
+			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
+			INSERT INTO parents_new VALUES (1);
+			ALTER TABLE parents RENAME TO parents_old;
+			ALTER TABLE parents_new RENAME TO parents;
+			DELETE FROM parents_old WHERE id = 1;
+			DELETE FROM parents_old`},
+		"the table was swapped and dropped": {family, `
+			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
+			INSERT INTO parents_new VALUES (1);
+			ALTER TABLE parents RENAME TO parents_old;
+			ALTER TABLE parents_new RENAME TO parents;
+			DELETE FROM parents_old;
+			DROP TABLE parents_old`},
+		"the table was swapped after the deletion": {family, `
+			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
+			INSERT INTO parents_new VALUES (1);
+			DELETE FROM parents;
+			ALTER TABLE parents RENAME TO parents_old;
+			ALTER TABLE parents_new RENAME TO parents`},
+		"a partition was detached, and cleared after its rows moved": {partitionedFamily, `
+			ALTER TABLE parents DETACH PARTITION parents_low;
+			CREATE TABLE parents_new PARTITION OF parents FOR VALUES FROM (0) TO (100);
+			INSERT INTO parents SELECT FROM parents_low WHERE false;
+			INSERT INTO parents VALUES (1);
+			DELETE FROM parents_low`},
+		"a table that inherits had the same key": {family, `
+			CREATE TABLE parents_kid () INHERITS (parents);
+			INSERT INTO parents_kid VALUES (1);
+			DELETE FROM parents WHERE tableoid = 'parents_kid'::regclass;
+			DELETE FROM parents WHERE id = 2`},
+		"the row lives in a table that inherits": {family, `
+			CREATE TABLE parents_kid () INHERITS (parents);
+			INSERT INTO parents_kid VALUES (1);
+			DELETE FROM ONLY parents`},
+		"two versions under a deferred constraint": {family, `
+			BEGIN;
+			ALTER TABLE parents DROP CONSTRAINT parents_pkey;
+			ALTER TABLE parents ADD note text, ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED;
+			INSERT INTO parents VALUES (1, 'new');
+			DELETE FROM parents WHERE note IS NULL;
+			COMMIT`},
+		"parents were loaded anew": {family, `
+			SET session_replication_role = replica;
+			DELETE FROM parents;
+			INSERT INTO parents VALUES (1);
+			RESET session_replication_role`},
+		"the table was renamed": {family, `
+			DELETE FROM parents;
+			INSERT INTO parents VALUES (1);
+			ALTER TABLE parents RENAME TO renamed`},
+	} {
+		for pace, setup := range paces {
+			t.Run(name+"/"+pace, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, test.given, deleteChildren, "parents")
+				b.Exec(test.when)
+				if name == "the table was renamed" {
+					b.resolve(t, "children: [{table: renamed, column: parent_id, on_delete: async_delete}]")
+				}
+				stats := b.run(t)
+				require.Empty(t, stats.Errors)
+				require.Equal(t, []string{"10"}, b.ids("SELECT id FROM children"))
+				require.EqualValues(t, 1, stats.Processed)
+				require.EqualValues(t, 1, stats.Revived)
+				require.Equal(t, [][]string{{"1", "3", "t", "infinity"}}, b.Rows(`
+					SELECT primary_key_value, status, settled_at <= now(), consume_after FROM loose_foreign_keys_deleted_records`))
+				again := b.run(t)
+				require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
+			})
+		}
+	}
+}
+
+// The children are changed in many ways, and each statement has to look for itself.
+func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ tables, definitions string }{
+		"deleted":   {"", "async_delete}"},
+		"nullified": {"", "async_nullify}"},
+		"updated":   {"ALTER TABLE children ADD state int;", "update_column_to, target_column: state, target_value: 4}"},
+		"in pieces": {heavy(12_000) + overload, "async_delete}"},
+		"limited":   {heavy(300), "async_delete, delete_limit: 7}"},
+		"partitioned": {`
+			ALTER TABLE children RENAME TO old;
+			CREATE TABLE children (id bigint, parent_id bigint, note text) PARTITION BY HASH (id);
+			CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+			CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+			INSERT INTO children SELECT * FROM old;`, "async_delete}"},
+	} {
+		for pace, setup := range paces {
+			t.Run(name+"/"+pace, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.definitions+"]", "parents")
+				const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
+				before := b.Rows(living)
+				b.Exec("DELETE FROM parents; INSERT INTO parents SELECT generate_series(4, 10)")
+				stats := b.run(t)
+				require.Empty(t, stats.Errors)
+				require.EqualValues(t, 3, stats.Processed)
+				require.EqualValues(t, 7, stats.Revived)
+				require.Equal(t, before, b.Rows(living))
+				if name == "updated" {
+					require.Equal(t, [][]string{{"30", "1", "3"}}, b.Rows("SELECT count(*), min(parent_id), max(parent_id) FROM children WHERE state = 4"))
+				} else {
+					require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id <= 3"))
+				}
+			})
+		}
+	}
+}
+
+func TestCompositeKeysThatLive(t *testing.T) {
+	t.Parallel()
+	for pace, setup := range paces {
+		t.Run(pace, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+				CREATE TABLE sites (site int, slug text, PRIMARY KEY (site, slug));
+				CREATE TABLE pages (id int PRIMARY KEY, site int, slug text);
+				CREATE INDEX ON pages (site, slug);
+				INSERT INTO sites VALUES (1, 'a,b'), (1, '{c}'), (2, 'a,b');
+				INSERT INTO pages VALUES (1, 1, 'a,b'), (2, 1, '{c}'), (3, 2, 'a,b'), (4, NULL, 'a,b');`,
+				"pages: [{table: sites, column: [site, slug], on_delete: async_delete}]")
+			b.TrackKeys(t, triggers.Parent{Schema: "public", Table: "sites", KeyColumns: []string{"site", "slug"}})
+			b.Exec("DELETE FROM sites; INSERT INTO sites VALUES (1, '{c}')")
+			stats := b.run(t)
+			require.EqualValues(t, 2, stats.Processed)
+			require.EqualValues(t, 1, stats.Revived)
+			require.Equal(t, []string{"2", "4"}, b.ids("SELECT id FROM pages ORDER BY 1"))
+		})
+	}
+}
+
+// While the statement waits for a child, another transaction inserts the parent and gives it that child. Postgres then looks
+// at the child again, whose key is the same, and not at the parent.
+func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ tables, action string }{
+		"delete":    {"", "async_delete"},
+		"nullify":   {"", "async_nullify"},
+		"in pieces": {heavy(12_000) + overload, "async_delete"},
+	} {
+		for pace, setup := range paces {
+			t.Run(name+"/"+pace, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.action+"}]", "parents")
+				b.Exec("DELETE FROM parents WHERE id <= 2")
+				writer := b.begun(t)
+				writer.exec("INSERT INTO parents VALUES (1); UPDATE children SET note = 'claimed' WHERE parent_id = 1 AND id < 20")
+				wait := b.runWhile(t.Context(), t)
+				b.waitForLock(t)
+				writer.exec("COMMIT")
+				wait()
+				require.Equal(t, [][]string{{"10", "1"}}, b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
+				require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 2"))
+				require.Zero(t, b.Pending(t))
+			})
+		}
+	}
+}
+
+func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
+	t.Parallel()
+	for pace, adaptive := range map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}} {
+		t.Run(pace, func(t *testing.T) {
+			t.Parallel()
+			b, ci := twoDatabases(t)
+			b.engine.Adaptive = adaptive
+			ci.Exec("INSERT INTO builds SELECT 1000 + n, 4 FROM generate_series(1, 2000) AS n")
+			b.Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, 2, stats.Processed)
+			require.EqualValues(t, 2, stats.Revived)
+			require.Equal(t, [][]string{{"2080", "3"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
+			require.Equal(t, [][]string{{"80", "3"}}, b.Rows("SELECT count(*), min(parent_id) FROM children"))
+		})
+	}
+}
+
+// Keys come back from the look at the parents as they went there: values of some types have no text in the protocol.
+func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
+	t.Parallel()
+	for kind, values := range map[string][2]string{
+		"date": {"2026-02-03", "2026-02-04"}, "bytea": {`\xc0de`, `\xbeef`}, "inet": {"10.0.0.1", "10.0.0.2"}, "boolean": {"f", "t"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b, ci := twoDatabases(t)
+			b.Exec(fmt.Sprintf("CREATE TABLE keyed (id %s PRIMARY KEY); INSERT INTO keyed VALUES ('%s'), ('%s')", kind, values[0], values[1]))
+			ci.Exec(fmt.Sprintf("CREATE TABLE items (id bigint, keyed_id %s); CREATE INDEX ON items (keyed_id)", kind))
+			ci.Exec(fmt.Sprintf("INSERT INTO items VALUES (1, '%s'), (2, '%s')", values[0], values[1]))
+			b.Track(t, "keyed")
+			bindTwoTo(t, b, ci, "items: [{table: keyed, column: keyed_id, on_delete: async_delete}]\n")
+			b.Exec("DELETE FROM keyed")
+			b.Exec("INSERT INTO keyed VALUES ('" + values[1] + "')")
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, 1, stats.Processed)
+			require.EqualValues(t, 1, stats.Revived)
+			require.Equal(t, [][]string{{"2"}}, ci.Rows("SELECT id FROM items"))
+		})
+	}
+}
+
+// The parent comes back, and claims a child elsewhere, after the engine has found the key free and before it has the row.
+func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	writer, err := ci.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = writer.Exec(t.Context(), "UPDATE builds SET id = id + 5000 WHERE id = 10")
+	require.NoError(t, err)
+	wait := b.runWhile(t.Context(), t)
+	bundle{DB: ci}.waitForLock(t)
+	b.Exec("INSERT INTO parents VALUES (1)")
+	require.NoError(t, writer.Commit(t.Context()))
+	stats := wait()
+	require.EqualValues(t, 1, stats.Revived)
+	require.Equal(t, [][]string{{"5010"}}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1"))
+}
+
+// What an operator has cleaned up after all, and what a definition says is to go with its key, goes.
+func TestChildrenThatGoAlthoughTheirParentLives(t *testing.T) {
+	t.Parallel()
+	for pace, setup := range paces {
+		t.Run(pace, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren+`
+				CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
+				INSERT INTO notes SELECT id, id FROM parents;`, `
+children: [{table: parents, column: parent_id, on_delete: async_delete}]
+notes: [{table: parents, column: parent_id, on_delete: async_delete, on_reuse: delete}]
+`, "parents")
+			b.Exec("DELETE FROM parents WHERE id <= 2; INSERT INTO parents VALUES (1), (2)")
+			stats := b.run(t)
+			require.EqualValues(t, 2, stats.Revived)
+			require.Equal(t, "3", b.Rows("SELECT min(id) FROM notes")[0][0])
+			require.Equal(t, "10", b.Rows("SELECT min(id) FROM children")[0][0])
+			b.Exec("UPDATE loose_foreign_keys_deleted_records SET status = 1, consume_after = now() WHERE primary_key_value = 1")
+			b.Exec("DELETE FROM parents WHERE id = 3")
+			stats = b.run(t)
+			require.EqualValues(t, 2, stats.Processed)
+			require.Zero(t, stats.Revived)
+			require.Equal(t, [][]string{{"20"}}, b.Rows("SELECT count(*) FROM children WHERE parent_id IN (1, 2, 4)"))
+			require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
+		})
+	}
+}
+
+// A child that comes late is looked after by a second look, which looks for the parent as well.
+func TestLateChildrenOfAParentThatLivesStay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id <= 2")
+	b.run(t)
+	older.exec("INSERT INTO children VALUES (1000, 1), (2000, 2); COMMIT")
+	b.Exec("INSERT INTO parents VALUES (1)")
+	stats := b.run(t)
+	require.EqualValues(t, 1, stats.LateChildren)
+	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
+	require.Zero(t, b.Pending(t))
+}
+
+// A role that may not see parents cannot tell whether they are gone.
+func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, fix string }{
+		"no grant":      {"SELECT", "GRANT SELECT (id) ON public.parents TO %s"},
+		"row security":  {"GRANT SELECT (id) ON parents TO %s; ALTER TABLE parents ENABLE ROW LEVEL SECURITY", "ALTER ROLE %s BYPASSRLS"},
+		"other columns": {"ALTER TABLE parents ADD name text; GRANT SELECT (name) ON parents TO %s", "GRANT SELECT (id) ON public.parents TO %s"},
+	} {
+		for pace, setup := range paces {
+			t.Run(name+"/"+pace, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, parentsAndChildren, deleteChildren, "parents")
+				role := b.CreateRole()
+				b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
+					GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s; GRANT pg_read_all_stats TO %[1]s; REVOKE ALL ON parents FROM %[1]s`, role))
+				if test.given != "SELECT" {
+					b.Exec(fmt.Sprintf(test.given, role))
+				}
+				b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+				b.Exec("DELETE FROM parents WHERE id = 1; INSERT INTO parents VALUES (1)")
+				stats := b.run(t)
+				require.EqualValues(t, 1, stats.Rescheduled)
+				require.Equal(t, "100", b.Rows("SELECT count(*) FROM children")[0][0])
+				held := b.tombstones()
+				require.Len(t, held, 1)
+				require.Equal(t, []string{"1", "0", "t"}, held[0][:3], "that is no attempt")
+				require.Contains(t, held[0][3], fmt.Sprintf(test.fix, role))
+				b.Exec("ALTER ROLE " + role + " BYPASSRLS; GRANT SELECT (id) ON parents TO " + role +
+					"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+				require.EqualValues(t, 1, b.run(t).Revived)
+			})
+		}
+	}
+}
+
+func TestRevivedTombstonesAreListedClearedAndPruned(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id <= 3; INSERT INTO parents VALUES (1), (2), (3)")
+	b.run(t)
+	woken := 0
+	tombstones := loosefk.Tombstones{DB: b.Pool(), Names: dbtest.Names(), Wake: func(context.Context, pgx.Tx) error { woken++; return nil }}
+	list, more, err := tombstones.Revived(t.Context(), "", 2)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.EqualValues(t, 1, more)
+	require.Equal(t, "public.parents", list[0].Table)
+	none, _, err := tombstones.Revived(t.Context(), "public.others", 2)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	waiting, err := tombstones.List(t.Context(), loosefk.ListOptions{Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, waiting.Tombstones, "they wait for nothing")
+
+	unknown, err := tombstones.Clear(t.Context(), []int64{list[0].ID, 99})
+	require.NoError(t, err)
+	require.Equal(t, []int64{99}, unknown)
+	require.Equal(t, 1, woken)
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id::text = $1", list[0].Key))
+	require.Len(t, b.Rows("SELECT FROM children WHERE parent_id <= 3"), 20)
+
+	b.Exec(`UPDATE loose_foreign_keys_deleted_records SET settled_at = now() - interval '7 days' WHERE id = $1`, list[1].ID)
+	b.run(t)
+	left, _, err := tombstones.Revived(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "7 days are over for the other")
+	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, status, settled_at, consume_after)
+		SELECT 'public.parents', n, 3, now(), 'infinity' FROM generate_series(1, 10000) AS n`)
+	b.Exec("DELETE FROM parents WHERE id = 4; INSERT INTO parents VALUES (4)")
+	b.run(t)
+	require.Equal(t, [][]string{{"10000", "t"}}, b.Rows(`
+		SELECT count(*), bool_or(primary_key_value = 4) FROM loose_foreign_keys_deleted_records WHERE status = 3`), "the oldest go first")
+}

@@ -1,0 +1,161 @@
+package loosefk
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+)
+
+// Others' locks are no failure of a tombstone: it counts no attempt and is not put off. What they are in the way of is tried
+// again after a pause, and as soon as the transaction that was seen in the way has ended; the run does the rest meanwhile.
+//
+// A lock on rows blocks the place for waiting passes alone, since the others skip such rows: so one statement in all waits,
+// however many parents have locked children. A lock on the whole leaf keeps all statements away from it.
+
+// hasty bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
+const hasty = 200 * time.Millisecond
+
+// inTheWay notes what kept a task's statement from going through.
+func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
+	seen := r.session(t.reference).Seen()
+	if t.reference.Remote {
+		seen.Transaction = "" // It is asked for on this server.
+	}
+	reason := "rows of " + f.Table + ": " + f.Message
+	if seen.Text != "" {
+		reason = f.Table + ": " + seen.Text
+	}
+	form := r.form(t, c.how)
+	switch {
+	case f.Verdict == fault.LockTimeout && r.findLocked(ctx, c.parent) && r.locked[t.leaf.OID].Waits():
+		r.waitWith(c, r.locked[t.leaf.OID], "", "")
+	case f.Verdict == fault.LockTimeout && form == waiting:
+		if r.blocked[t.place()] == nil {
+			r.blocked[t.place()] = &pace.Blocked{}
+		}
+		r.waitWith(c, r.blocked[t.place()], reason, seen.Transaction)
+	default:
+		r.waitWith(c, c.again(), reason, seen.Transaction)
+	}
+	c.passes, c.idle = 0, 0
+}
+
+// again is the chunk's own wait, which grows with every one.
+func (c *chunk) again() *pace.Blocked {
+	if c.own == nil {
+		c.own = &pace.Blocked{}
+	}
+	return c.own
+}
+
+// waitWith leaves a chunk alone for the pause of b, which is new where there is a reason.
+func (r *run) waitWith(c *chunk, b *pace.Blocked, reason, transaction string) {
+	if reason != "" {
+		b.Again(reason, transaction)
+		r.rows.Add(b)
+	}
+	c.blocked = b
+}
+
+// obstacle is what a task has to wait for in a pass, or nil.
+func (r *run) obstacle(t task, how pass) *pace.Blocked {
+	if b := r.locked[t.leaf.OID]; b.Waits() {
+		return b
+	}
+	if b := r.blocked[t.place()]; how == waiting && b.Waits() {
+		return b
+	}
+	return nil
+}
+
+// passed forgets what was in the way of a statement that went through.
+func (r *run) passed(t task, form pass, rows int64) {
+	delete(r.locked, t.leaf.OID)
+	if form == waiting || rows > 0 {
+		delete(r.blocked, t.place())
+	}
+}
+
+// findLocked notes the leaves of a parent's children that others have locked as a whole, and tells whether there are any.
+func (r *run) findLocked(ctx context.Context, parent *Parent) bool {
+	locked := false
+	for _, database := range r.databases(parent) {
+		var leaves []uint32
+		session := r.engine.Session
+		for _, reference := range parent.References {
+			if reference.Database == database {
+				session = r.session(reference)
+				leaves = append(leaves, reference.Child.OID)
+				for _, leaf := range reference.Leaves {
+					leaves = append(leaves, leaf.OID)
+				}
+			}
+		}
+		found, err := session.TableLocks(ctx, leaves)
+		if err != nil {
+			return false // Whatever is wrong comes up where it can be blamed on a statement.
+		}
+		noted := map[uint32]bool{}
+		for _, o := range found {
+			if !noted[o.Table] {
+				noted[o.Table], locked = true, true
+				if database != r.engine.Database {
+					o.Transaction = ""
+				}
+				r.lock(o)
+			}
+		}
+	}
+	return locked
+}
+
+// settleWait leaves a chunk for the pause only where all that is left of it has to wait.
+func (r *run) settleWait(c *chunk) {
+	if c.blocked != c.own && slices.ContainsFunc(c.tasks, func(t task) bool { return r.obstacle(t, c.how) == nil }) {
+		c.blocked = nil
+	}
+}
+
+func (r *run) lock(o batch.Obstacle) {
+	b := r.locked[o.Table]
+	if b == nil {
+		b = &pace.Blocked{}
+		r.locked[o.Table] = b
+	}
+	if !b.Waits() {
+		b.Again(o.Text, o.Transaction)
+		r.tables.Add(b)
+	}
+}
+
+// unasked are the references that a probe leaves out, and that count as live: whose leaves others have locked, or are read by
+// ranges of blocks as they are too big to be read at once.
+func (r *run) unasked(parent *Parent) []*Reference {
+	var without []*Reference
+	for _, reference := range parent.References {
+		locked := r.locked[reference.Child.OID].Waits() ||
+			slices.ContainsFunc(reference.Leaves, func(leaf Table) bool { return r.locked[leaf.OID].Waits() })
+		if locked || reference.blocks > 0 {
+			without = append(without, reference)
+		}
+	}
+	return without
+}
+
+// free ends waits for transactions that are over.
+func (r *run) free(ctx context.Context) error {
+	before := r.tables.Reason()
+	for _, o := range []*pace.Obstacles{&r.rows, &r.tables} {
+		if err := o.Free(ctx, r.engine.Session.Over); err != nil {
+			return err
+		}
+	}
+	if r.tables.Reason() != before || before != "" && r.stats.WaitingFor == "" {
+		r.waitsFor(ctx, "", "")
+	}
+	return nil
+}

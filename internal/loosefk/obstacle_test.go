@@ -1,0 +1,68 @@
+package loosefk_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+)
+
+// A lock that outlasts all timeouts, and several tries, costs no attempt and no other tombstone anything. Once it is gone,
+// its tombstone goes in the same run.
+func TestLocksAreNoFailures(t *testing.T) {
+	t.Parallel()
+
+	const others = `
+CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON others (parent_id);
+INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`
+	for name, test := range map[string]struct {
+		pace         loosefk.Adaptive
+		lock, reason string
+		left         int64
+	}{
+		"row, normal":     {loosefk.Adaptive{}, "SELECT FROM children WHERE id = 55 FOR UPDATE", "children: row locked by pid", 1},
+		"row, adaptive":   {loosefk.Adaptive{Target: target, Duty: 1}, "SELECT FROM children WHERE id = 55 FOR UPDATE", "children: row locked by pid", 1},
+		"table, normal":   {loosefk.Adaptive{}, "LOCK TABLE children", "table children locked by pid", 100},
+		"table, adaptive": {loosefk.Adaptive{Target: target, Duty: 1}, "LOCK TABLE children", "table children locked by pid", 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren+others, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+			b.Exec(innocent)
+			b.engine.Adaptive = test.pace
+			b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
+			b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
+				text, _ := b.engine.Session.Blocker(ctx, b.Pool())
+				return text
+			}
+			reasons := make(chan string, 1000)
+			b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { reasons <- stats.WaitingFor }
+			b.Exec("DELETE FROM parents")
+			tx, err := b.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = tx.Exec(t.Context(), test.lock)
+			require.NoError(t, err)
+			ended := b.runWhile(t.Context(), t)
+			for reason := ""; len(reason) < len(test.reason) || reason[:len(test.reason)] != test.reason; reason = <-reasons {
+			}
+			pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
+				var left int64
+				err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
+				return left == test.left, err
+			})
+			require.NoError(t, tx.Rollback(t.Context()))
+			stats := ended()
+			require.EqualValues(t, 10, stats.Processed)
+			require.Empty(t, stats.Errors)
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package loosefk_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+)
+
+// slowChildren makes each child of parents cost the target's time, and counts the statements that tried to delete some, those
+// that timed out included. Beside it stands a table of healthy parents.
+const slowChildren = `
+CREATE SEQUENCE tries;
+CREATE FUNCTION try() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''public.tries''); RETURN NULL; END';
+CREATE TRIGGER try BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION try();
+CREATE TABLE healthy (id bigint PRIMARY KEY);
+CREATE TABLE others (id bigint PRIMARY KEY, healthy_id bigint);
+CREATE INDEX ON others (healthy_id);
+INSERT INTO healthy SELECT generate_series(1, 10);
+INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`
+
+const withHealthy = deleteChildren + `
+others: [{table: healthy, column: healthy_id, on_delete: async_delete}]
+`
+
+// slowRow is a row trigger on children.
+const slowRow = `
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN old; END';
+CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`
+
+// slowCascade is a native key below children that takes as long, as one without an index does on a big table.
+const slowCascade = `
+CREATE TABLE grandchildren (id bigint PRIMARY KEY, child_id bigint REFERENCES children ON DELETE CASCADE);
+INSERT INTO grandchildren SELECT id, id FROM children;
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN old; END';
+CREATE TRIGGER slow BEFORE DELETE ON grandchildren FOR EACH ROW EXECUTE FUNCTION slow();`
+
+func (b bundle) tries(t *testing.T) int64 {
+	t.Helper()
+	return b.count(t, "(SELECT last_value FROM tries) AS t, generate_series(1, last_value)")
+}
+
+// Each parent by itself is too much for a statement. All of a run went into finding that out, again and again.
+func TestSlowParentsAreWorkedOffFromTheFirstOneOn(t *testing.T) {
+	t.Parallel()
+
+	for name, slow := range map[string]string{"trigger": slowRow, "native cascade": slowCascade} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withHealthy, "parents", "healthy")
+			b.Exec("DELETE FROM parents")
+			first := int64(0)
+			b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCountByTable["children"] > 0 }, func() {
+				first = b.tries(t)
+				b.Exec("DELETE FROM healthy")
+			})
+			late := int64(0)
+			progress := b.engine.Progress
+			b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
+				progress(ctx, stats)
+				if late == 0 && stats.DeleteCountByTable["others"] == 10 {
+					late = b.tries(t)
+				}
+			}
+			stats := b.run(t)
+			require.EqualValues(t, 20, stats.Processed)
+			require.LessOrEqual(t, first, int64(5), "statements until the first child was gone")
+			require.Positive(t, late)
+			require.LessOrEqual(t, late-first, int64(60), "statements on slow children that went before the healthy parents'")
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// Without an index a scan finds the children of many parents, and no statement reads the table for each of them.
+func TestChildrenWithoutAnIndexGoTogether(t *testing.T) {
+	t.Parallel()
+
+	const many = `
+DROP INDEX children_parent_id_idx;
+INSERT INTO parents SELECT generate_series(11, 300);
+INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM generate_series(1, 2900) AS n;`
+	for name, test := range map[string]struct {
+		blocks float64
+		slow   string
+	}{
+		"in one scan":             {},
+		"by ranges of blocks":     {blocks: 2},
+		"by ranges, of slow rows": {blocks: 50, slow: slowRow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+many+slowChildren, withHealthy, "parents", "healthy")
+			b.Exec(innocent)
+			if test.slow != "" {
+				b.Exec("ALTER TABLE children DISABLE TRIGGER try; DELETE FROM children WHERE id > 1050; ALTER TABLE children ENABLE TRIGGER try;" + test.slow)
+			}
+			for _, parent := range b.engine.Parents {
+				if parent.Name == "parents" {
+					parent.ReadByRanges(test.blocks)
+				}
+			}
+			b.Exec("DELETE FROM parents WHERE id > 5")
+			stats := b.run(t)
+			require.EqualValues(t, 295, stats.Processed)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, 50, b.count(t, "children"), "those of the parents that live")
+			require.Zero(t, b.Pending(t))
+			if test.slow == "" {
+				require.LessOrEqual(t, b.tries(t), int64(40), "statements for 295 parents")
+			}
+		})
+	}
+}
+
+// What a run has found out about a table, the next one need not, though the definitions were bound anew.
+func TestSlownessOutlivesTheRun(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+slowChildren+slowRow, withHealthy, "parents", "healthy")
+	b.engine.Marks = &loosefk.Marks{}
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	before := b.tries(t)
+	b.resolve(t, withHealthy)
+	b.Exec("DELETE FROM parents WHERE id = 2")
+	first := int64(0)
+	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { first = b.tries(t) - before })
+	b.run(t)
+	require.EqualValues(t, 1, first, "statements until the first child was gone")
+	require.Zero(t, b.Pending(t))
+}

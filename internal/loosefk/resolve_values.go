@@ -1,0 +1,158 @@
+package loosefk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// checkValues casts every condition and target value once, and holds what references write against the child's constraints,
+// so that a value which does not fit its column, or only after being cut or rounded, is found here and not in the middle of a
+// batch.
+func (r *resolver) checkValues(ctx context.Context) error {
+	for _, s := range r.sites {
+		if s.DB == nil {
+			continue
+		}
+		var check []*Reference
+		for _, parents := range r.parents {
+			for _, parent := range parents {
+				for _, reference := range parent.References {
+					if reference.Database == s.Name && reference.usable() && (len(reference.Conditions) > 0 || reference.Updates()) {
+						check = append(check, reference)
+					}
+				}
+			}
+		}
+		if len(check) == 0 {
+			continue
+		}
+		err := pgcatalog.Settled(ctx, s.DB, func(tx pgx.Tx) error {
+			for _, reference := range check {
+				if err := r.checkValuesOf(ctx, tx, reference); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return &SiteError{Database: s.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Reference) error {
+	for i, value := range reference.Conditions {
+		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
+			return err
+		}
+	}
+	if reference.Target.Column != "" {
+		if err := r.checkValue(ctx, tx, reference, ".target_value", reference.Target); err != nil {
+			return err
+		}
+	}
+	if reference.Updates() && reference.Broken == "" {
+		return r.checkConstraints(ctx, tx, reference)
+	}
+	return nil
+}
+
+// constraintsSQL finds the constraints, of a table or of its partitions, that speak of the given columns alone.
+const constraintsSQL = `
+SELECT pg_catalog.format('constraint %I of %I.%I', checked.conname, namespace.nspname, class.relname),
+    pg_catalog.pg_get_expr(checked.conbin, checked.conrelid)
+FROM pg_catalog.pg_constraint AS checked
+JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) checked.conrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
+WHERE checked.contype OPERATOR(pg_catalog.=) 'c' AND checked.conrelid OPERATOR(pg_catalog.=) ANY ($1)
+AND checked.conkey OPERATOR(pg_catalog.<@) ARRAY(
+    SELECT attribute.attnum FROM pg_catalog.pg_attribute AS attribute
+    WHERE attribute.attrelid OPERATOR(pg_catalog.=) checked.conrelid AND attribute.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text[])
+)
+UNION ALL
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname), pg_catalog.format('%I IS NOT NULL', attribute.attname)
+FROM pg_catalog.pg_attribute AS attribute
+JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) attribute.attrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
+WHERE attribute.attnotnull AND attribute.attrelid OPERATOR(pg_catalog.=) ANY ($1) AND attribute.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text[])
+ORDER BY 1`
+
+// checkConstraints tries what a reference writes on the constraints that speak of nothing else. What those of several columns
+// say depends on the row.
+func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *Reference) error {
+	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)), reference.types
+	what, key := "NULL", ".on_delete"
+	if reference.Target.Column != "" {
+		columns, values, written = []string{reference.Target.Column}, []any{reference.Target.Value}, []string{reference.Target.Type}
+		what, key = fmt.Sprintf("value %q", reference.Target.Value), ".target_value"
+	}
+	row := make([]string, len(columns))
+	for i, column := range columns {
+		row[i] = fmt.Sprintf("$%d::pg_catalog.text::%s AS %s", i+1, written[i], identifier(column))
+	}
+	tables := []uint32{reference.Child.OID}
+	for _, leaf := range reference.Leaves {
+		tables = append(tables, leaf.OID)
+	}
+	rows, err := tx.Query(ctx, constraintsSQL, tables, columns)
+	if err != nil {
+		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
+	}
+	type constraint struct{ Label, Expression string }
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[constraint])
+	if err != nil {
+		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
+	}
+	statement := "SELECT (%s) IS FALSE FROM (SELECT " + strings.Join(row, ", ") + ") AS checked"
+	for _, c := range append([]constraint{{"its type", fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.>=) 0", identifiers(columns))}}, found...) {
+		var refused bool
+		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+			return nested.QueryRow(ctx, strings.Replace(statement, "%s", c.Expression, 1), values...).Scan(&refused)
+		})
+		if f := fault.Judge(err); err != nil {
+			if f.SQLState == "" || f.Verdict == fault.Fatal {
+				return fmt.Errorf("try %s of %s: %w", c.Label, reference.Child.Label(), err)
+			}
+			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23") // All other errors are the expression's.
+		}
+		if refused {
+			reference.Broken = fmt.Sprintf("%s refuses %s in %s.%s", c.Label, what, reference.Child.Label(), strings.Join(columns, ", "))
+			r.report(reference.Definition, problem.Error, key, reference.Broken, "change it, or the definition")
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value typedColumn) error {
+	var becomes string
+	var same bool
+	// A failed cast must not end the transaction, hence the savepoint.
+	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+		sql := fmt.Sprintf("SELECT ($1::text::%[1]s)::text, ($1::text::%[1]s)::text OPERATOR(pg_catalog.=) ($1::text::%[2]s)::text", value.Type, value.base)
+		return nested.QueryRow(ctx, sql, value.Value).Scan(&becomes, &same)
+	})
+	var pgErr *pgconn.PgError
+	fix := fmt.Sprintf("it would become %q", becomes)
+	switch {
+	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23"):
+		fix = "give a value of that type"
+	case err != nil:
+		return fmt.Errorf("check value of column %s: %w", value.Column, err)
+	case same:
+		return nil
+	}
+	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, pgcatalog.Short(value.Type))
+	r.report(reference.Definition, problem.Error, key, reference.Broken, fix)
+	return nil
+}

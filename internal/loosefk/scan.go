@@ -1,0 +1,117 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+)
+
+// Where no index leads to the children, a look reads the whole leaf. So it looks for the children of many parents at once,
+// and its finding nothing is all that the removal of their tombstones has to know: the removal would read the leaf once
+// for each of them. A row that others insert or move behind the look is a late child, which the second look finds.
+//
+// A leaf that takes longer than a statement may is read by ranges of blocks.
+
+const (
+	// firstBlocks are those of the first range, mostBlocks the most of one.
+	firstBlocks = 1024
+	mostBlocks  = 1 << 20
+	// slowWindow is how many statements on slow rows one look serves.
+	slowWindow = 50
+)
+
+// blockScan is a way through the blocks of a leaf.
+type blockScan struct {
+	// next is the next block, end the number of them when the scan began; 0 is no scan under way.
+	next, end uint32
+	// found tells that there was a child, so that another scan has to follow.
+	found bool
+}
+
+func (s *blockScan) underWay() bool { return s.end > 0 }
+
+// lookOn reads on until there are children, the end, or the time of a turn is over.
+func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
+	if !t.scan.underWay() {
+		const sql = `SELECT pg_catalog.pg_relation_size($1::oid) OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint`
+		_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: []any{t.leaf.OID}, Scan: func(rows pgx.Rows) error {
+			blocks, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+			t.scan = blockScan{end: uint32(max(blocks, 1))}
+			return err
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	target := max(r.engine.Adaptive.Target, time.Millisecond)
+	steer := pace.Steer{Target: target, Smallest: 1, Largest: mostBlocks}
+	limits := r.engine.Session.Limits
+	limits.StatementTimeout = min(limits.StatementTimeout, beside)
+	for ends := time.Now().Add(round / 2); t.scan.underWay() && !r.ended() && time.Now().Before(ends); {
+		blocks := uint32(t.reference.blocks)
+		sql, args := c.parent.rangeStatement(t.reference, t.leaf, c.doomed(), t.scan.next, blocks)
+		began := time.Now()
+		err := r.readWindow(ctx, t, limits, sql, args)
+		took := time.Since(began)
+		switch {
+		case err != nil && judge(err, "").Verdict == fault.Timeout && blocks > 1:
+			t.reference.blocks = steer.TimedOut(t.reference.blocks)
+			continue
+		case err != nil:
+			return err
+		}
+		t.reference.blocks = steer.Learn(t.reference.blocks, int64(blocks), 0, took)
+		t.scan.next += blocks
+		if t.scan.next >= t.scan.end {
+			if !t.scan.found && len(t.window) == 0 {
+				c.saw(t)
+			}
+			t.scan.end = 0
+		}
+		r.pace.Breathe(ctx, took)
+		if len(t.window) > 0 {
+			t.scan.found = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// rangeStatement reads pointers to the children of keys in so many blocks. IS TRUE keeps the planner from an index.
+func (p *Parent) rangeStatement(r *Reference, leaf Table, keys doomed, first, blocks uint32) (string, []any) {
+	args := &arguments{}
+	keysAt := args.add(keys.values)
+	from, to := pgtype.TID{BlockNumber: first, Valid: true}, pgtype.TID{BlockNumber: first + blocks, Valid: true}
+	return fmt.Sprintf("SELECT child.ctid FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid"+
+		" AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND (%s%s) IS TRUE%s", leaf.SQL(),
+		args.add(from), args.add(to), p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args)), args.values
+}
+
+// saw notes that a look through a leaf has found no children.
+func (c *chunk) saw(t *task) {
+	if at := t.place(); !t.reference.Index && !slices.Contains(c.seen, at) {
+		c.seen = append(c.seen, at)
+	}
+}
+
+// unseen marks the references whose children decide whether a tombstone is done, without those whose leaves were all seen to
+// have none.
+func (c *chunk) unseen() []bool {
+	verify := slices.Clone(c.verify)
+	for i, reference := range c.parent.References {
+		verify[i] = verify[i] && !c.sawAll(reference)
+	}
+	return verify
+}
+
+func (c *chunk) sawAll(reference *Reference) bool {
+	return !slices.ContainsFunc(reference.Leaves, func(leaf Table) bool { return !slices.Contains(c.seen, place{reference, leaf.OID}) })
+}

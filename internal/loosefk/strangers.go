@@ -1,0 +1,116 @@
+package loosefk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+)
+
+// Tombstones may carry a name that no definition knows: that of a table which was swapped with another one, detached
+// from its root or renamed. The trigger has left the name that it was installed under and the table's OID with them.
+// A tombstone means the table that has its name now; only where none has it, the table itself, by whatever name. Both
+// failing, it is about that table whose trigger it came from. Whether its parent lives is looked up there.
+
+// strangersSQL lists the names of waiting tombstones that are not among $1: one index probe for each name.
+const strangersSQL = `
+WITH RECURSIVE parent AS (
+    (
+        SELECT first.fully_qualified_table_name AS name
+        FROM "public".loose_foreign_keys_deleted_records AS first
+        WHERE first.status = 1
+        ORDER BY first.fully_qualified_table_name
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT next.fully_qualified_table_name
+        FROM "public".loose_foreign_keys_deleted_records AS next
+        WHERE next.status = 1 AND next.fully_qualified_table_name > parent.name
+        ORDER BY next.fully_qualified_table_name
+        LIMIT 1
+    )
+    FROM parent
+    WHERE parent.name IS NOT NULL
+)
+SELECT parent.name FROM parent WHERE parent.name <> ALL ($1::text[])`
+
+// adoptSQL gives the first $2 tombstones of each of the names $1 to the parents that they are about, of schemas $3 and tables $4 and
+// called $5 in tombstones, due at once, and
+// counts those. Other tombstones of a name do not keep it busy: they are passed over as often as it is asked.
+const adoptSQL = `
+WITH stranger AS MATERIALIZED (
+    SELECT named.name, EXISTS (
+        SELECT FROM pg_catalog.pg_class AS class
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+        WHERE pg_catalog.format('%I.%I', namespace.nspname, class.relname) = named.name
+    ) AS present
+    FROM pg_catalog.unnest($1::text[]) AS named (name)
+), home AS MATERIALIZED (
+    SELECT known.recorded AS name, class.oid
+    FROM ROWS FROM (pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::text[]), pg_catalog.unnest($5::text[])) AS known (schema, name, recorded)
+    LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = known.schema
+    LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = known.name
+), found AS MATERIALIZED (
+    SELECT waiting.place, (
+        SELECT home.name
+        FROM home
+        WHERE NOT stranger.present AND home.oid = waiting.parent_oid OR home.name = waiting.tracked_as
+        ORDER BY home.name = waiting.tracked_as
+        LIMIT 1
+    ) AS name
+    FROM stranger
+    CROSS JOIN LATERAL (
+        SELECT tombstone.ctid AS place, tombstone.parent_oid, tombstone.tracked_as
+        FROM "public".loose_foreign_keys_deleted_records AS tombstone
+        WHERE tombstone.fully_qualified_table_name = stranger.name AND tombstone.status = 1
+        ORDER BY tombstone.consume_after, tombstone.id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS waiting
+)
+UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
+SET fully_qualified_table_name = found.name, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
+FROM found
+WHERE tombstone.ctid = found.place AND found.name IS NOT NULL`
+
+// adopt gives tombstones of unknown names to the parents that they are about.
+func (r *run) adopt(ctx context.Context, strangers []string) error {
+	schemas, names := namesOf(r.engine.Parents)
+	recorded := make([]string, len(names))
+	for i, parent := range r.engine.Parents {
+		recorded[i] = parent.Recorded
+	}
+	// A database may print all names in quotes, which tombstones have where they need them.
+	unquoted := batch.Statement{SQL: "SET LOCAL quote_all_identifiers = off"}
+	adopt := batch.Statement{SQL: r.engine.Session.Names.Render(adoptSQL), Args: []any{strangers, pageSize, schemas, names, recorded}}
+	for !r.ended() {
+		moved, err := r.engine.Session.Run(ctx, unquoted, adopt)
+		if err != nil {
+			return fmt.Errorf("find the parents of tombstones with unknown names: %w", err)
+		}
+		if moved[1] == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// known are the names of the lanes' parents.
+func (r *run) known() []string {
+	names := make([]string, len(r.lanes))
+	for i, l := range r.lanes {
+		names[i] = l.parent.Recorded
+	}
+	return names
+}
+
+// strangers is the statement that looks for unknown names.
+func (r *run) strangers(names *[]string) batch.Statement {
+	return batch.Statement{SQL: r.engine.Session.Names.Render(strangersSQL), Args: []any{r.known()}, Scan: func(rows pgx.Rows) (err error) {
+		*names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}}
+}

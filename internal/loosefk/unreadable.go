@@ -1,0 +1,114 @@
+package loosefk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// One row per parent that the role may not read, in the order given: $1 are schemas, $2 tables, $3 JSON arrays of the key
+// columns.
+const unreadableSQL = `
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname), pg_catalog.concat_ws('; ',
+    CASE WHEN NOT looked.usage THEN pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', namespace.nspname, current_user) END,
+    CASE WHEN NOT looked.granted THEN pg_catalog.format('GRANT SELECT (%s) ON %I.%I TO %I', key.columns, namespace.nspname, class.relname, current_user) END,
+    CASE WHEN looked.hidden THEN pg_catalog.format('ALTER ROLE %I BYPASSRLS', current_user) END)
+FROM ROWS FROM (
+    pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])
+) WITH ORDINALITY AS wanted (schema, name, columns, position)
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) wanted.schema
+JOIN pg_catalog.pg_class AS class
+    ON class.relnamespace OPERATOR(pg_catalog.=) namespace.oid AND class.relname OPERATOR(pg_catalog.=) wanted.name
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.string_agg(pg_catalog.quote_ident(named.name), ', ') AS columns,
+           pg_catalog.bool_and(pg_catalog.has_column_privilege(class.oid, named.name, 'SELECT')) AS granted
+    FROM pg_catalog.jsonb_array_elements_text(wanted.columns::pg_catalog.jsonb) AS named (name)
+) AS key
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') AS usage, key.granted,
+           pg_catalog.row_security_active(class.oid) AS hidden
+) AS looked
+WHERE NOT looked.usage OR NOT looked.granted OR looked.hidden
+ORDER BY wanted.position`
+
+func unreadableArgs(parents []*Parent) ([]any, error) {
+	schemas, names := namesOf(parents)
+	keys := make([]string, len(parents))
+	for i, parent := range parents {
+		columns, err := json.Marshal(parent.KeyColumns)
+		if err != nil {
+			return nil, fmt.Errorf("list key columns of %s: %w", parent.Recorded, err)
+		}
+		keys[i] = string(columns)
+	}
+	return []any{schemas, names, keys}, nil
+}
+
+// namesOf are the parents' schemas and tables.
+func namesOf(parents []*Parent) (schemas, names []string) {
+	schemas, names = make([]string, len(parents)), make([]string, len(parents))
+	for i, parent := range parents {
+		schemas[i], names[i] = parent.Schema, parent.Name
+	}
+	return schemas, names
+}
+
+// UnreadableParents lists parents whose keys the connected role may not read. Nothing is cleaned up after those: a row that
+// cannot be seen is not a row that is gone.
+func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
+	args, err := unreadableArgs(parents)
+	if err != nil {
+		return nil, err
+	}
+	var problems problem.List
+	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, unreadableSQL, args...)
+		if err != nil {
+			return err
+		}
+		var table, fix string
+		_, err = pgx.ForEachRow(rows, []any{&table, &fix}, func() error {
+			problems.Add(problem.Problem{Key: table, Message: "the database role may not read this parent, so its tombstones are held", Fix: fix})
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	return problems, nil
+}
+
+// judge is judge for a statement that looks for a parent. Where the role may not, all of the parent's tombstones are held.
+func (r *run) judge(ctx context.Context, parent *Parent, err error, table string) fault.Fault {
+	f := judge(err, table)
+	if f.SQLState != "42501" {
+		return f
+	}
+	args, err := unreadableArgs([]*Parent{parent})
+	if err != nil {
+		return f
+	}
+	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: unreadableSQL, Args: args, Scan: func(rows pgx.Rows) error {
+		var name, fix string
+		_, err := pgx.ForEachRow(rows, []any{&name, &fix}, func() error {
+			f.Table, f.Verdict = parent.Label(), fault.Unavailable
+			f.Message = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
+			r.unreadable[parent] = f
+			return nil
+		})
+		return err
+	}})
+	if err != nil {
+		return judge(err, table)
+	}
+	return f
+}

@@ -1,0 +1,285 @@
+package migrate
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+//go:embed queries/owner_role.sql
+var ownerRoleSQL string
+
+//go:embed queries/owner_objects.sql
+var ownerObjectsSQL string
+
+//go:embed queries/owner_grants.sql
+var ownerGrantsSQL string
+
+//go:embed queries/owner_policies.sql
+var ownerPoliciesSQL string
+
+// DefaultOwner is the role that Sexton's objects belong to.
+const DefaultOwner = "sexton_owner"
+
+// Ownership says which role Sexton's objects belong to. Functions run with that role's rights, and with them what the application's
+// triggers call, so it is no superuser and bound by row security.
+type Ownership struct {
+	Role string `json:"role"`
+	// Statements for a role that may run them, after which Up has to run again.
+	Todo []string `json:"todo"`
+}
+
+// MightyOwnerError says that the role of jobs.owner would lend rights to the application's triggers that nobody is to have.
+type MightyOwnerError struct{ Database, Role string }
+
+func (e *MightyOwnerError) Error() string {
+	return fmt.Sprintf("database %s: role %s is not fit to own Sexton's functions, as it is or is a member of a role with superuser rights, "+
+		"BYPASSRLS or access to the server's files and programs; nothing was changed: name another one in jobs.owner", e.Database, e.Role)
+}
+
+func (db Database) owner() string {
+	if db.Owner == "" {
+		return DefaultOwner
+	}
+	return db.Owner
+}
+
+// ownerState is what the owner's role is.
+type ownerState struct{ there, mighty, member bool }
+
+func (s *session) readOwner(ctx context.Context) (ownerState, error) {
+	var state ownerState
+	err := s.pool.QueryRow(ctx, ownerRoleSQL, s.db.owner()).Scan(&state.mighty, &state.member)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return state, nil
+	}
+	if err != nil {
+		return state, fmt.Errorf("look up role %s: %w", s.db.owner(), err)
+	}
+	state.there = true
+	return state, nil
+}
+
+// makeOwner creates the owner's role where it is missing, and makes the current role a member, as handing over objects needs it.
+// Roles belong to the server: migrations of its other databases do the same at the same time, so that only the outcome counts.
+func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error) {
+	own := Ownership{Role: s.db.owner(), Todo: []string{}}
+	owner := quote(own.Role)
+	var failed error
+	for range 5 {
+		state, err := s.readOwner(ctx)
+		if err != nil {
+			return own, err
+		}
+		var statements []string
+		if !state.there {
+			statements = append(statements, "CREATE ROLE "+owner+" NOLOGIN")
+		}
+		if !state.member {
+			statements = append(statements, fmt.Sprintf("GRANT %s TO %s", owner, quote(role)))
+		}
+		switch {
+		case state.mighty:
+			return own, &MightyOwnerError{Database: s.db.Name, Role: own.Role}
+		case len(statements) == 0:
+			return own, nil
+		}
+		if _, failed = s.pool.Exec(ctx, statements[0]); sqlState(failed) == insufficientPrivilege {
+			own.Todo = statements
+			return own, nil
+		}
+	}
+	return own, fmt.Errorf("make role %s: %w", own.Role, failed)
+}
+
+// handOver makes the role the owner of all objects in Sexton's schema, each in a transaction of its own: one that the application
+// holds up leaves the others where they belong, and the next run goes on.
+func (s *session) handOver(ctx context.Context, own *Ownership) error {
+	if len(own.Todo) > 0 {
+		return nil
+	}
+	if err := s.grantOwner(ctx, own); err != nil {
+		return err
+	}
+	statements, err := s.ownerStatements(ctx)
+	if err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err := s.pool.Exec(ctx, statement); sqlState(err) == insufficientPrivilege {
+			own.Todo = append(own.Todo, statement)
+		} else if err != nil {
+			return fmt.Errorf("run %s: %w", statement, err)
+		}
+	}
+	if len(statements) > 0 {
+		s.log.InfoContext(ctx, "objects_handed_over", slog.String("database", s.db.Name), slog.String("owner", own.Role),
+			slog.Int("objects", len(statements)))
+	}
+	return nil
+}
+
+func (s *session) ownerStatements(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, s.replacer.Replace(ownerObjectsSQL), s.db.JobsSchema, s.db.owner())
+	if err != nil {
+		return nil, fmt.Errorf("look up owners of objects: %w", err)
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up owners of objects: %w", err)
+	}
+	return statements, nil
+}
+
+// ownerGrant is a right that the owner's role lacks.
+type ownerGrant struct{ kind, object, privileges string }
+
+func (g ownerGrant) statement(owner string) string {
+	return fmt.Sprintf("GRANT %s ON %s %s TO %s", g.privileges, g.kind, g.object, quote(owner))
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
+func (db Database) ownerNeeds() (tables, privileges []string) {
+	need := func(table string, wanted ...string) {
+		for _, privilege := range wanted {
+			tables, privileges = append(tables, table), append(privileges, privilege)
+		}
+	}
+	if db.LooseForeignKeys {
+		need(tombstones, "SELECT", "INSERT")
+	}
+	if db.GhostUsers {
+		need(users, "SELECT", "INSERT", "UPDATE")
+		need(ghostQueue, "SELECT", "INSERT")
+		need("members", "SELECT")
+		need(groups, "SELECT")
+	}
+	if db.PlaceholderUsers {
+		need(placeholders, "SELECT")
+	}
+	if db.AdjournedGroups {
+		need(users, "SELECT")
+		need(groups, "SELECT", "UPDATE")
+		need(groupSchedules, "SELECT", "INSERT", "UPDATE", "DELETE")
+		for _, table := range []string{ghostQueue, "members", "group_group_links", "application_settings"} {
+			need(table, "SELECT")
+		}
+	}
+	if db.ExternalDiffs {
+		need("merge_request_diffs", "SELECT")
+		need("merge_request_diff_files", "SELECT")
+	}
+	return tables, privileges
+}
+
+func (db Database) lackingGrants(ctx context.Context, on querier) ([]ownerGrant, error) {
+	tables, privileges := db.ownerNeeds()
+	rows, err := on.Query(ctx, db.replacer().Replace(ownerGrantsSQL), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
+	if err != nil {
+		return nil, fmt.Errorf("look up rights of role %s: %w", db.owner(), err)
+	}
+	grants, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g ownerGrant, err error) {
+		err = row.Scan(&g.kind, &g.object, &g.privileges)
+		return g, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up rights of role %s: %w", db.owner(), err)
+	}
+	return grants, nil
+}
+
+// bindingPolicies returns what the owner's role needs where row security hides rows from it. Up leaves it to a person: membership in
+// the role of an application's tables is more than any single right.
+func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, error) {
+	tables, _ := db.ownerNeeds()
+	rows, err := on.Query(ctx, ownerPoliciesSQL, db.owner(), db.TrackedSchema, slices.Compact(tables))
+	if err != nil {
+		return nil, fmt.Errorf("look up row security for role %s: %w", db.owner(), err)
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up row security for role %s: %w", db.owner(), err)
+	}
+	return statements, nil
+}
+
+// grantOwner gives the role what it lacks on the application's tables. What the current role may not give is left for a person.
+func (s *session) grantOwner(ctx context.Context, own *Ownership) error {
+	grants, err := s.db.lackingGrants(ctx, s.pool)
+	if err != nil {
+		return err
+	}
+	register := fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ($1, $2, 'owner') ON CONFLICT (kind, identity) DO NOTHING",
+		pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize())
+	for _, grant := range grants {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, grant.statement(own.Role)); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, register, "grant on "+grant.kind, grant.object)
+			return err
+		})
+		if err != nil && sqlState(err) != insufficientPrivilege {
+			return fmt.Errorf("run %s: %w", grant.statement(own.Role), err)
+		}
+	}
+	// A role with some right on a table and no right to pass it on gets a warning, not an error.
+	if grants, err = s.db.lackingGrants(ctx, s.pool); err != nil {
+		return err
+	}
+	for _, grant := range grants {
+		own.Todo = append(own.Todo, grant.statement(own.Role))
+	}
+	policies, err := s.db.bindingPolicies(ctx, s.pool)
+	own.Todo = append(own.Todo, policies...)
+	return err
+}
+
+// revokeOwner takes back what grantOwner and the installation of triggers gave. The role stays, as other databases have it, too.
+func (s *session) revokeOwner(ctx context.Context, look inspection) error {
+	state, err := s.readOwner(ctx)
+	if err != nil || !state.there {
+		return err
+	}
+	for o := range look.objects {
+		kind, granted := strings.CutPrefix(o.kind, "grant on ")
+		if !granted {
+			continue
+		}
+		there := true
+		if kind != "schema" {
+			if err := s.pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", o.identity).Scan(&there); err != nil {
+				return fmt.Errorf("look up %s: %w", o.identity, err)
+			}
+		}
+		if !there {
+			continue
+		}
+		statement := fmt.Sprintf("REVOKE ALL ON %s %s FROM %s", kind, o.identity, quote(s.db.owner()))
+		if _, err := s.pool.Exec(ctx, statement); err != nil && sqlState(err) != insufficientPrivilege {
+			return fmt.Errorf("run %s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+const insufficientPrivilege = "42501"
+
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}

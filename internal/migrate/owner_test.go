@@ -1,0 +1,199 @@
+package migrate_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
+
+// as runs one statement as a role.
+func as(t *testing.T, d *pgtest.Database, role, statement string) error {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.AsRole(role))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = conn.Exec(t.Context(), statement)
+	return err
+}
+
+// ownedUsers has users that belong to the application's role, which also calls Sexton.
+func ownedUsers(t *testing.T) (d *pgtest.Database, application string) {
+	t.Helper()
+	d = pgtest.New(t)
+	application = d.CreateRole()
+	d.Exec(usersTable + groupsTables[len("\nCREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);"):] + `
+		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
+		GRANT USAGE, CREATE ON SCHEMA public TO ` + quoted(application) + `; ALTER TABLE users OWNER TO ` + quoted(application))
+	return d, application
+}
+
+func allowCalls(d *pgtest.Database, role string) {
+	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + quoted(role) + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + quoted(role))
+}
+
+func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
+	t.Parallel()
+	d, application := ownedUsers(t)
+	db := withGroups(t, d)
+	db.GhostUsers = true
+	d.Exec(`CREATE TABLE seen (role name, mighty boolean); GRANT INSERT ON seen TO PUBLIC`)
+	const note = `INSERT INTO public.seen SELECT current_user, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user`
+	require.NoError(t, as(t, d, application, `
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+note+`; RETURN NEW; END $$;
+		CREATE TRIGGER note BEFORE UPDATE ON users FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE FUNCTION period() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN `+note+`; RETURN 7; END $$;
+		CREATE VIEW application_settings AS SELECT period() AS deletion_adjourned_period`))
+	up(t, db)
+	allowCalls(d, application)
+
+	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
+	require.Equal(t, [][]string{{migrate.DefaultOwner, "f"}}, d.Rows("SELECT * FROM seen"))
+	require.NoError(t, as(t, d, application, "SELECT sexton.group_deletion_cutoff()"))
+	require.Len(t, d.Rows("SELECT FROM seen"), 1, "a view is no table of settings")
+	require.Empty(t, d.Rows(`
+		SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
+		WHERE p.pronamespace = 'sexton'::regnamespace AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin)
+		UNION ALL
+		SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner
+		WHERE c.relnamespace = 'sexton'::regnamespace AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin)`), "functions and tables, River's included")
+}
+
+// What comes under a name after the migration is not believed, be it a view or another table; the next migration looks again.
+func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(groupsTables)
+	db := withGroups(t, d)
+	up(t, db)
+	const cutoff = "SELECT sexton.group_deletion_cutoff() IS NOT NULL"
+	const settings = "CREATE TABLE application_settings (deletion_adjourned_period integer); INSERT INTO application_settings VALUES (7)"
+	d.Exec(settings)
+	require.False(t, pgtest.Scalar[bool](t, d, cutoff), "it came later")
+	require.Contains(t, risks(t, db), migrate.OwnerRisk{
+		Object:  `"public".application_settings`,
+		Message: "functions do not read this table, as it came after the last migration", Fix: "sexton migrate up",
+	})
+	up(t, db)
+	require.True(t, pgtest.Scalar[bool](t, d, cutoff))
+	require.Empty(t, risks(t, db))
+
+	d.Exec("ALTER TABLE application_settings RENAME TO elsewhere; " + settings)
+	_, err := d.Pool().Exec(t.Context(), cutoff)
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "SX016", pgErr.Code, "neither the one nor the other is a guess to make")
+	require.NotEmpty(t, risks(t, db))
+	up(t, db)
+	require.True(t, pgtest.Scalar[bool](t, d, cutoff))
+	d.Exec("DROP TABLE application_settings")
+	require.False(t, pgtest.Scalar[bool](t, d, cutoff))
+}
+
+func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
+	t.Helper()
+	found, err := migrate.OwnerRisks(t.Context(), db)
+	require.NoError(t, err)
+	return found
+}
+
+// Policies would hide users from a function, and what it cannot see it would take for gone. It fails instead.
+func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
+	t.Parallel()
+	d, application := ownedUsers(t)
+	db := withGhostUsers(t, d)
+	db.Owner = d.CreateRole()
+	d.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY; CREATE POLICY one ON users USING (id = 2)")
+	report := up(t, db)
+	grant := "GRANT " + application + " TO " + db.Owner
+	require.Equal(t, &migrate.Ownership{Role: db.Owner, Todo: []string{grant}}, report.Owner)
+	require.Equal(t, grant, risks(t, db)[0].Fix)
+	allowCalls(d, application)
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"), &pgErr)
+	require.Contains(t, pgErr.Message, "row-level security")
+
+	d.Exec(grant)
+	require.Empty(t, up(t, db).Owner.Todo)
+	require.Empty(t, risks(t, db))
+	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
+}
+
+func TestARoleThatMayMakeNoRoles(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	migrator := d.CreateRole()
+	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) + "; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator))
+	db := everything(t, d)
+	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), migrator+"_missing"
+	todo := []string{"CREATE ROLE " + quoted(db.Owner) + " NOLOGIN", "GRANT " + quoted(db.Owner) + " TO " + quoted(migrator)}
+	require.Equal(t, todo, up(t, db).Owner.Todo)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	require.Equal(t, `schema "sexton"`, risks(t, db)[0].Object)
+
+	for _, statement := range todo {
+		d.Exec(statement)
+	}
+	t.Cleanup(func() { d.Exec("DROP OWNED BY " + quoted(db.Owner) + "; DROP ROLE " + quoted(db.Owner)) })
+	require.Empty(t, up(t, db).Owner.Todo, "it hands over what it has made before")
+	require.Empty(t, risks(t, db))
+	require.Empty(t, d.Rows(`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relowner <> (SELECT oid FROM pg_roles WHERE rolname = $1)`, db.Owner))
+	up(t, db)
+	down(t, db)
+	require.Equal(t, [][]string{{"t"}}, d.Rows("SELECT to_regnamespace('sexton') IS NULL"))
+	require.Len(t, d.Rows("SELECT FROM pg_roles WHERE rolname = $1", db.Owner), 1, "other databases of the server may use it")
+}
+
+func TestAMightyOwnerIsRefused(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	for name, rights := range map[string]string{
+		"superuser": "ALTER ROLE %s SUPERUSER", "row security": "ALTER ROLE %s BYPASSRLS", "member": "GRANT pg_write_server_files TO %s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := everything(t, d)
+			db.Owner = d.CreateRole()
+			d.Exec("DO $$ BEGIN EXECUTE format('" + rights + "', '" + db.Owner + "'); END $$")
+			before := catalogue(d)
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+			var mighty *migrate.MightyOwnerError
+			require.ErrorAs(t, err, &mighty)
+			require.ErrorContains(t, err, "jobs.owner")
+			require.Equal(t, before, catalogue(d))
+		})
+	}
+}
+
+// Roles belong to the server: migrations of several of its databases make the same one at the same time.
+func TestTheOwnersRoleIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	const databases = 4
+	first := pgtest.New(t)
+	owner := first.CreateRole() + "_race"
+	errs := make(chan error, databases)
+	var all []*pgtest.Database
+	for range databases {
+		d := pgtest.New(t)
+		all = append(all, d)
+		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Owner: owner}
+		go func() {
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+			errs <- err
+		}()
+	}
+	for range databases {
+		require.NoError(t, <-errs)
+	}
+	for _, d := range all {
+		require.Equal(t, [][]string{{owner}}, d.Rows("SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'sexton'"))
+		d.Exec("DROP OWNED BY " + quoted(owner))
+	}
+	first.Exec("DROP ROLE " + quoted(owner))
+}

@@ -1,0 +1,11 @@
+-- What the owner's role $1 is, and whether the current role may make it the owner of something. No row where it is missing.
+SELECT
+    EXISTS (
+        SELECT
+        FROM pg_catalog.pg_roles AS above
+        WHERE (above.rolsuper OR above.rolbypassrls OR above.rolname = ANY (ARRAY['pg_execute_server_program', 'pg_write_server_files']))
+          AND pg_catalog.pg_has_role(owner.oid, above.oid, 'MEMBER')
+    ) AS mighty,
+    pg_catalog.pg_has_role(owner.oid, 'MEMBER') AND pg_catalog.pg_has_role(owner.oid, 'USAGE') AS member
+FROM pg_catalog.pg_roles AS owner
+WHERE owner.rolname = $1::pg_catalog.text;

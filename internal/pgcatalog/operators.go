@@ -1,0 +1,142 @@
+package pgcatalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+)
+
+// Operators are a database's operators of btree families and its implicit casts: how Postgres compares a foreign key
+// with the key that it refers to. A statement that names no operator gets the one that the search path leads to, which
+// may be another type's (text for citext outside the path) or another role's.
+type Operators struct {
+	members map[member]operator
+	// families are those that have an operator for equality, by its OID.
+	families map[uint32][]string
+	// classes are the default classes by the type that they take.
+	classes map[string]class
+	casts   map[cast]castWay
+}
+
+type member struct {
+	family, left, right string
+	strategy            int16
+}
+
+// The strategies of btree families.
+const (
+	equality int16 = 3
+	greater  int16 = 5
+)
+
+type operator struct {
+	oid       uint32
+	text      string
+	schema    string
+	immutable bool
+}
+
+type class struct{ family, input string }
+
+type cast struct{ from, to string }
+
+type castWay struct {
+	// binary casts leave the value as it is, so that an index serves all the same.
+	binary, immutable, preferred bool
+}
+
+const operatorsSQL = `
+SELECT pg_catalog.format('%I.%I', home.nspname, family.opfname), pg_catalog.format('%I.%I', lefthome.nspname, lefttype.typname),
+    pg_catalog.format('%I.%I', righthome.nspname, righttype.typname), member.amopstrategy, operator.oid,
+    pg_catalog.format('OPERATOR(%I.%s)', operatorhome.nspname, operator.oprname), operatorhome.nspname, function.provolatile OPERATOR(pg_catalog.=) 'i'
+FROM pg_catalog.pg_amop AS member
+JOIN pg_catalog.pg_am AS method ON method.oid OPERATOR(pg_catalog.=) member.amopmethod
+JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) member.amopfamily
+JOIN pg_catalog.pg_namespace AS home ON home.oid OPERATOR(pg_catalog.=) family.opfnamespace
+JOIN pg_catalog.pg_type AS lefttype ON lefttype.oid OPERATOR(pg_catalog.=) member.amoplefttype
+JOIN pg_catalog.pg_namespace AS lefthome ON lefthome.oid OPERATOR(pg_catalog.=) lefttype.typnamespace
+JOIN pg_catalog.pg_type AS righttype ON righttype.oid OPERATOR(pg_catalog.=) member.amoprighttype
+JOIN pg_catalog.pg_namespace AS righthome ON righthome.oid OPERATOR(pg_catalog.=) righttype.typnamespace
+JOIN pg_catalog.pg_operator AS operator ON operator.oid OPERATOR(pg_catalog.=) member.amopopr
+JOIN pg_catalog.pg_namespace AS operatorhome ON operatorhome.oid OPERATOR(pg_catalog.=) operator.oprnamespace
+JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) operator.oprcode
+WHERE method.amname OPERATOR(pg_catalog.=) 'btree' AND member.amoppurpose OPERATOR(pg_catalog.=) 's'
+AND member.amopstrategy OPERATOR(pg_catalog.=) ANY (ARRAY[3, 5]::pg_catalog.int2[])`
+
+const classesSQL = `
+SELECT pg_catalog.format('%I.%I', typehome.nspname, type.typname), pg_catalog.format('%I.%I', home.nspname, family.opfname)
+FROM pg_catalog.pg_opclass AS class
+JOIN pg_catalog.pg_am AS method ON method.oid OPERATOR(pg_catalog.=) class.opcmethod
+JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
+JOIN pg_catalog.pg_namespace AS home ON home.oid OPERATOR(pg_catalog.=) family.opfnamespace
+JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
+JOIN pg_catalog.pg_namespace AS typehome ON typehome.oid OPERATOR(pg_catalog.=) type.typnamespace
+WHERE method.amname OPERATOR(pg_catalog.=) 'btree' AND class.opcdefault`
+
+const castsSQL = `
+SELECT pg_catalog.format('%I.%I', fromhome.nspname, source.typname), pg_catalog.format('%I.%I', tohome.nspname, target.typname),
+    change.castmethod OPERATOR(pg_catalog.=) 'b', function.oid IS NULL OR function.provolatile OPERATOR(pg_catalog.=) 'i', target.typispreferred
+FROM pg_catalog.pg_cast AS change
+JOIN pg_catalog.pg_type AS source ON source.oid OPERATOR(pg_catalog.=) change.castsource
+JOIN pg_catalog.pg_namespace AS fromhome ON fromhome.oid OPERATOR(pg_catalog.=) source.typnamespace
+JOIN pg_catalog.pg_type AS target ON target.oid OPERATOR(pg_catalog.=) change.casttarget
+JOIN pg_catalog.pg_namespace AS tohome ON tohome.oid OPERATOR(pg_catalog.=) target.typnamespace
+LEFT JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) change.castfunc
+WHERE change.castcontext OPERATOR(pg_catalog.=) 'i'`
+
+// ReadOperators reads the operators of a database.
+func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
+	o := &Operators{members: map[member]operator{}, families: map[uint32][]string{}, classes: map[string]class{}, casts: map[cast]castWay{}}
+	rows, err := db.Query(ctx, operatorsSQL)
+	if err == nil {
+		var m member
+		var found operator
+		columns := []any{&m.family, &m.left, &m.right, &m.strategy, &found.oid, &found.text, &found.schema, &found.immutable}
+		_, err = pgx.ForEachRow(rows, columns, func() error {
+			o.members[m] = found
+			if m.strategy == equality {
+				o.families[found.oid] = append(o.families[found.oid], m.family)
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		rows, err = db.Query(ctx, classesSQL)
+	}
+	if err == nil {
+		var c class
+		_, err = pgx.ForEachRow(rows, []any{&c.input, &c.family}, func() error { o.classes[c.input] = c; return nil })
+	}
+	if err == nil {
+		rows, err = db.Query(ctx, castsSQL)
+	}
+	if err == nil {
+		var c cast
+		var way castWay
+		_, err = pgx.ForEachRow(rows, []any{&c.from, &c.to, &way.binary, &way.immutable, &way.preferred}, func() error { o.casts[c] = way; return nil })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read operators: %w", err)
+	}
+	return o, nil
+}
+
+// class is the default class of a column's type, as Postgres chooses it for an index; without one the type has no order.
+func (o *Operators) class(c Column) (class, bool) {
+	for _, input := range []string{c.Base, c.Polymorphic} {
+		if found, ok := o.classes[input]; ok {
+			return found, true
+		}
+	}
+	var best class
+	for change, way := range o.casts {
+		to, ordered := o.classes[change.to]
+		if change.from == c.Base && ordered && way.binary && (best.family == "" || way.preferred) {
+			best = to
+		}
+	}
+	return best, best.family != ""
+}

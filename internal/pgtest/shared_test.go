@@ -1,0 +1,59 @@
+//go:build linux
+
+package pgtest_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// A shell of that name plays the go command: two test processes at once and a late one get the same server, which ends with it.
+func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	shell, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	command := filepath.Join(t.TempDir(), "go")
+	require.NoError(t, os.WriteFile(command, shell, 0o700))
+	run := exec.CommandContext(t.Context(), command, "-c", `"$0" & "$0"; wait; "$0"; read -r _`, self)
+	run.Env = append(os.Environ(), memberVariable+"=1")
+	_, err = run.StdinPipe()
+	require.NoError(t, err)
+	out, err := run.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, run.Start())
+	lines := bufio.NewScanner(out)
+	var address string
+	for range 3 {
+		require.True(t, lines.Scan())
+		got, found := strings.CutSuffix(lines.Text(), " <nil>")
+		require.True(t, found, "%s", lines.Text())
+		require.Contains(t, []string{"", got}, address)
+		address = got
+	}
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	folder := filepath.Dir(u.Query().Get("host"))
+	require.DirExists(t, folder)
+
+	require.NoError(t, run.Process.Kill())
+	require.Error(t, run.Wait())
+
+	pgtest.WaitFor(t, "the end of the server", func(context.Context) (bool, error) {
+		_, err := os.Lstat(folder)
+		return errors.Is(err, fs.ErrNotExist), nil
+	})
+}

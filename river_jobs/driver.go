@@ -1,0 +1,132 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"sexton/internal/database"
+)
+
+// River's topics, and the name that stands for all queues.
+const (
+	insertTopic  = "river_insert"
+	controlTopic = "river_control"
+	allQueues    = "*"
+)
+
+const (
+	// pauseLook is how often pauses are read, pauseAnswer how long that may take: the listener hears nothing meanwhile.
+	pauseLook   = 2 * time.Second
+	pauseAnswer = 2 * time.Second
+)
+
+// driver is River's, except that its listener hears of inserted jobs alone. Every role that may connect may notify: one made-up
+// notification paused all workers for ever, others cancelled jobs or had the leader resign. What River
+// believes comes from its tables, which take a grant: a pause is read from there and told in the place of the notification, River
+// itself looks every minute for jobs whose cancelling was asked for, and every 5 s whether it has a leader.
+type driver struct {
+	*riverpgxv5.Driver
+
+	jobs   database.Database
+	queues []string
+	log    *slog.Logger
+}
+
+func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
+	return &listener{Listener: d.Driver.GetListener(params), driver: d}
+}
+
+// listener is used by one goroutine at a time, as River's is.
+type listener struct {
+	riverdriver.Listener
+
+	driver *driver
+	// look is when pauses are read next, told what River is still to be told of the last look.
+	look time.Time
+	told []*riverdriver.Notification
+}
+
+func (l *listener) Listen(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
+	return l.Listener.Listen(ctx, topic) //nolint:wrapcheck // River words it
+}
+
+func (l *listener) Unlisten(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
+	return l.Listener.Unlisten(ctx, topic) //nolint:wrapcheck // River words it
+}
+
+// WaitForNotification returns what was inserted, or whether queues are paused.
+func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
+	for {
+		if len(l.told) > 0 {
+			next := l.told[0]
+			l.told = l.told[1:]
+			return next, nil
+		}
+		waiting, cancel := context.WithDeadline(ctx, l.look)
+		heard, err := l.Listener.WaitForNotification(waiting)
+		over := waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			return heard, nil
+		case !over:
+			return nil, err //nolint:wrapcheck // River words it
+		}
+		l.readPauses(ctx)
+	}
+}
+
+const pausesSQL = `
+SELECT wanted.name,
+    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) wanted.name AND queue.paused_at IS NOT NULL)
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
+
+// readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
+func (l *listener) readPauses(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pauseAnswer)
+	defer cancel()
+	l.look = time.Now().Add(pauseLook)
+	var name string
+	var paused, some bool
+	states := map[string]bool{}
+	rows, err := l.driver.jobs.Pool.Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused}, func() error {
+			states[name], some = paused, some || paused
+			return nil
+		})
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			l.driver.log.WarnContext(ctx, "pauses cannot be read; they stay as they were", "error", err)
+		}
+		return
+	}
+	if !some {
+		states = map[string]bool{allQueues: false}
+	}
+	for queue, paused := range states {
+		l.told = append(l.told, control(queue, paused))
+	}
+}
+
+// control is what River sends itself when somebody pauses or resumes a queue. The names of queues are those of kinds.
+func control(queue string, paused bool) *riverdriver.Notification {
+	action := "resume"
+	if paused {
+		action = "pause"
+	}
+	return &riverdriver.Notification{Topic: controlTopic, Payload: fmt.Sprintf(`{"action":%q,"queue":%q}`, action, queue)}
+}

@@ -1,0 +1,112 @@
+package riverjobs
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the leader.
+func TestForgedNotificationsChangeNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stranger, err := pgx.Connect(t.Context(), b.db.AsRole(b.db.CreateRole()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stranger.Close(context.WithoutCancel(t.Context()))) }()
+	owner, err := pgx.Connect(t.Context(), b.db.URL)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, owner.Close(context.WithoutCancel(t.Context()))) }()
+	forge := func(id int64) {
+		_, err := stranger.Exec(t.Context(), `SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'),
+			pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', $1::text, 'job_id', $2::bigint)::text),
+			pg_notify('sexton.river_leadership', '{"action":"request_resign"}')`, LooseForeignKeys, id)
+		require.NoError(t, err)
+	}
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	pgtest.WaitFor(t, "a leader", func(context.Context) (bool, error) {
+		return len(b.db.Rows("SELECT FROM sexton.river_leader")) == 1, nil
+	})
+	leader := b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader")
+
+	const rounds = 10
+	for round := range rounds {
+		blocker, err := owner.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.leases")
+		require.NoError(t, err)
+		forge(int64(round))
+		inserted, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+		require.NoError(t, err)
+		id := inserted.Job.ID
+		wait := func(state string) {
+			pgtest.WaitFor(t, "the job to be "+state, func(context.Context) (bool, error) {
+				return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == state, nil
+			})
+		}
+		wait("running")
+		forge(id)
+		require.NoError(t, blocker.Rollback(t.Context()))
+		wait("completed")
+	}
+	require.Equal(t, [][]string{{"done"}}, b.db.Rows("SELECT DISTINCT outcome FROM sexton.runs"))
+	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
+}
+
+func TestPausesAreReadFromTheQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: []string{"a", "b"}, log: slog.New(slog.NewTextHandler(b.log, nil))}
+	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
+	require.True(t, ok)
+	require.NoError(t, heard.Connect(t.Context()))
+	defer func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) }()
+	for _, topic := range []string{insertTopic, controlTopic, "river_leadership"} {
+		require.NoError(t, heard.Listen(t.Context(), topic))
+	}
+	next := func() string {
+		n, err := heard.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		return n.Topic + n.Payload
+	}
+	require.Equal(t, `river_control{"action":"resume","queue":"*"}`, next(), "it begins with a look")
+
+	const pause = "INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('a', now(), now())"
+	b.db.Exec(pause)
+	require.WithinDuration(t, time.Now(), heard.look, pauseLook, "the next look is near")
+	heard.look = time.Now()
+	both := []string{next(), next()}
+	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both)
+
+	heard.look = time.Now().Add(time.Hour)
+	b.db.Exec(`SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{}')`)
+	b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"b"}')`)
+	require.Equal(t, `river_insert{"queue":"b"}`, next())
+
+	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere; SELECT pg_notify('sexton.river_insert', '{}')")
+	heard.look = time.Time{}
+	require.Equal(t, "river_insert{}", next(), "what River inserts is heard beside a look that fails")
+	require.Contains(t, b.log.String(), "pauses cannot be read")
+}
+
+// What River believes of a notification, and how its listener is used, are no promise of River's.
+func TestDriverIsTheOneThatWasRead(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	for _, module := range []string{"river", "river/riverdriver", "river/riverdriver/riverpgxv5"} {
+		require.Contains(t, string(file), "\tgithub.com/riverqueue/"+module+" v0.51.0\n",
+			"read internal/notifier, producer.go and internal/leadership of the new version against driver.go first: topics, what they are believed for, and the polls that stand in for them")
+	}
+}

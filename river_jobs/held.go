@@ -1,0 +1,67 @@
+package riverjobs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"sexton/internal/database"
+	"sexton/internal/problem"
+)
+
+// What does not fit the database is held: tombstones of the parents that a definition is about, or all of a kind whose lists
+// cannot be bound. Everything else goes on.
+
+// wasWrong reports whether the last look had the same to say.
+func (b *Bindings) wasWrong(kind, name, reason string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.wrong[kind+"/"+name], reason)
+}
+
+// NoteWrong remembers what in a kind's configuration does not fit a database.
+func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrong == nil {
+		b.wrong, b.noted = map[string][]string{}, map[string]time.Time{}
+	}
+	b.wrong[kind+"/"+name], b.noted[kind+"/"+name] = wrong, time.Now()
+}
+
+// Held is what is held, as kind/database: reason.
+func (b *Bindings) Held() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var held []string
+	for _, place := range slices.Sorted(maps.Keys(b.wrong)) {
+		for _, reason := range b.wrong[place] {
+			held = append(held, place+": "+reason)
+		}
+	}
+	return held
+}
+
+// untilHeldAgain returns how long wake-ups leave a kind alone whose configuration did not fit a moment ago.
+func (b *Bindings) untilHeldAgain(kind, name string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.wrong[kind+"/"+name]) == 0 {
+		return 0
+	}
+	return max(0, retryPause-time.Since(b.noted[kind+"/"+name]))
+}
+
+// fits notes, and says once, what in a kind's lists does not fit, and returns it as an error.
+func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
+	wrong := []string{}
+	for _, p := range problems.Only(problem.Error) {
+		wrong = append(wrong, p.String())
+		if !d.Bindings.wasWrong(kind, db.Name, p.String()) {
+			d.Logger.ErrorContext(ctx, "configuration does not fit the database: the kind waits", "kind", kind, "database", db.Name, "error", p.String())
+		}
+	}
+	d.Bindings.NoteWrong(kind, db.Name, wrong)
+	return problems.Err()
+}
