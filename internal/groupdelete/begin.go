@@ -87,7 +87,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	}
 	if before == nil {
 		r.stats.Outcome = Gone
-		return false, nil
+		return false, r.forget(ctx, r.engine.GroupID)
 	}
 	if before.Begun {
 		r.stats.Done, r.stats.Total, r.doneBefore = before.Done, before.Total, before.Done
@@ -121,7 +121,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		return false, err
 	case after == nil:
 		r.stats.Outcome = Gone
-		return false, nil
+		return false, r.forget(ctx, r.engine.GroupID)
 	case !after.Begun:
 		r.stats.Outcome, r.stats.Reason = Kept, after.kept()
 		return false, nil
@@ -184,6 +184,24 @@ func (s *standing) kept() string {
 	default:
 		return ""
 	}
+}
+
+// forgetSQL deletes the lease and the fence $2 of a group $1 that does not exist. No other statement would: the group's own
+// deletion, which takes both along, was another session's.
+const forgetSQL = `
+WITH gone AS MATERIALIZED (
+    SELECT $2::text AS key WHERE NOT EXISTS (SELECT FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1)
+),
+unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = gone.key)
+DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = gone.key`
+
+// forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
+func (r *run) forget(ctx context.Context, g int64) error {
+	sql := fill(r.session.Names, forgetSQL, "{groups}", item(r.engine.Plan.groups.Relation))
+	if err := r.send(ctx, r.session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}}); err != nil {
+		return fmt.Errorf("forget the lease of group %d, which is gone: %w", g, err)
+	}
+	return nil
 }
 
 // botsSQL passes project bots (user type 6) that are members of group $1 to the queue of users who are deleted, and takes

@@ -44,6 +44,23 @@ func TestGroupIsDestroyed(t *testing.T) {
 	require.Equal(t, [][]string{{`{"path": "project-1", "group_id": 3, "project_id": 31, "destroyed_with": 1}`}},
 		b.Rows("SELECT payload FROM sexton.events WHERE payload ->> 'project_id' = '31'"))
 	b.destroy(t, groupdelete.Gone)
+	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"), "of a group that is gone")
+}
+
+// A sub-group that another session deletes while the run holds its lease leaves nothing behind either.
+func TestSubgroupThatGoesMeanwhileLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", "")
+	engine, deleted := b.engine(t, 1), false
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if !deleted && stats.Step == "projects of group 4" {
+			deleted = true
+			b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4")
+		}
+	}
+	b.run(t, engine, groupdelete.Destroyed)
+	require.True(t, deleted)
+	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"))
 }
 
 // Whether a group may go is asked again in the transaction that begins it.

@@ -230,7 +230,11 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 		r.progress(ctx)
 		return finished, nil
 	case len(live) == 0:
-		return finished, nil // There is no such group, or it belongs to another one.
+		// There is no such group, or it belongs to another one.
+		if err := r.forget(ctx, g); err != nil {
+			return r.stumbleOver(err)
+		}
+		return finished, nil
 	}
 	for i, f := range refs {
 		if live[i] && r.obstacle.Message == "" {
