@@ -37,15 +37,16 @@ type Bindings struct {
 	names map[string][]string
 	marks map[string]*loosefk.Marks
 	told  map[string]bool
-	// wrong is by kind and database, as is when it was noted.
+	// wrong is by kind and database.
 	wrong map[string][]string
-	noted map[string]time.Time
 	// clear is when no replica of a database was too far behind.
 	clear map[string]time.Time
 
 	outages outages
-	refusal refusal
-	diffs   diffStore
+	refusal backOff
+	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
+	ghosts backOff
+	diffs  diffStore
 }
 
 // Close lets go of what outlives a pass, after the last one.

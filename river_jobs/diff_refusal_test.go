@@ -9,7 +9,7 @@ import (
 
 func TestRefusalsPauseTogether(t *testing.T) {
 	t.Parallel()
-	var r refusal
+	var r backOff
 	now := time.Now()
 	require.Zero(t, r.wait(now))
 	require.True(t, r.begin(now))

@@ -85,7 +85,7 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 			return ghostUsersDue(ctx, conn, db)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
-			if left := deps.Bindings.untilHeldAgain(GhostUsers, db.Name); left > 0 {
+			if left := deps.Bindings.ghosts.wait(time.Now()); left > 0 {
 				return left, nil
 			}
 			return workThroughRiver(ctx, deps, GhostUsers, MigrateRecordsToGhostUserArgs{})
@@ -150,7 +150,7 @@ func runGhostUsers(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, er
 		Kind: GhostUsers, Database: db.Name, LeaseKey: ghostUsersLease, LeaseTTL: deps.Config.GhostUsers.MaxRuntime,
 		Fences: []database.Database{db},
 	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
 		stats, err := passGhostUsers(ctx, deps, db, granted, progress)
 		if stats == nil {
 			return jobrun.Result{}, err
@@ -159,6 +159,13 @@ func runGhostUsers(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, er
 		result.Counts = append(result.Counts, ghostAlerts(ctx, deps.Logger.With("kind", GhostUsers, "database", db.Name), db, stats)...)
 		return result, err
 	})
+	switch {
+	case err == nil && report.Outcome != jobrun.Skipped:
+		deps.Bindings.ghosts.end()
+	case err != nil && ctx.Err() == nil:
+		deps.Bindings.ghosts.begin(time.Now())
+	}
+	return report, err
 }
 
 // passGhostUsers runs the engine on one connection.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
@@ -107,4 +108,25 @@ func TestGhostUsersHaveOneDatabase(t *testing.T) {
 	jobs := Jobs(c)
 	require.Len(t, jobs, 1)
 	require.Equal(t, []string{"ci"}, jobs[0].Databases)
+}
+
+// A kind that fails as a whole is left alone by the wake-ups, longer each time, until a pass succeeds.
+func TestGhostUsersBackOff(t *testing.T) {
+	t.Parallel()
+	b := ghostBundle(t)
+	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
+	b.db.Exec("SELECT sexton.delete_user(1, 2, false)")
+	lane := ghostUsersLane(b.deps, b.db.Connected)
+	pass := Pass{Database: b.db.Connected.Name}
+	_, err := runGhostUsers(t.Context(), b.deps, pass)
+	require.ErrorContains(t, err, "table isues does not exist")
+	left, err := lane.Work(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, left, failedRetry)
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
+
+	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")
+	_, err = runGhostUsers(t.Context(), b.deps, pass)
+	require.NoError(t, err)
+	require.Zero(t, b.deps.Bindings.ghosts.wait(time.Now()))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"sexton/internal/database"
 	"sexton/internal/problem"
@@ -25,9 +24,9 @@ func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wrong == nil {
-		b.wrong, b.noted = map[string][]string{}, map[string]time.Time{}
+		b.wrong = map[string][]string{}
 	}
-	b.wrong[kind+"/"+name], b.noted[kind+"/"+name] = wrong, time.Now()
+	b.wrong[kind+"/"+name] = wrong
 }
 
 // Held is what is held, as kind/database: reason.
@@ -41,16 +40,6 @@ func (b *Bindings) Held() []string {
 		}
 	}
 	return held
-}
-
-// untilHeldAgain returns how long wake-ups leave a kind alone whose configuration did not fit a moment ago.
-func (b *Bindings) untilHeldAgain(kind, name string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.wrong[kind+"/"+name]) == 0 {
-		return 0
-	}
-	return max(0, retryPause-time.Since(b.noted[kind+"/"+name]))
 }
 
 // fits notes, and says once, what in a kind's lists does not fit, and returns it as an error.

@@ -110,6 +110,9 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 		return false, err
 	}
 	for _, s := range live {
+		if s.action == restrict {
+			continue // The users that it is about have left the crowd.
+		}
 		for _, leaf := range s.leaves {
 			if c.apart[s] {
 				continue

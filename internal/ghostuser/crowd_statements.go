@@ -2,15 +2,15 @@ package ghostuser
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/pgschema"
 )
 
-// crowdLookStatement tells in one row who of a crowd is in the queue still, for the crowd's kind of deletion, and may be
-// deleted, whether the ghost user is
-// still one, and which steps have rows of any of them.
+// crowdLookStatement selects one row: the users of a crowd that are in the queue still, for the crowd's kind of deletion, and
+// that neither their type nor a step keeps; whether the ghost user is still one; and which steps have rows of any of the users.
 func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (string, []any) {
 	args := &arguments{}
 	jobs := make([]int64, 0, len(c.members))
@@ -18,13 +18,19 @@ func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (
 		jobs = append(jobs, j.id)
 	}
 	usersAt, jobsAt, hardAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(c.hardDelete), args.add(ghost)
+	var free strings.Builder
+	for _, s := range p.steps(c.hardDelete) {
+		if s.action == restrict {
+			fmt.Fprintf(&free, "\n\tAND NOT %s", s.exists("OPERATOR(pg_catalog.=) leaving.id", args))
+		}
+	}
 	sql := fmt.Sprintf(`SELECT
 ARRAY(
 	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id OPERATOR(pg_catalog.=) job.user_id
-	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])
+	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])%s
 ),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
-%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType,
+%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType, free.String(),
 		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) ANY ($%d::bigint[])", usersAt), args))
 	return sql, args.values
 }

@@ -1,8 +1,13 @@
 package ghostuser
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
 	"sexton/internal/fault"
 )
 
@@ -29,4 +34,30 @@ func heldBy(f fault.Fault, blocker string) fault.Fault {
 		f.Message += " (" + blocker + ")"
 	}
 	return f
+}
+
+// restricted returns the first of the steps that refuses the deletion, or nil.
+func restricted(live []*step) *step {
+	if at := slices.IndexFunc(live, func(s *step) bool { return s.action == restrict }); at >= 0 {
+		return live[at]
+	}
+	return nil
+}
+
+// refuse puts a user off that a step refuses to let go, and names one of the rows. Nothing of the user has been changed in this turn.
+func (r *run) refuse(ctx context.Context, j *job, s *step) (result, fault.Fault, error) {
+	var rows []string
+	sql, args := s.shownStatement(j)
+	_, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowTo[string])
+		return err
+	}})
+	switch {
+	case err != nil:
+		f, _ := judgeStep(err, s)
+		return r.beaten(j, f, err)
+	case len(rows) == 0:
+		return yielded, fault.Fault{}, nil // It has gone meanwhile.
+	}
+	return failed, fault.Fault{Table: s.tableLabel, Message: s.refusal, Detail: "row " + rows[0]}, nil
 }

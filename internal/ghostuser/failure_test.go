@@ -118,6 +118,56 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"), "what the first run did counts")
 }
 
+// A foreign key that refuses concerns the users that have rows there: nothing of theirs is touched, and the others go.
+func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ tables, table, reason string }{
+		"no action": {
+			"CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users); INSERT INTO owners VALUES (7, 1)", "owners",
+			"owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows " +
+				"(add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move): row id 7",
+		},
+		"SET NULL on a NOT NULL column": {
+			"CREATE TABLE owners (boss_id bigint NOT NULL REFERENCES users ON DELETE SET NULL); INSERT INTO owners VALUES (1)", "owners",
+			"foreign key owners_boss_id_fkey sets owners.boss_id to NULL, which is NOT NULL (drop the constraint, or change the key's action): row ctid (0,1)",
+		},
+		"other users": {
+			"ALTER TABLE users ADD parent_id bigint REFERENCES users ON DELETE CASCADE; UPDATE users SET parent_id = 1 WHERE id = 7", "users",
+			"foreign key users_parent_id_fkey: deleting one user would delete others " +
+				"(change the key's action to SET NULL, or list the column in ghost_users.nullify): row id 7",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, contributions+test.tables, lists())
+			b.engine.Sizes.Target = 20 * time.Millisecond // Users are worked off together.
+			b.queue(false, 1, 2, 3)
+			stats := b.run(t)
+			require.EqualValues(t, 2, stats.UsersProcessed)
+			require.Equal(t, [][]string{{"1", "1", "t", test.table + ": " + test.reason}}, b.queued())
+			require.Equal(t, test.table, stats.Errors[0].Table)
+			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"), "nothing of the user is touched")
+			require.Equal(t, [][]string{{"1"}, {"7"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 7) ORDER BY 1"))
+			require.Zero(t, b.run(t).UsersFailed, "not before its time")
+		})
+	}
+}
+
+// A row that comes at the very end is found by the last look, under the lock.
+func TestARowThatComesLateRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users)", lists())
+	b.queue(false, 1)
+	tx := b.begin(t, "INSERT INTO owners VALUES (7, 1)")
+	wait := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.EqualValues(t, 1, wait().UsersFailed)
+	require.Contains(t, b.queued()[0][3], "owners: owners.boss_id refers to users without an action")
+	b.Exec("DELETE FROM owners; UPDATE users_ghost_user_migrations SET consume_after = now()")
+	b.requireDone(t, b.run(t), 1)
+}
+
 // Rows that the user writes until the very end are moved, not lost: few of them in the last transaction.
 func TestRowsThatComeLateAreMoved(t *testing.T) {
 	t.Parallel()

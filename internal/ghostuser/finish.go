@@ -15,6 +15,9 @@ import (
 // same transaction; where there is more than that the user stays and has another turn.
 func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
 	destroyed, left, result, f, err := r.destroy(ctx, j, nil)
+	if s := restricted(left); err == nil && s != nil {
+		return r.refuse(ctx, j, s)
+	}
 	if err == nil && !destroyed && len(left) > 0 && result == yielded {
 		destroyed, _, result, f, err = r.destroy(ctx, j, left)
 	}

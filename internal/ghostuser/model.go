@@ -51,7 +51,7 @@ type Table = pgcatalog.Table
 type action int
 
 const (
-	// restrict does nothing: the rows keep their user.
+	// restrict does nothing: the rows keep their user. As a step it refuses the deletion of each user that has such rows.
 	restrict action = iota
 	move
 	remove
@@ -97,6 +97,8 @@ type step struct {
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
 	size size
+	// refusal says why nothing can be done about the rows of a step that restricts, and shown selects the name of one.
+	refusal, shown string
 }
 
 type typedCondition struct {

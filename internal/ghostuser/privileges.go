@@ -28,6 +28,9 @@ func (p *Plan) needs() []need {
 		}
 		for _, leaf := range s.leaves {
 			needs = append(needs, need{leaf.OID, "SELECT", ""})
+			if s.action == restrict {
+				continue
+			}
 			if s.action == remove || s.otherwise == remove {
 				needs = append(needs, need{leaf.OID, "UPDATE", ""}, need{leaf.OID, "DELETE", ""})
 			}

@@ -22,9 +22,9 @@ const queueTable = "users_ghost_user_migrations"
 // foreign keys to users.
 //
 // Its findings carry keys such as ghost_users.move[3].columns[0] and no position. Errors: a missing table or column, a
-// type that is no integer, nullify on a NOT NULL column, a column that is listed twice, a foreign key without an action
-// that no list answers for, a ghost user that cannot be made. Warnings: a column without an index, rows for
-// which nothing is said. The plan is nil where there is an error among them.
+// type that is no integer, nullify on a NOT NULL column, a column that is listed twice, a ghost user that cannot be made.
+// Warnings: a column without an index, rows for which nothing is said, and a foreign key that refuses the deletion of the users
+// with rows there, such as one without an action that no list answers for. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
 	r := &resolver{lists: lists, columns: map[place]*bound{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
@@ -63,13 +63,15 @@ type bound struct {
 	// listed is what the other two lists say, keyed what the foreign key says.
 	listed action
 	keyed  action
-	// foreign tells that there is a foreign key.
+	// foreign is the name of a foreign key, if there is one.
 	foreign string
+	// refusal is why the users that have rows here cannot be deleted: a foreign key wants what cannot be done.
+	refusal string
 }
 
 // rest is what becomes of rows that are not moved.
 func (b *bound) rest() action {
-	if b.listed != restrict {
+	if b.listed != restrict || b.refusal != "" {
 		return b.listed
 	}
 	return b.keyed
@@ -167,10 +169,11 @@ func (r *resolver) steps(hard bool) []*step {
 	for _, rest := range [][]*bound{r.deletes, r.nullifies, r.keys} {
 		for _, b := range rest {
 			moved := b.moves && (!hard || b.always)
-			if b.rest() == restrict || moved && len(b.conditions) == 0 {
+			if b.rest() == restrict && b.refusal == "" || moved && len(b.conditions) == 0 {
 				continue
 			}
 			s := r.step(b, b.rest())
+			s.refusal = b.refusal
 			if moved {
 				s.except = b.conditions
 			}
@@ -189,6 +192,7 @@ func (*resolver) step(b *bound, do action) *step {
 	return &step{
 		action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.Leaves,
 		column: b.column, label: b.label(), tableLabel: b.table, key: b.unique(),
+		shown: b.relation.Shown("child"),
 	}
 }
 

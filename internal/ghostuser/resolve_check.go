@@ -88,7 +88,7 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// checkRest tells of rows that nothing is done about.
+// checkRest reports rows that nothing is done about. A foreign key that refuses to let users go concerns those with rows there.
 func (r *resolver) checkRest(b *bound) {
 	column := b.relation.Columns[b.column]
 	last := b.moves && b.always && len(b.conditions) == 0
@@ -98,20 +98,29 @@ func (r *resolver) checkRest(b *bound) {
 		if b.moves {
 			said = "no list says what becomes of rows that are not moved, as on a hard delete"
 		}
-		r.reportf(problem.Error, b.where(), fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column),
+		r.refusef(b, fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column),
 			"%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said)
 	case b.rest() == restrict && b.moves && !last:
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
 			"no list says what becomes of rows of %s that are not moved, as on a hard delete: they keep the id of a user that is gone", b.label())
-	case b.listed == restrict && b.keyed == remove && b.relation == r.catalog.users:
-		r.reportf(problem.Error, b.where(), "change the key's action to SET NULL, or list the column in ghost_users.nullify",
+	case b.listed != restrict:
+	case b.keyed == remove && b.relation == r.catalog.users:
+		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
 			"foreign key %s: deleting one user would delete others", b.foreign)
-	case b.listed == restrict && b.keyed == nullify && column.NotNull:
-		r.reportf(problem.Error, b.where(), "drop the constraint, or change the key's action",
-			"foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
-	case b.listed == restrict && (b.keyed == nullify || b.keyed == setDefault):
-		r.checkChange(b.where(), b, b.keyed)
+	case b.keyed == nullify && column.NotNull:
+		r.refusef(b, "drop the constraint, or change the key's action", "foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
+	case b.keyed == nullify || b.keyed == setDefault:
+		if fix, wrong := unchangeable(b, b.keyed); wrong != "" {
+			r.refusef(b, fix, "%s", wrong)
+		}
 	}
+}
+
+// refusef keeps the users that have rows in the column, and warns.
+func (r *resolver) refusef(b *bound, fix, format string, args ...any) {
+	b.refusal = fmt.Sprintf(format, args...)
+	r.reportf(problem.Warning, b.where(), fix, "users with rows there stay, each with this reason: %s", b.refusal)
+	b.refusal += " (" + fix + ")"
 }
 
 func (b *bound) where() string {

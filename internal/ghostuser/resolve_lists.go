@@ -79,18 +79,25 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 
 // checkChange refuses columns that cannot be set.
 func (r *resolver) checkChange(key string, b *bound, to action) bool {
+	fix, wrong := unchangeable(b, to)
+	if wrong != "" {
+		r.reportf(problem.Error, key, fix, "%s", wrong)
+	}
+	return wrong == ""
+}
+
+// unchangeable returns why a column cannot be set, and what to do about it.
+func unchangeable(b *bound, to action) (fix, wrong string) {
 	c := b.relation.Columns[b.column]
 	switch {
 	case c.Generated:
-		r.reportf(problem.Error, key, "delete the rows", "%s is a generated column and cannot be set", b.label())
+		return "delete the rows", b.label() + " is a generated column and cannot be set"
 	case c.Partitioning:
-		r.reportf(problem.Error, key, "delete the rows", "%s decides about the partition of a row and cannot be set", b.label())
+		return "delete the rows", b.label() + " decides about the partition of a row and cannot be set"
 	case to == nullify && c.NotNull:
-		r.reportf(problem.Error, key, "drop the constraint, or delete the rows", "%s is NOT NULL and cannot be nullified", b.label())
-	default:
-		return true
+		return "drop the constraint, or delete the rows", b.label() + " is NOT NULL and cannot be nullified"
 	}
-	return false
+	return "", ""
 }
 
 func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) error {

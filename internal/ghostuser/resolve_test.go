@@ -55,7 +55,6 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 		`error ghost_users.move[3].table: events_1 is a partition (name the partitioned table)`,
 		`error ghost_users.move[4].columns[0]: events.at decides about the partition of a row and cannot be set (delete the rows)`,
 		`error ghost_users.move[4].columns[1]: events.twice is a generated column and cannot be set (delete the rows)`,
-		`error ghost_users.move[5].columns[0]: reports.reporter_id refers to users without an action (foreign key reports_reporter_id_fkey), and no list says what becomes of rows that are not moved, as on a hard delete (add {table: reports, columns: [reporter_id]} to ghost_users.nullify, delete or move)`,
 		`error ghost_users.move[5].conditions[0].value: value "x" does not fit column id of type bigint (give a value of that type)`,
 		`error ghost_users.move[5].conditions[1].column: table reports has no column kind (correct the name)`,
 		`error ghost_users.move[7].table: users_ghost_user_migrations is the queue itself (remove the entry)`,
@@ -63,12 +62,13 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 		`error ghost_users.nullify[1].columns[0]: events.author_id is NOT NULL and cannot be nullified (drop the constraint, or delete the rows)`,
 		`error ghost_users.nullify[1].columns[1]: events.who is of type text, but users.id is of type bigint (only integers can refer to users)`,
 		`error ghost_users.nullify[2].table: table "\"" lacks its closing double quote`,
-		`error ghost_users: foreign key stuck_user_id_fkey sets stuck.user_id to NULL, which is NOT NULL (drop the constraint, or change the key's action)`,
-		`error ghost_users: foreign key users_parent_id_fkey: deleting one user would delete others (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
-		`error ghost_users: owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows (add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move)`,
 		`warning ghost_users.move[4].columns[2]: no list says what becomes of rows of events.author_id that are not moved, as on a hard delete: they keep the id of a user that is gone (add the column to ghost_users.nullify or delete)`,
 		`warning ghost_users.move[5].columns[0]: no index of reports begins with reporter_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."reports" ("reporter_id"))`,
+		`warning ghost_users.move[5].columns[0]: users with rows there stay, each with this reason: reports.reporter_id refers to users without an action (foreign key reports_reporter_id_fkey), and no list says what becomes of rows that are not moved, as on a hard delete (add {table: reports, columns: [reporter_id]} to ghost_users.nullify, delete or move)`,
 		`warning ghost_users: foreign key owners_name_fkey of owners does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion (refer to users by their id alone)`,
+		`warning ghost_users: users with rows there stay, each with this reason: foreign key stuck_user_id_fkey sets stuck.user_id to NULL, which is NOT NULL (drop the constraint, or change the key's action)`,
+		`warning ghost_users: users with rows there stay, each with this reason: foreign key users_parent_id_fkey: deleting one user would delete others (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
+		`warning ghost_users: users with rows there stay, each with this reason: owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows (add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move)`,
 	}, found)
 }
 

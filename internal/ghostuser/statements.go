@@ -250,6 +250,16 @@ FROM looked LEFT JOIN job ON true`,
 	return sql, args.values
 }
 
+// shownStatement names one of the user's rows.
+func (s *step) shownStatement(j *job) (string, []any) {
+	args := &arguments{}
+	from := s.table.SQL()
+	if !s.partitioned() {
+		from = "ONLY " + from
+	}
+	return fmt.Sprintf("SELECT %s FROM %s AS child WHERE %s LIMIT 1", s.shown, from, s.matches("child", j, args)), args.values
+}
+
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
 func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (string, []any) {
 	args := &arguments{}

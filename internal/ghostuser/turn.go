@@ -73,7 +73,11 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 			// Somebody has thought better of it. What was looked at are the columns of the other kind of deletion.
 			j.hardDelete = *look.hardDelete
 			continue
-		case len(look.live) == 0:
+		}
+		if s := restricted(look.live); s != nil {
+			return r.refuse(ctx, j, s)
+		}
+		if len(look.live) == 0 {
 			return r.finish(ctx, j)
 		}
 		if result, f, err := r.drainAll(ctx, j, look.live); result != finished || err != nil {

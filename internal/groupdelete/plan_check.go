@@ -93,7 +93,7 @@ func (p *Plan) doomed(t *table) string {
 func (p *Plan) forbiddenStatement(root *table, way path, f *ref) string {
 	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
 WHERE down0.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND (%s) IS NOT TRUE
-LIMIT 1`, f.shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
+LIMIT 1`, f.table.Shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
 }
 
 // forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.

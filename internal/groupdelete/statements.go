@@ -140,21 +140,7 @@ func sampleStatement(leaf pgcatalog.Table, f *ref) string {
 	return fmt.Sprintf(`WITH %s
 SELECT found.shown FROM parents AS parent
 CROSS JOIN LATERAL (SELECT %s AS shown FROM %s AS child WHERE %s LIMIT 1) AS found
-LIMIT 1`, parents(leaf, []*ref{f}), f.shown("child"), f.from, f.matches("parent"))
-}
-
-// shown is what tells a row to people: its primary key, or where it is.
-func (f *ref) shown(alias string) string {
-	key := f.table.PrimaryKey()
-	if len(key) == 0 {
-		return alias + ".ctid::text"
-	}
-	terms := make([]string, len(key))
-	for i, column := range key {
-		terms[i] = fmt.Sprintf("%s.%s::text", alias, identifier(column))
-	}
-	return fmt.Sprintf("'%s ' OPERATOR(pg_catalog.||) pg_catalog.concat_ws(', ', %s)",
-		strings.ReplaceAll(strings.Join(key, ", "), "'", "''"), strings.Join(terms, ", "))
+LIMIT 1`, parents(leaf, []*ref{f}), f.table.Shown("child"), f.from, f.matches("parent"))
 }
 
 // locked is a CTE in the place of want for those of the rows that nobody else has locked.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -67,6 +68,20 @@ func (r *Relation) PrimaryKey() []string {
 		}
 	}
 	return nil
+}
+
+// Shown is an expression for a text that shows a row to people: its primary key as "id 17, at 3", or its place.
+func (r *Relation) Shown(alias string) string {
+	key := r.PrimaryKey()
+	if len(key) == 0 {
+		return "'ctid ' OPERATOR(pg_catalog.||) " + alias + ".ctid::pg_catalog.text"
+	}
+	terms := make([]string, len(key))
+	for i, column := range key {
+		terms[i] = fmt.Sprintf("'%s ' OPERATOR(pg_catalog.||) %s.%s::pg_catalog.text",
+			strings.ReplaceAll(column, "'", "''"), alias, pgx.Identifier{column}.Sanitize())
+	}
+	return "pg_catalog.concat_ws(', ', " + strings.Join(terms, ", ") + ")"
 }
 
 // Unique tells whether the column is unique by itself.

@@ -33,22 +33,15 @@ func (r *References) Labels() []string {
 
 // bindColumn builds the look for one row. It stops at the first: LIMIT 1 on an index that begins with the column.
 func bindColumn(label string, table *pgcatalog.Relation, column string) boundColumn {
-	var parts []string
-	for _, key := range table.PrimaryKey() {
-		parts = append(parts, fmt.Sprintf("%s OPERATOR(pg_catalog.||) child.%s::pg_catalog.text", literal(key+" "), identifier(key)))
-	}
-	name := "pg_catalog.concat_ws(', ', " + strings.Join(parts, ", ") + ")"
-	if len(parts) == 0 {
-		name = "'ctid ' OPERATOR(pg_catalog.||) child.ctid::pg_catalog.text"
-	}
 	from := table.SQL()
 	if table.Kind == "r" {
 		// As with real foreign keys, tables that inherit from it are not its rows.
 		from = "ONLY " + from
 	}
 	return boundColumn{
-		label:  label,
-		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) $1::bigint LIMIT 1)", name, from, identifier(column)),
+		label: label,
+		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) $1::bigint LIMIT 1)",
+			table.Shown("child"), from, identifier(column)),
 	}
 }
 
@@ -65,6 +58,3 @@ func (r *References) lookSQL() string {
 }
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
-
-// literal quotes for sessions with standard_conforming_strings on, which is the server's default.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
