@@ -40,7 +40,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 				}
 			}
 		}
-		return cfg.installTriggers(ctx, conn, look.targets, &report)
+		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.installEvent(ctx, conn, look.event, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)
@@ -67,7 +67,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 		if err != nil {
 			return err
 		}
-		problems = append(problems, c.refuseFunctions(look, registered))
+		problems = append(problems, c.refuseFunctions(look, registered), c.refuseEvent(look))
 		return errors.Join(problems...)
 	})
 	return look, err

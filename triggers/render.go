@@ -97,7 +97,7 @@ func (c Config) render(name, template, comment string, keyColumns []string) func
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
-	for strings.Contains(c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
+	for strings.Contains(c.JobsSchema+" "+c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	last, quoted, gone, texts := "", "", make([]string, len(keyColumns)), make([]string, len(keyColumns))

@@ -32,7 +32,7 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 			findings = append(findings, finding)
 		}
 	}
-	return append(findings, look.surplus...), nil
+	return append(append(findings, cfg.compareEvent(look.event)...), look.surplus...), nil
 }
 
 // inspection is one consistent look at the catalogue.
@@ -41,6 +41,7 @@ type inspection struct {
 	functionFindings []Finding
 	targets          []target
 	surplus          []Finding
+	event            eventLook
 	// role is the current one, owner the one that functions are to belong to.
 	role, owner string
 }
@@ -80,6 +81,9 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspe
 	look.targets = append(look.targets, wakes...)
 	problems = append(problems, wrong...)
 	if err := errors.Join(problems...); err != nil {
+		return look, err
+	}
+	if look.event, err = c.lookAtEvent(ctx, tx); err != nil {
 		return look, err
 	}
 	look.surplus, err = c.surplus(ctx, tx, look.targets)

@@ -31,6 +31,7 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 	var registry bool
 	var functions map[uint32]string
 	var triggers []target
+	var event eventLook
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
 		var role string
 		var ignored bool
@@ -41,15 +42,24 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 		if functions, err = c.registered(ctx, tx); err != nil {
 			return err
 		}
-		triggers, err = installed(ctx, tx, functions)
+		if triggers, err = installed(ctx, tx, functions); err != nil {
+			return err
+		}
+		event, err = c.lookAtEvent(ctx, tx)
 		return err
 	})
 	if err != nil || !registry {
 		return err
 	}
+	// First, so that it puts no trigger on another partition while the others go.
+	drop := false
+	c.EventTrigger = &drop
+	if err := c.installEvent(ctx, conn, event, report); err != nil {
+		return err
+	}
 	var problems []error
 	for _, group := range byTable(triggers) {
-		err := c.onTable(ctx, conn, group[0].relation, true, func(tx pgx.Tx) error { return drop(ctx, tx, group) })
+		err := c.onTable(ctx, conn, group[0].relation, true, func(tx pgx.Tx) error { return dropTriggers(ctx, tx, group) })
 		if err != nil {
 			problems = append(problems, err)
 			if ctx.Err() != nil {
@@ -67,7 +77,7 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 	return c.dropFunctions(ctx, conn, functions, report)
 }
 
-func drop(ctx context.Context, tx pgx.Tx, triggers []target) error {
+func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		statement := fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quoteIdent(t.Trigger), pgx.Identifier{t.Schema, t.Table}.Sanitize())
 		if _, err := tx.Exec(ctx, statement); err != nil {

@@ -364,7 +364,7 @@ func (x *examination) triggers(ctx context.Context, db database.Database, parent
 			switch {
 			case !d.Drift():
 				severity = problem.Info
-			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger:
+			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger, d.Trigger == triggers.EventTrigger:
 				severity = problem.Warning
 			}
 			object := d.Trigger

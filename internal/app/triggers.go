@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type triggerReport struct {
 }
 
 func (a *app) triggersInstallCommand() *cobra.Command {
-	var sameKey bool
+	var sameKey, eventTrigger bool
 	cmd := a.reports(&cobra.Command{
 		Use:   "install",
 		Short: "Install what the definitions need",
@@ -35,13 +36,20 @@ whose triggers are as they should be is not locked. It may be run again at any t
 
 Where the key column of a parent has been renamed, or has another type, deletions go on being recorded; install renews
 the triggers, and converts tombstones that wait. Where the key is another column now, tombstones that wait carry the values
-of the one before: install refuses, unless --same-key says that the values are the same (as after two columns were swapped).`,
-		Example: "  sexton triggers install\n  sexton triggers install --same-key",
+of the one before: install refuses, unless --same-key says that the values are the same (as after two columns were swapped).
+
+Partitions that are created later get their triggers from the worker, within a pass, if it may put triggers on them. With
+--event-trigger the command that creates or attaches one does it itself. Only a superuser may create an event trigger: for another
+role, the SQL is printed. It never fails the command; what it cannot do is a warning there. --event-trigger=false removes it.`,
+		Example: "  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
 			reports := []triggerReport{}
 			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
 				cfg.SameKey = sameKey
+				if cmd.Flags().Changed("event-trigger") {
+					cfg.EventTrigger = &eventTrigger
+				}
 				report, err := triggers.Install(cmd.Context(), conn, cfg, parents)
 				if err != nil {
 					return err
@@ -56,6 +64,7 @@ of the one before: install refuses, unless --same-key says that the values are t
 		}),
 	})
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
+	cmd.Flags().BoolVar(&eventTrigger, "event-trigger", false, "put triggers on new partitions by an event trigger, which a superuser has to create")
 	return cmd
 }
 
@@ -175,7 +184,7 @@ func (a *app) printInstalled(reports []triggerReport) error {
 	}
 	for _, report := range reports {
 		for _, change := range report.Triggers {
-			a.printf("%s: %s %s on %s\n", report.Database, change.Action, change.Trigger, change.Table)
+			a.printf("%s: %s %s on %s\n", report.Database, change.Action, change.Trigger, cmp.Or(change.Table, "new partitions"))
 		}
 		for _, finding := range report.Surplus {
 			a.printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)

@@ -81,3 +81,26 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 		":3:13: issues[0].column: no index of issues begins with project_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON")
 	require.Zero(t, s.run("triggers", "status").code)
 }
+
+func TestTriggersInstallEventTrigger(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	require.Equal(t, "main: created sexton_new_partitions on new partitions\nmain: 1 trigger changed, 3 as they should be\n",
+		s.ok("triggers", "install", "--event-trigger"))
+	once := s.snapshot()
+	require.Equal(t, "main: 0 triggers changed, 4 as they should be\n", s.ok("triggers", "install", "--event-trigger"))
+	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.ok("triggers", "install"))
+	s.ok("migrate", "up")
+	require.Equal(t, once, s.snapshot(), "the function stays the superuser's")
+	require.NotContains(t, s.run("doctor").stdout, "functions belong to role")
+
+	s.Exec("ALTER EVENT TRIGGER sexton_new_partitions DISABLE")
+	require.Contains(t, s.run("doctor").stdout, "warning: main triggers: sexton_new_partitions: disabled: the event trigger is disabled")
+	require.Equal(t, 5, s.run("triggers", "status").code)
+	require.Contains(t, s.ok("triggers", "install", "--event-trigger=false"), "main: dropped sexton_new_partitions on new partitions\n")
+	require.Equal(t, "main: all triggers are as the definitions need them\n", s.ok("triggers", "status"))
+	s.ok("triggers", "install", "--event-trigger")
+	s.ok("migrate", "down")
+	require.Empty(t, s.Rows("SELECT evtname FROM pg_event_trigger"))
+	require.Empty(t, s.Rows("SELECT nspname FROM pg_namespace WHERE nspname = 'sexton'"))
+}

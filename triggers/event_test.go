@@ -1,0 +1,252 @@
+package triggers_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/triggers"
+)
+
+// owner is a role that owns the table of events and may create tables, with no right on Sexton's schema. Warnings are what Postgres told it.
+func (b *bundle) owner() (conn *pgx.Conn, warnings *[]string) {
+	b.t.Helper()
+	role := b.CreateRole()
+	name := pgx.Identifier{role}.Sanitize()
+	b.Exec("GRANT USAGE, CREATE ON SCHEMA public TO " + name)
+	for _, table := range b.Rows("SELECT relid::text FROM pg_partition_tree('events')") {
+		b.Exec("ALTER TABLE " + table[0] + " OWNER TO " + name)
+	}
+	config, err := pgx.ParseConfig(b.AsRole(role))
+	require.NoError(b.t, err)
+	warnings = &[]string{}
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Severity == "WARNING" {
+			*warnings = append(*warnings, n.Message)
+		}
+	}
+	conn, err = pgx.ConnectConfig(b.t.Context(), config)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close(b.t.Context()) })
+	require.Error(b.t, conn.QueryRow(b.t.Context(), "SELECT count(*) FROM sexton.objects").Scan(new(int)))
+	return conn, warnings
+}
+
+func (b *bundle) installEvent(parents ...triggers.Parent) triggers.Report {
+	b.t.Helper()
+	b.cfg.EventTrigger = new(true)
+	return b.install(parents...)
+}
+
+func TestEventTriggerTracksNewPartitionsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ ddl, deletion, want string }{
+		"created": {
+			"CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)",
+			"INSERT INTO fresh (id) VALUES (21); DELETE FROM fresh", "public.events 21",
+		},
+		"created in a schema of its own": {
+			"CREATE SCHEMA own CREATE TABLE fresh PARTITION OF public.events FOR VALUES FROM (20) TO (30)",
+			"INSERT INTO own.fresh (id) VALUES (21); DELETE FROM own.fresh", "public.events 21",
+		},
+		"attached, with columns in another order": {
+			`CREATE TABLE fresh (gone int, "a\b""c" int, note text, id bigint); ALTER TABLE fresh DROP COLUMN gone, DROP COLUMN "a\b""c";
+			ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)`,
+			"INSERT INTO fresh (id) VALUES (21); DELETE FROM fresh", "public.events 21",
+		},
+		"below a partition": {
+			"CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (id); CREATE TABLE leaf PARTITION OF fresh DEFAULT",
+			"INSERT INTO leaf (id) VALUES (21), (22); DELETE FROM leaf WHERE id = 21; DELETE FROM fresh", "public.events 22",
+		},
+		"attached with partitions of its own": {
+			`CREATE TABLE fresh (id bigint, note text) PARTITION BY RANGE (id); CREATE TABLE leaf PARTITION OF fresh DEFAULT;
+			ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)`,
+			"INSERT INTO leaf (id) VALUES (21); DELETE FROM leaf", "public.events 21",
+		},
+		"detached, and attached again": {
+			`DELETE FROM events_low; ALTER TABLE events DETACH PARTITION events_low; ALTER TABLE events_low DROP COLUMN note, DROP COLUMN id, ADD COLUMN note text, ADD COLUMN id bigint;
+			ALTER TABLE events ATTACH PARTITION events_low FOR VALUES FROM (0) TO (10)`,
+			"INSERT INTO events_low (id) VALUES (3); DELETE FROM events_low", "public.events 3",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, partitioned)
+			report := b.installEvent(id("events"))
+			require.Contains(t, report.Triggers, triggers.Change{Trigger: triggers.EventTrigger, Action: triggers.Created})
+			app, warnings := b.owner()
+			b.Exec("GRANT CREATE ON DATABASE " + pgx.Identifier{app.Config().Database}.Sanitize() + " TO PUBLIC")
+			_, err := app.Exec(t.Context(), test.ddl)
+			require.NoError(t, err)
+			require.Empty(t, *warnings)
+			require.Empty(t, b.status(id("events")), "they are what an installation makes")
+			_, err = app.Exec(t.Context(), test.deletion)
+			require.NoError(t, err)
+			require.Contains(t, b.tombstones(), test.want)
+			_, err = app.Exec(t.Context(), "DROP TABLE events")
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestEventTriggerCapturesTruncateOfNewPartitions(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	b.cfg.Truncate = triggers.Capture
+	b.installEvent(id("events"))
+	app, _ := b.owner()
+	_, err := app.Exec(t.Context(), `CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30); INSERT INTO fresh (id) VALUES (21); TRUNCATE fresh`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"public.events 21"}, b.tombstones())
+}
+
+// What goes wrong is a warning, and the next partition has its triggers all the same.
+func TestEventTriggerNeverFailsTheCommand(t *testing.T) {
+	t.Parallel()
+	attach := "CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)"
+	for name, test := range map[string]struct{ before, ddl, warning string }{
+		"no rights": {
+			"ALTER FUNCTION sexton.track_new_partitions() OWNER TO weak", attach,
+			"Sexton: trigger sexton_track is not on partition public.fresh: permission denied to set parameter \"session_replication_role\"",
+		},
+		"a trigger of the owner's with that name": {
+			"", `CREATE TABLE fresh (id bigint, note text); CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+			CREATE TRIGGER sexton_track AFTER DELETE ON fresh FOR EACH STATEMENT EXECUTE FUNCTION own();
+			ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)`,
+			"Sexton: trigger sexton_track is not on partition public.fresh: a trigger of the name sexton_track runs public.own, which is not ours",
+		},
+		"a foreign table": {
+			"CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; GRANT USAGE ON FOREIGN SERVER s TO PUBLIC",
+			"CREATE FOREIGN TABLE fresh (id bigint, note text) SERVER s; ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)",
+			"Sexton: trigger sexton_track is not on partition public.fresh: it is a foreign table, from which Postgres collects no deleted rows",
+		},
+		"an event trigger that would get a superuser's rights": {
+			`CREATE FUNCTION loud() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN IF current_user::regrole = ''strong''::regrole THEN RAISE; END IF; END';
+			CREATE EVENT TRIGGER loud ON ddl_command_start EXECUTE FUNCTION loud(); ALTER EVENT TRIGGER loud ENABLE ALWAYS`, attach,
+			"Sexton: trigger sexton_track is not on partition public.fresh: an event trigger fires always and has the rights of its caller, " +
+				"which would be those of a superuser",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, partitioned)
+			b.installEvent(id("events"))
+			app, warnings := b.owner()
+			if test.before != "" {
+				b.Exec(strings.NewReplacer("weak", app.Config().User, "strong", b.conn.Config().User).Replace(test.before))
+			}
+			_, err := app.Exec(t.Context(), test.ddl)
+			require.NoError(t, err)
+			require.Contains(t, *warnings, test.warning)
+			_, err = app.Exec(t.Context(), "DROP TABLE events")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// The lock of a partition that others use is waited for a second, and keeps no other partition from its triggers.
+func TestEventTriggerGoesPastALockedPartition(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	b.installEvent(id("events"))
+	app, warnings := b.owner()
+	b.Exec("DROP TRIGGER sexton_track ON events_low")
+	tx, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE events_low IN ROW EXCLUSIVE MODE")
+	require.NoError(t, err)
+	_, err = app.Exec(t.Context(), "CREATE TABLE fresh (id bigint, note text); ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)")
+	require.NoError(t, err)
+	require.Equal(t, []string{"Sexton: trigger sexton_track is not on partition public.events_low: canceling statement due to lock timeout"}, *warnings)
+	require.Len(t, b.status(id("events")), 1)
+}
+
+// Functions of other event triggers, which anyone may own, must not run with the rights of this one's.
+func TestEventTriggerRunsNoCodeWithItsRights(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	b.installEvent(id("events"))
+	app, warnings := b.owner()
+	b.Exec(`CREATE TABLE seen (role text); GRANT INSERT, SELECT ON seen TO PUBLIC;
+		CREATE FUNCTION log_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.seen VALUES (current_user); END';
+		ALTER FUNCTION log_ddl() OWNER TO ` + pgx.Identifier{app.Config().User}.Sanitize() + `;
+		CREATE EVENT TRIGGER aaa_log ON ddl_command_start EXECUTE FUNCTION log_ddl();
+		CREATE EVENT TRIGGER zzz_log ON ddl_command_end EXECUTE FUNCTION log_ddl()`)
+	_, err := app.Exec(t.Context(), `BEGIN;
+		CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30);
+		SET LOCAL default_transaction_isolation = 'serializable'; SET LOCAL standard_conforming_strings = off; SET LOCAL quote_all_identifiers = on;
+		SET LOCAL search_path = pg_temp, public; CREATE TEMP TABLE pg_class (oid oid); CREATE TEMP TABLE pg_trigger (oid oid);
+		ALTER TABLE public.events_high ADD CHECK (id > 0);
+		CREATE TABLE public.other PARTITION OF public.events FOR VALUES FROM (30) TO (40);
+		COMMIT`)
+	require.NoError(t, err)
+	require.Empty(t, *warnings)
+	require.Equal(t, [][]string{{app.Config().User}}, b.Rows("SELECT DISTINCT role FROM seen"))
+	require.Empty(t, b.status(id("events")))
+	var role string
+	require.NoError(t, app.QueryRow(t.Context(), "SHOW session_replication_role").Scan(&role))
+	require.Equal(t, "origin", role)
+}
+
+func TestEventTriggerNeedsASuperuserOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	role := b.CreateRole()
+	name := pgx.Identifier{role}.Sanitize()
+	b.Exec("GRANT CREATE ON SCHEMA public TO " + name + "; GRANT sexton_owner TO " + name)
+	for _, table := range b.Rows("SELECT relid::text FROM pg_partition_tree('events')") {
+		b.Exec("ALTER TABLE " + table[0] + " OWNER TO " + name)
+	}
+	conn := b.connect(b.AsRole(role))
+
+	b.cfg.EventTrigger = new(true)
+	before := b.catalogue()
+	_, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
+	var refused *triggers.NoSuperuserError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorContains(t, err, "only a superuser may create an event trigger; have one run in this database, then repeat the command:\n\nBEGIN;\nDROP FUNCTION")
+	require.Equal(t, before, b.catalogue(), "nothing changed")
+
+	b.Exec(refused.SQL)
+	report, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
+	require.NoError(t, err)
+	require.Len(t, report.Triggers, 10)
+	require.Equal(t, 1, report.Unchanged)
+	b.cfg.EventTrigger = nil
+	for damage, detail := range map[string]string{
+		"ALTER EVENT TRIGGER sexton_new_partitions DISABLE":                         "the event trigger is disabled, or fires for replicas too",
+		"DROP EVENT TRIGGER sexton_new_partitions":                                  "new partitions wait for the worker, and deletions there go unrecorded until then",
+		"DROP FUNCTION sexton.track_new_partitions() CASCADE":                       "new partitions wait for the worker, and deletions there go unrecorded until then",
+		"ALTER FUNCTION sexton.track_new_partitions() OWNER TO sexton_owner":        "its function is not SECURITY DEFINER, or belongs to no superuser",
+		"ALTER FUNCTION sexton.track_new_partitions() SECURITY INVOKER":             "its function is not SECURITY DEFINER, or belongs to no superuser",
+		"ALTER FUNCTION sexton.track_new_partitions() RESET search_path":            "its function is not as installed",
+		"ALTER FUNCTION sexton.track_new_partitions() SET search_path = public, pg": "its function is not as installed",
+	} {
+		b.Exec(damage)
+		findings, err := triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
+		require.NoError(t, err)
+		require.Len(t, findings, 1)
+		require.Equal(t, detail, findings[0].Detail)
+		require.True(t, findings[0].Drift())
+		require.Len(t, b.installEvent(id("events")).Triggers, 1)
+		b.cfg.EventTrigger = nil
+		require.Empty(t, b.status(id("events")))
+	}
+
+	// Taking it away needs the owner of the schema only.
+	b.cfg.EventTrigger = new(false)
+	report, err = triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
+	require.NoError(t, err)
+	require.Equal(t, []triggers.Change{{Trigger: triggers.EventTrigger, Action: triggers.Dropped}}, report.Triggers)
+	require.Empty(t, b.Rows("SELECT evtname FROM pg_event_trigger"))
+	b.installEvent(id("events"))
+	report, err = triggers.Uninstall(t.Context(), conn, b.cfg)
+	require.NoError(t, err)
+	require.Len(t, report.Triggers, 11)
+	require.Empty(t, b.Rows("SELECT evtname FROM pg_event_trigger"))
+	require.Equal(t, before, b.catalogue())
+}
