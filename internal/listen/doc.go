@@ -21,6 +21,8 @@
 // transactions, as the awake lock is read outside of any snapshot. After a crash or failover of the server
 // there is no lock, and writers notify.
 //
+// model_test.go holds the same protocol as a model whose every state a test visits.
+//
 // Nothing depends on it: a notification is a hint, and cron is the floor. A connection is listened to only
 // as long as a notification of its own gets through; without that the lane polls and says so.
 package listen
