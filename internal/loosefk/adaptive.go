@@ -60,17 +60,15 @@ func (r *Reference) size(how pass) *size {
 // form is how a task's statement treats locked rows in a pass. The direct form, whose rows can only be guessed,
 // is not for definitions with a limit of their own, nor for runs with a limit of rows.
 func (r *run) form(t task, how pass) pass {
-	if how != direct && how != piecewise {
-		return how
-	}
-	if t.reference.exactly() {
-		return skipping
-	}
 	own := t.reference.Definition.DeleteLimit > 0 && !t.reference.Updates()
+	guessed := !t.reference.exactly() && !own && !r.budget.limited(t.reference)
+	unindexed := r.engine.Adaptive.on() && !t.reference.Index
 	switch {
-	case own || r.budget.limited(t.reference):
+	case how != direct && how != piecewise && (!unindexed || !guessed):
+		return how
+	case !guessed:
 		return skipping
-	case how == direct && (t.slow() || !t.reference.Index):
+	case unindexed, how == direct && t.slow():
 		// All rows of a single parent may take too long. Without an index one scan finds those of many parents.
 		return piecewise
 	}

@@ -40,6 +40,8 @@ type chunk struct {
 	passed bool
 	// blocked, if set, says until when it is left alone; own is its own wait, shared with nobody.
 	blocked, own *pace.Blocked
+	// yields reports that the chunk waits because its rows take long: it goes on as soon as nothing else can.
+	yields bool
 	// anyway makes children go although their parents live.
 	anyway bool
 	// failed is the first reason why the chunk cannot be finished in this run.
@@ -60,6 +62,8 @@ type task struct {
 	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
 	looked        bool
 	cleanedBefore int64
+	// skips makes pieces of a leaf without an index leave out locked rows; lockedOnly reports that the last scan found no others.
+	skips, lockedOnly bool
 }
 
 // rest is what a slice of work leaves of its chunk.

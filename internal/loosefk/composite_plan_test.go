@@ -75,7 +75,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
 			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
-			return p.pieceStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, pointers)
+			return p.pieceStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, pointers, false)
 		},
 		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
 			return p.probeStatement("main", keys(tombstones))

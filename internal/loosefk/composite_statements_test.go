@@ -40,7 +40,7 @@ func TestCompositeStatements(t *testing.T) {
 	require.Equal(t, []any{keys, 10, "A"}, args)
 
 	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
-	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{keys, true}, pointers)
+	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{keys, true}, pointers, false)
 	require.Equal(t, `DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::tid[]) AND (`+among+` AND child."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text) IS TRUE`, sql)
 	require.Equal(t, []any{keys, pointers, "A"}, args)
 

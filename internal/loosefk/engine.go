@@ -44,6 +44,9 @@ type Engine struct {
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
 	// not keep them.
 	Progress func(ctx context.Context, stats *Stats)
+
+	// carry is mostCarried, except in tests.
+	carry int
 }
 
 // Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when

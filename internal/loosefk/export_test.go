@@ -6,3 +6,6 @@ func (p *Parent) ReadByRanges(blocks float64) {
 		r.blocks = blocks
 	}
 }
+
+// CarryAtMost sets how many tombstones of a parent a run has in hand before it leaves locked ones to the next run.
+func (e *Engine) CarryAtMost(tombstones int) { e.carry = tombstones }

@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,7 +19,7 @@ const (
 	// round is the time in which every lane has a turn, dueEvery how often a busy run looks for lanes that have become due.
 	round    = time.Second
 	dueEvery = 250 * time.Millisecond
-	// mostCarried bounds the tombstones that a lane has in hand.
+	// mostCarried bounds the tombstones that a lane has in hand. Beyond it, those that wait for locks are left to the next run.
 	mostCarried = 100_000
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
@@ -40,8 +41,36 @@ type lane struct {
 	next, carried []*chunk
 	// carrying is how much more of its time carried chunks have had than fresh ones.
 	carrying time.Duration
-	// left are tombstones that failed in this run.
-	left []tombstone
+	// left is below the first tombstone that the run has let go of, if it has (leaves).
+	left   position
+	leaves bool
+}
+
+// leave lets go of tombstones: another run loads them again.
+func (l *lane) leave(tombstones []tombstone) {
+	for _, t := range tombstones {
+		if before := t.before(); !l.leaves || before.less(l.left) {
+			l.left, l.leaves = before, true
+		}
+	}
+}
+
+// hasRoom reports whether the lane may have more tombstones in hand. If not, it lets go of half of them, the oldest of those
+// that wait. The others stay, so that the run goes on until the locks are gone.
+func (l *lane) hasRoom(most int) bool {
+	held := l.held()
+	if held < most {
+		return true
+	}
+	l.carried = slices.DeleteFunc(l.carried, func(c *chunk) bool {
+		if held <= most/2 || c.ready() {
+			return false
+		}
+		held -= len(c.tombstones)
+		l.leave(c.tombstones)
+		return true
+	})
+	return held < most
 }
 
 // chunks are those in hand.
@@ -85,12 +114,25 @@ func (r *run) drain(ctx context.Context) error {
 			}
 			worked = worked || busy
 		}
-		if !worked && !r.ended() {
+		if !worked && !r.ended() && !r.resume() {
 			r.waitsFor(ctx, pace.WaitBackOff, r.rows.Reason())
 			r.pace.Pause(ctx, idlePause)
 		}
 	}
 	return r.cutShort(ctx)
+}
+
+// resume ends the pauses of chunks that left their time to others, and reports whether there were any.
+func (r *run) resume() (found bool) {
+	for _, l := range r.lanes {
+		for _, c := range l.carried {
+			if c.yields && c.blocked.Waits() {
+				c.blocked.Free()
+				found = true
+			}
+		}
+	}
+	return found
 }
 
 // due looks for lanes with due tombstones behind their position.
@@ -167,7 +209,7 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 		c, l.next = l.next[0], l.next[1:]
 		return c, c.passed, nil
 	}
-	if len(l.fresh) == 0 && !l.drained && l.held() < mostCarried {
+	if len(l.fresh) == 0 && !l.drained && l.hasRoom(cmp.Or(r.engine.carry, mostCarried)) {
 		if err := r.load(ctx, l); err != nil {
 			return nil, false, err
 		}

@@ -91,8 +91,11 @@ func (m *Marks) keep(lanes []*lane) {
 // done is the position up to which nothing is left of what the lane has loaded.
 func (l *lane) done() position {
 	at := l.after
+	if l.leaves && l.left.less(at) {
+		at = l.left
+	}
 	lower := func(t tombstone) {
-		if before := (position{t.consumeAfter, t.id - 1}); before.less(at) {
+		if before := t.before(); before.less(at) {
 			at = before
 		}
 	}
@@ -104,11 +107,11 @@ func (l *lane) done() position {
 			lower(t)
 		}
 	}
-	for _, t := range l.left {
-		lower(t)
-	}
 	return at
 }
+
+// before is the last position that does not have the tombstone below it.
+func (t tombstone) before() position { return position{t.consumeAfter, t.id - 1} }
 
 // less orders positions as the index does; infinite times come first or last.
 func (p position) less(other position) bool {

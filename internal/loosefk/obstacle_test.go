@@ -2,6 +2,7 @@ package loosefk_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,87 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 			stats := ended()
 			require.EqualValues(t, 10, stats.Processed)
 			require.Empty(t, stats.Errors)
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// Without an index every statement that skips or waits by itself would read the whole table, and so would the removal of each
+// tombstone: a locked row made them time out, and cost attempts.
+func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
+	t.Parallel()
+
+	const parents = 200
+	b := setupAdaptive(t, parentsAndChildren+`
+DROP INDEX children_parent_id_idx;
+INSERT INTO parents SELECT generate_series(11, 200);
+INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM generate_series(1, 100000) AS n;`, deleteChildren, "parents")
+	b.Exec(innocent)
+	b.engine.Session.Limits.StatementTimeout = 100 * time.Millisecond
+	for _, parent := range b.engine.Parents {
+		parent.ReadByRanges(200)
+	}
+	held := make(chan struct{})
+	b.onProgress(func(stats *loosefk.Stats) bool { return strings.HasPrefix(stats.WaitingFor, "rows of children: ") }, func() { close(held) })
+	tx, _ := b.lockRows(t, "id IN (15, 1500)")
+	b.Exec("DELETE FROM parents")
+	ended := b.runWhile(t.Context(), t)
+	pgtest.WaitFor(t, "all but the locked children to go", func(ctx context.Context) (bool, error) {
+		var left int64
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM children").Scan(&left)
+		return left == 2, err
+	})
+	<-held
+	require.NoError(t, tx.Rollback(t.Context()))
+	stats := ended()
+	require.EqualValues(t, parents, stats.Processed)
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+}
+
+// What is locked for long fills no memory and keeps nothing behind it from being worked on.
+func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		lock string
+		left int64
+	}{
+		"table": {"LOCK TABLE children", 1200},
+		"rows":  {"SELECT FROM children WHERE parent_id <= 800 FOR UPDATE", 800},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+CREATE INDEX ON children (parent_id);
+CREATE INDEX ON others (parent_id);
+INSERT INTO parents SELECT generate_series(1, 1200);
+INSERT INTO children SELECT id, id FROM parents;
+INSERT INTO others SELECT id, id FROM parents;`, deleteChildren+`
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+`, "parents")
+			b.Exec(innocent)
+			b.engine.CarryAtMost(100)
+			b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
+			b.Exec("DELETE FROM parents")
+			tx, err := b.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = tx.Exec(t.Context(), test.lock)
+			require.NoError(t, err)
+			ended := b.runWhile(t.Context(), t)
+			pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
+				var left int64
+				err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
+				return left == test.left, err
+			})
+			require.NoError(t, tx.Rollback(t.Context()))
+			stats := ended()
+			require.Less(t, stats.Processed, int64(1200), "some were left to the next run")
+			require.EqualValues(t, 1200, stats.Processed+b.run(t).Processed)
 			require.Zero(t, b.Pending(t))
 		})
 	}

@@ -3,6 +3,7 @@ package loosefk_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -130,5 +131,34 @@ func TestSlownessOutlivesTheRun(t *testing.T) {
 	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { first = b.tries(t) - before })
 	b.run(t)
 	require.EqualValues(t, 1, first, "statements until the first child was gone")
+	require.Zero(t, b.Pending(t))
+}
+
+// A parent whose rows time out again and again leaves ever longer pauses to the others, and none once it is alone.
+func TestAParentThatTimesOutLeavesOthersTheirTime(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+`
+INSERT INTO parents SELECT generate_series(11, 60);
+INSERT INTO children SELECT 1000 + n, 11 + n % 50 FROM generate_series(1, 1000) AS n;
+INSERT INTO children SELECT 5000 + n, 1 FROM generate_series(1, 10) AS n;
+CREATE SEQUENCE timeouts;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF (SELECT count(*) FROM gone WHERE parent_id = 1) > 1 THEN
+		PERFORM nextval('public.timeouts'), pg_sleep(600);
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER refuse AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION refuse();`, deleteChildren, "parents")
+	b.engine.Session.Limits.StatementTimeout = 100 * time.Millisecond
+	b.Exec("DELETE FROM parents")
+	timeouts := int64(0)
+	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount >= 1090 }, func() {
+		timeouts = b.count(t, "(SELECT last_value FROM timeouts) AS t, generate_series(1, last_value)")
+	})
+	stats := b.run(t)
+	require.EqualValues(t, 60, stats.Processed)
+	require.LessOrEqual(t, timeouts, int64(8), "timeouts before the others were through")
 	require.Zero(t, b.Pending(t))
 }

@@ -85,6 +85,16 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	return nil
 }
 
+// locksOnTheWay goes on beside locked rows of a leaf without an index, in pieces: every statement of another form reads the
+// whole leaf. The next pieces leave locked rows out. Once a scan has found nothing else, the chunk waits, and scans anew.
+func (r *run) locksOnTheWay(ctx context.Context, c *chunk, t *task, f fault.Fault) {
+	if t.skips || t.lockedOnly {
+		r.inTheWay(ctx, c, *t, f)
+		t.window, t.scan, t.looked = nil, blockScan{}, false
+	}
+	t.skips, t.lockedOnly = true, false
+}
+
 // rangeStatement reads pointers to the children of keys in so many blocks. IS TRUE keeps the planner from an index.
 func (p *Parent) rangeStatement(r *Reference, leaf Table, keys doomed, first, blocks uint32) (string, []any) {
 	args := &arguments{}

@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
-	"sexton/internal/pace"
 )
 
 // slice gives a chunk one statement per task and settles it where that was enough.
@@ -24,7 +23,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	if c.blocked != nil && c.how == waiting {
 		c.how = skipping // What has become free goes first.
 	}
-	c.blocked = nil
+	c.blocked, c.yields = nil, false
 	began := time.Now()
 	for i, t := range tasks {
 		if i > 0 && r.contended && time.Since(began) > round/2 {
@@ -54,7 +53,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
-			remedy, fatal := r.remedy(ctx, c, t, err)
+			remedy, fatal := r.remedy(ctx, c, &t, err)
 			if fatal != nil {
 				return nothing(), fatal
 			}
@@ -94,7 +93,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 var errRemoval = errors.New("remove tombstones")
 
 // remedy decides what becomes of a task that failed. The error is the one that ends the run.
-func (r *run) remedy(ctx context.Context, c *chunk, t task, err error) (remedy, error) {
+func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy, error) {
 	f := r.judge(ctx, c.parent, err, t.reference.Child.Label())
 	switch {
 	case f.Verdict == fault.Fatal:
@@ -111,17 +110,22 @@ func (r *run) remedy(ctx context.Context, c *chunk, t task, err error) (remedy, 
 		c.alone = true
 		return retry, nil
 	}
-	if m, wanted := r.adapt(c, t, r.form(t, c.how), f); wanted {
+	if f.Lock() && r.form(*t, c.how) == piecewise && !t.reference.Index {
+		r.locksOnTheWay(ctx, c, t, f)
+		return retry, nil
+	}
+	if m, wanted := r.adapt(c, *t, r.form(*t, c.how), f); wanted {
 		return m, nil
 	}
 	if f.Lock() {
-		r.inTheWay(ctx, c, t, f)
+		r.inTheWay(ctx, c, *t, f)
 		return retry, nil
 	}
 	long := t.slow() && len(c.tombstones) == 1
-	m := r.breaker.failed(t, c.how, f, len(c.tombstones))
+	m := r.breaker.failed(*t, c.how, f, len(c.tombstones))
 	if m == shrink && long {
-		r.waitWith(c, &pace.Blocked{}, "rows of "+f.Table+" take long: "+f.Message, "")
+		r.waitWith(c, c.again(), "rows of "+f.Table+" take long: "+f.Message, "")
+		c.yields = true
 	}
 	if m != shrink || !r.engine.Adaptive.on() {
 		r.stats.fail(f)
@@ -167,7 +171,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	began := time.Now()
 	limits := r.limits(*t, form)
-	limits.Repeatable = (form == direct || form == piecewise) && c.doomed().probes(t.reference)
+	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed().probes(t.reference)
 	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
 	took := time.Since(began)
 	unwatch()
@@ -217,7 +221,7 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 			add(c.parent.stretchStatement(names, t.reference, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
 			break
 		}
-		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))]))
+		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))], t.skips))
 	case waiting:
 		add(c.parent.waitStatement(t.reference, t.leaf, keys, limit))
 		add(c.parent.cleanStatement(names, t.reference, t.leaf, keys, limit))
@@ -235,7 +239,10 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	}
 	t.scan.found = false
 	if t.looked && c.cleaned == t.cleanedBefore {
-		return nil
+		if !t.skips {
+			return nil
+		}
+		t.skips, t.lockedOnly = false, true
 	}
 	wanted := t.walk.looksFor(!t.looked)
 	if t.slow() {
@@ -357,7 +364,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
 	for _, l := range r.lanes {
 		if l.parent == parent {
-			l.left = append(l.left, tombstones...)
+			l.leave(tombstones)
 		}
 	}
 	ids, times := places(tombstones)

@@ -118,13 +118,19 @@ func (p *Parent) windowStatement(r *Reference, leaf Table, keys doomed, limit in
 }
 
 // pieceStatement deletes or changes the children of keys that the pointers lead to. It waits for rows that
-// somebody else has locked; what has moved since is left for the next window.
-func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, pointers []pgtype.TID) (string, []any) {
+// somebody else has locked, or with skip leaves them out; what has moved since is left for the next window.
+func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &arguments{}
 	keysAt, pointersAt := args.add(keys.values), args.add(pointers)
-	where := fmt.Sprintf("child.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s",
-		pointersAt, p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args))
-	return r.change(names, leaf, where, args), args.values
+	found := func(alias string) string {
+		return fmt.Sprintf("%s.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s", alias, pointersAt,
+			p.matches(r, alias, p.doomed(r, keys, keysAt)), r.restrictions(alias, args), r.attached(leaf, args))
+	}
+	if skip {
+		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), r.lock())
+		return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
+	}
+	return r.change(names, leaf, found("child"), args), args.values
 }
 
 // cleanStatement deletes or changes at most limit children of keys in one leaf, without waiting for rows

@@ -107,7 +107,7 @@ func TestStatementsWithoutALimit(t *testing.T) {
 	require.Equal(t, []any{[]int64{1}, 10, "A"}, args)
 
 	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
-	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, pointers)
+	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, pointers, false)
 	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::tid[])
 		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text) IS TRUE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, pointers, "A"}, args)
@@ -122,7 +122,7 @@ func TestStatementsLookForParents(t *testing.T) {
 	keys, children := doomed{values: []int64{1}}, `child."p id" OPERATOR(pg_catalog.=) ANY (`+gone+`)`
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	direct, _ := parent.directStatement(schemas, reference, leaf, keys)
-	piece, _ := parent.pieceStatement(schemas, reference, leaf, keys, nil)
+	piece, _ := parent.pieceStatement(schemas, reference, leaf, keys, nil, false)
 	stretch, _ := parent.stretchStatement(schemas, reference, leaf, keys, 5, 3)
 	for _, sql := range []string{direct, piece, stretch} {
 		require.Contains(t, sql, children)
