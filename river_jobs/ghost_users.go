@@ -231,6 +231,8 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	case stats.Interrupted:
 		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 	}
+	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)
+	result.Held = heldUp(done, stats.OverLimit || stats.Held != "", stats.Held, stats.Errors)
 	for metric, rows := range map[string]map[string]int64{
 		metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
 	} {

@@ -145,6 +145,8 @@ func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 		result.Failed = 1
 	case groupdelete.Destroyed, groupdelete.Gone, groupdelete.Kept:
 	}
+	left := stats.Outcome == groupdelete.Unfinished && !stats.Interrupted
+	result.Held = heldUp(stats.Bots+total(stats.Deleted, stats.Nullified), left, stats.Reason, stats.Errors)
 	for metric, n := range map[string]int64{
 		metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed,
 	} {

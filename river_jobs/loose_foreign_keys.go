@@ -150,6 +150,8 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Repo
 				result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)
 			}
 		}
+		left := result.Outcome == jobrun.OverLimit && (ctx.Err() == nil || stats.Held != "")
+		result.Held = heldUp(stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived, left, stats.Held, stats.Errors)
 		return result, err
 	})
 }

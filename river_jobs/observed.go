@@ -1,9 +1,11 @@
 package riverjobs
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/metrics"
@@ -43,6 +45,28 @@ func faultsOf(stats *loosefk.Stats) []jobrun.Fault {
 		faults[i] = jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count}
 	}
 	return faults
+}
+
+// heldUp returns why a run that has left work undone got nothing done, or "": done counts what it has changed, the errors are those that it
+// met, and reason is what it waited for last.
+func heldUp(done int64, left bool, reason string, met []fault.Counts) string {
+	switch {
+	case done > 0 || !left && len(met) == 0:
+		return ""
+	case reason == "" && len(met) > 0:
+		return fault.Fault{Table: met[0].Table, SQLState: met[0].SQLState, Message: met[0].Message}.Text()
+	}
+	return cmp.Or(reason, "its time was over before anything was done")
+}
+
+// total sums rows by table.
+func total(counts ...map[string]int64) (sum int64) {
+	for _, byTable := range counts {
+		for _, n := range byTable {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // Noted are the parents of a database as its tombstones name them; nil while that is not known.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/metrics"
@@ -79,4 +81,53 @@ func TestPassIsObserved(t *testing.T) {
 	pass()
 	pass()
 	require.Contains(t, o.ended[2].Counts, jobrun.Count{Metric: metrics.RescheduledRecords, Table: "parents", N: 1})
+}
+
+// A run that gets nothing done although there is work is no success, whatever its outcome; one without work is.
+func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var o observed
+	b.deps.Runner.Observer = &o
+	pass := func() {
+		_, err := runLooseForeignKeys(t.Context(), b.deps, Pass{Database: "main"})
+		require.NoError(t, err)
+	}
+	successes := func() (last []float64) {
+		found, err := b.deps.jobsDB().Queries().RunsLastSuccess(t.Context(),
+			dbsqlc.RunsLastSuccessParams{Kinds: []string{LooseForeignKeys}, Databases: []string{"main"}, Cap: 10})
+		require.NoError(t, err)
+		for _, one := range found {
+			last = append(last, one.EndedEpoch)
+		}
+		return last
+	}
+	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
+	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON children FOR EACH ROW EXECUTE FUNCTION refuse()")
+	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION refuse()")
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	pass()
+	require.Equal(t, jobrun.Done, o.ended[0].Outcome)
+	require.Contains(t, o.ended[0].Held, "ZZ001: kept")
+	require.Equal(t, o.ended[0].Held, b.db.Rows("SELECT held FROM sexton.runs")[0][0])
+	require.Empty(t, successes())
+
+	b.db.Exec("DROP TRIGGER refuse ON children; DROP TRIGGER refuse ON notes")
+	pass()
+	require.Empty(t, o.ended[1].Held)
+	changed := successes()
+	require.Len(t, changed, 1)
+	pass()
+	require.Empty(t, o.ended[2].Held, "nothing to do")
+	require.Greater(t, successes()[0], changed[0])
+}
+
+func TestHeldUp(t *testing.T) {
+	t.Parallel()
+	met := []fault.Counts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
+	require.Empty(t, heldUp(0, false, "", nil), "nothing to do")
+	require.Empty(t, heldUp(1, true, "row locked", met), "something was done")
+	require.Equal(t, "row locked", heldUp(0, true, "row locked", met))
+	require.Equal(t, "notes: SQLSTATE ZZ001: kept", heldUp(0, false, "", met))
+	require.Equal(t, "its time was over before anything was done", heldUp(0, true, "", nil))
 }

@@ -239,6 +239,8 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	run("main", "failed", "30 min")
 	run("main", "skipped", "20 min")
 	run("ci", "failed", "10 min")
+	run("main", "over_limit", "5 min")
+	s.servers["main"].Exec("UPDATE sexton.runs SET held = 'rows of notes: row locked' WHERE started_at > now() - interval '6 min'")
 	values = s.read(t)
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), values[gauge+" main"], 60)
 	require.Contains(t, values, gauge+" ci")

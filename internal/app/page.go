@@ -201,7 +201,10 @@ func (s *pageSource) jobs(document statusDocument, ticked []dbsqlc.SextonSchedul
 func unitOf(job riverjobs.Job) string { return deletionTable{Table: job.DeletionTable}.unit() }
 
 func (s *pageSource) run(r dbsqlc.RunsRecentRow) page.Run {
-	out := page.Run{ID: r.ID, Kind: r.Kind, Database: r.Database, StartedAt: r.StartedAt, Outcome: deref(r.Outcome), Error: deref(r.Error), Stats: r.Stats}
+	out := page.Run{
+		ID: r.ID, Kind: r.Kind, Database: r.Database, StartedAt: r.StartedAt,
+		Outcome: deref(r.Outcome), Error: deref(r.Error), Held: deref(r.Held), Stats: r.Stats,
+	}
 	if r.EndedAt != nil {
 		out.Took = r.EndedAt.Sub(r.StartedAt)
 	}

@@ -113,6 +113,7 @@ type SextonRun struct {
 	Changed   bool
 	Stats     json.RawMessage
 	Error     *string
+	Held      *string
 	Folded    int32
 }
 

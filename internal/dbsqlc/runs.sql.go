@@ -36,8 +36,9 @@ SET ended_at = clock_timestamp(),
     outcome = $1::text,
     changed = $2,
     stats = $3,
-    error = $4
-WHERE id = $5
+    error = $4,
+    held = $5
+WHERE id = $6
 `
 
 type RunFinishParams struct {
@@ -45,6 +46,7 @@ type RunFinishParams struct {
 	Changed bool
 	Stats   json.RawMessage
 	Error   *string
+	Held    *string
 	ID      int64
 }
 
@@ -54,6 +56,7 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 		arg.Changed,
 		arg.Stats,
 		arg.Error,
+		arg.Held,
 		arg.ID,
 	)
 	return err
@@ -199,7 +202,7 @@ SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at,
 FROM unnest($1::text[]) AS kind (name)
 CROSS JOIN unnest($2::text[]) AS database (name)
 CROSS JOIN LATERAL (
-    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.folded
+    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.folded
     FROM "sexton".runs AS last
     WHERE (last.kind, last.database) >= (kind.name, database.name)
       AND (last.kind, last.database) <= (kind.name, database.name)
@@ -265,7 +268,7 @@ CROSS JOIN unnest($2::text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT recent.ended_at
     FROM (
-        SELECT run.ended_at, run.outcome
+        SELECT run.ended_at, run.outcome, run.held
         FROM "sexton".runs AS run
         WHERE (run.kind, run.database) >= (kind.name, database.name)
           AND (run.kind, run.database) <= (kind.name, database.name)
@@ -273,6 +276,7 @@ CROSS JOIN LATERAL (
         LIMIT $3::int
     ) AS recent
     WHERE recent.outcome IN ('done', 'over_limit')
+      AND recent.held IS NULL
     LIMIT 1
 ) AS success
 `
@@ -289,7 +293,7 @@ type RunsLastSuccessRow struct {
 	EndedEpoch float64
 }
 
-// When the last run that did not fail ended, in seconds of the epoch, for kinds and databases that have any such
+// When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
 // run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
 func (q *Queries) RunsLastSuccess(ctx context.Context, arg RunsLastSuccessParams) ([]RunsLastSuccessRow, error) {
 	rows, err := q.db.Query(ctx, runsLastSuccess, arg.Kinds, arg.Databases, arg.Cap)
@@ -331,9 +335,9 @@ func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 }
 
 const runsRecent = `-- name: RunsRecent :many
-SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error
+SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error, recent.held
 FROM (
-    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.folded
+    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.folded
     FROM "sexton".runs AS run
     ORDER BY run.started_at DESC
     LIMIT $1::int
@@ -359,6 +363,7 @@ type RunsRecentRow struct {
 	Outcome   *string
 	Stats     json.RawMessage
 	Error     *string
+	Held      *string
 }
 
 // The last runs that did something or met an error, among so many of the last ones of all.
@@ -381,6 +386,7 @@ func (q *Queries) RunsRecent(ctx context.Context, arg RunsRecentParams) ([]RunsR
 			&i.Outcome,
 			&i.Stats,
 			&i.Error,
+			&i.Held,
 		); err != nil {
 			return nil, err
 		}

@@ -47,9 +47,11 @@ type Spec struct {
 type Result struct {
 	Outcome Outcome
 	// Reason says why the pass ended as it did, where that is not obvious.
-	Reason    string
-	Stats     any
-	Changed   bool
+	Reason  string
+	Stats   any
+	Changed bool
+	// Held is why a run that had work to do got nothing done; empty for all others. Such a run is no success.
+	Held      string
 	Processed int64
 	Failed    int64
 	// Counts and Faults are what the observer is told of the statistics.
@@ -136,9 +138,12 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		report.Outcome, report.Error = Failed, err.Error()
 		logFailure(ctx, log, err)
 	case report.Outcome != Skipped:
+		if result.Held != "" {
+			log = log.With("held", result.Held)
+		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	unrecorded := record(settle, queries, report, result.Changed)
+	unrecorded := record(settle, queries, report, result)
 	ended = unrecorded == nil
 	return report, errors.Join(err, unrecorded, r.prune(settle, queries, spec))
 }
@@ -200,11 +205,15 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// record ends the run's row. Runs that changed nothing are folded.
-func record(ctx context.Context, queries *dbsqlc.Queries, report Report, changed bool) error {
+// record ends the run's row. Runs that changed nothing are folded, except where something kept them from their work.
+func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result Result) error {
+	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
 	if report.Error != "" {
 		ended.Error = &report.Error
+	}
+	if result.Held != "" {
+		ended.Held = &result.Held
 	}
 	if err := queries.RunFinish(ctx, ended); err != nil {
 		return fmt.Errorf("record end of run %d: %w", report.RunID, err)

@@ -21,7 +21,9 @@ type Ended struct {
 	// Duration includes taking and giving back the lease and writing the history.
 	Duration time.Duration
 	// Err is why the pass failed, or could not be recorded.
-	Err    error
+	Err error
+	// Held is that of the result.
+	Held   string
 	Counts []Count
 	Faults []Fault
 }
@@ -51,6 +53,6 @@ func (r *Runner) observe(report Report, result Result, duration time.Duration, e
 	}
 	r.Observer.RunEnded(Ended{
 		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed), LeaseTaken: report.Holder != "",
-		Duration: duration, Err: err, Counts: result.Counts, Faults: result.Faults,
+		Duration: duration, Err: err, Held: result.Held, Counts: result.Counts, Faults: result.Faults,
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
@@ -163,19 +162,12 @@ func (m *Metrics) indicate(ended jobrun.Ended) {
 		m.add(sliError, 1, ended.Database)
 	case jobrun.Done:
 		m.add(apdex, 1, ended.Database)
-		if len(ended.Faults) == 0 || progressed(ended.Counts) {
+		if ended.Held == "" {
 			m.add(apdexSuccess, 1, ended.Database)
 		}
 	default:
 		m.add(apdex, 1, ended.Database)
 	}
-}
-
-// progressed reports whether a run of the clean-up did anything that it was there for: one that met nothing but errors is no success.
-func progressed(counts []jobrun.Count) bool {
-	return slices.ContainsFunc(counts, func(c jobrun.Count) bool {
-		return c.Metric == Deletions || c.Metric == Updates || c.Metric == ProcessedRecords
-	})
 }
 
 // Gatherer is what is served.

@@ -127,7 +127,7 @@ func TestRunsAreCounted(t *testing.T) {
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
 		Faults: []jobrun.Fault{{Table: "issues", SQLState: "55P03", N: 4}},
 	})
-	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "notes", SQLState: "57014", N: 1}}}) // Nothing but errors is no success.
+	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "notes", SQLState: "57014", N: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})

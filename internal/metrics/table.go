@@ -130,7 +130,7 @@ func Table() []Metric {
 		{ConfirmedEarly, Counter, []string{"database"}, "Finished tombstones that were confirmed although older transactions were still open."},
 		{LateChildren, Counter, []string{"database"}, "Finished tombstones that came back because a child had come late."},
 		{apdex, Counter, []string{"database"}, "Runs of the loose foreign keys clean-up that did not fail."},
-		{apdexSuccess, Counter, []string{"database"}, "Those of them that ended under their limits."},
+		{apdexSuccess, Counter, []string{"database"}, "Those of them that ended under their limits and were not kept from all of their work."},
 		{sliTotal, Counter, []string{"database"}, "Runs of the loose foreign keys clean-up, without skipped ones."},
 		{sliError, Counter, []string{"database"}, "Those of them that failed."},
 
@@ -180,7 +180,7 @@ func Table() []Metric {
 		{GroupsUnscheduled, Gauge, []string{"database"}, "Groups with a mark and no schedule, which are never destroyed."},
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
-		{LastSuccess, Gauge, []string{"kind", "database"}, "When the last run that did not fail ended, in any process; 0: none of the last 10,000."},
+		{LastSuccess, Gauge, []string{"kind", "database"}, "End of the last run that neither failed nor was kept from all work; 0: none of the last 10,000."},
 		{SuccessDue, Gauge, []string{"kind", "database"}, "Third tick of its schedule after that, or after its queue was made: then it is late."},
 		{Paused, Gauge, []string{"kind"}, "Whether the kind's queue is paused."},
 		{QueueJobs, Gauge, []string{"kind", "state"}, "Jobs in the kind's queue, by state. Counting stops at 10,000."},

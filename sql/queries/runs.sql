@@ -43,7 +43,8 @@ SET ended_at = clock_timestamp(),
     outcome = @outcome::text,
     changed = @changed,
     stats = @stats,
-    error = sqlc.narg('error')
+    error = sqlc.narg('error'),
+    held = sqlc.narg('held')
 WHERE id = @id;
 
 -- name: RunFold :execrows
@@ -101,7 +102,7 @@ CROSS JOIN LATERAL (
 ORDER BY run.kind, run.database;
 
 -- name: RunsLastSuccess :many
--- When the last run that did not fail ended, in seconds of the epoch, for kinds and databases that have any such
+-- When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
 -- run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
 SELECT kind.name::text AS kind, database.name::text AS database, extract(epoch FROM success.ended_at)::float8 AS ended_epoch
 FROM unnest(@kinds::text[]) AS kind (name)
@@ -109,7 +110,7 @@ CROSS JOIN unnest(@databases::text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT recent.ended_at
     FROM (
-        SELECT run.ended_at, run.outcome
+        SELECT run.ended_at, run.outcome, run.held
         FROM "sexton".runs AS run
         WHERE (run.kind, run.database) >= (kind.name, database.name)
           AND (run.kind, run.database) <= (kind.name, database.name)
@@ -117,6 +118,7 @@ CROSS JOIN LATERAL (
         LIMIT @cap::int
     ) AS recent
     WHERE recent.outcome IN ('done', 'over_limit')
+      AND recent.held IS NULL
     LIMIT 1
 ) AS success;
 
@@ -132,7 +134,7 @@ WHERE id IN (
 
 -- name: RunsRecent :many
 -- The last runs that did something or met an error, among so many of the last ones of all.
-SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error
+SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error, recent.held
 FROM (
     SELECT run.*
     FROM "sexton".runs AS run

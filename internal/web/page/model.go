@@ -164,7 +164,9 @@ type Run struct {
 	Took      time.Duration
 	Outcome   string
 	Error     string
-	Stats     json.RawMessage
+	// Held is why it got nothing done although there was work; empty for all others.
+	Held  string
+	Stats json.RawMessage
 	// Unit is what it worked off, such as tombstone.
 	Unit string
 }

@@ -117,7 +117,7 @@ func busy() page.Overview {
 		Leases:   []page.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
 		Workers:  []page.Worker{{ID: "host:1", StartedAt: now.Add(-time.Hour), Polls: []string{"clean/main"}}},
 		Failures: []page.Failure{{Source: "tombstones", Database: "main", ID: "5", What: "public.projects, key <b>7</b>", Error: `issues: "quoted" <script>alert(1)</script>`, Attempts: 4, Next: now.Add(time.Hour)}, {Source: "jobs", ID: "9", What: "job 9", GivenUp: true}},
-		Runs:     []page.Run{{ID: 6, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Took: 12 * time.Millisecond, Outcome: "done", Unit: "tombstone", Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`)}},
+		Runs:     []page.Run{{ID: 6, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Took: 12 * time.Millisecond, Outcome: "done", Unit: "tombstone", Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`)}, {ID: 5, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Outcome: "over_limit", Held: "rows of notes: row locked by pid 7"}},
 		Changes:  []page.Change{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
 	}
 }
@@ -139,7 +139,7 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.", "issues 2,000, notes 1,000",
 		"Waits for lease held by host:2 until 2030-01-02 03:04 UTC (in", "Paused by ann since 2030-01-02 03:04 UTC", ": backup",
 		"Cleans up. Schedule * * * * *", "polls for clean/main",
-		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
+		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "No progress: rows of notes: row locked by pid 7", "ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
 	} {
 		require.Contains(t, shown, want)
 	}

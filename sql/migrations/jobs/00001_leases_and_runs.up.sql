@@ -24,6 +24,8 @@ CREATE TABLE "sexton".runs (
     changed boolean NOT NULL DEFAULT false,
     stats jsonb NOT NULL DEFAULT '{}',
     error text,
+    -- Why a run that had work to do got nothing done; NULL for all others.
+    held text,
     folded integer NOT NULL DEFAULT 1 CHECK (folded >= 1),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 );
