@@ -17,13 +17,22 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	return group("user", "Have a user deleted, whose contributions stay with the ghost user", "  sexton user delete 4711", a.userDeleteCommand())
+	return group("user", "Have a user deleted, whose contributions stay with the ghost user",
+		"  sexton user delete 4711\n  sexton user cancel 4711", a.userDeleteCommand(), a.userCancelCommand())
 }
 
 // userDeletion is what `sexton user delete` is asked for.
 type userDeletion struct {
 	id, initiator int64
 	hard, groups  bool
+}
+
+// by is the user on whose behalf something is done, if one is named.
+func (r userDeletion) by() *int64 {
+	if r.initiator == 0 {
+		return nil
+	}
+	return &r.initiator
 }
 
 // deletedUser is what `sexton user delete --json` prints.
@@ -59,14 +68,10 @@ func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
 		return err
 	}
 	defer all.close()
-	var initiator *int64
-	if request.initiator != 0 {
-		initiator = &request.initiator
-	}
 	db := all.jobs()
 	done := deletedUser{UserID: request.id}
 	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
-		request.id, initiator, request.hard, request.groups).Scan(&done.Queued)
+		request.id, request.by(), request.hard, request.groups).Scan(&done.Queued)
 	if err != nil {
 		return cmp.Or(refusal(err), fmt.Errorf("queue user %d: %w", request.id, err))
 	}
@@ -77,6 +82,54 @@ func (a *app) deleteUser(ctx context.Context, request userDeletion) error {
 		a.printf("user %d: blocked, and queued for deletion\n", request.id)
 	default:
 		a.printf("user %d: is queued already, as it was asked for then\n", request.id)
+	}
+	return nil
+}
+
+// cancelledUser is the document of `sexton user cancel --json`.
+type cancelledUser struct {
+	UserID int64 `json:"user_id"`
+	// Cancelled is false if the user was not queued.
+	Cancelled bool `json:"cancelled"`
+}
+
+func (a *app) userCancelCommand() *cobra.Command {
+	var request userDeletion
+	cmd := a.reports(&cobra.Command{
+		Use:   "cancel ID",
+		Short: "Take back the deletion of a user that has not begun",
+		Long: `Does what sexton.cancel_user_deletion does in SQL: takes the user out of the queue and gives it the state that it had
+before. Once a worker has changed rows of the user, this is refused. Groups that were scheduled for deletion along with
+the user stay so; sexton group cancel restores each.`,
+		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
+		Args:    oneUser(&request.id),
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			return a.cancelUser(cmd.Context(), request)
+		}),
+	})
+	cmd.Flags().Int64Var(&request.initiator, "by", 0, "`ID` of the user on whose behalf this is done")
+	return cmd
+}
+
+func (a *app) cancelUser(ctx context.Context, request userDeletion) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	done := cancelledUser{UserID: request.id}
+	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".cancel_user_deletion($1, $2)`), request.id, request.by()).Scan(&done.Cancelled)
+	if err != nil {
+		return cmp.Or(refusal(err), fmt.Errorf("cancel the deletion of user %d: %w", request.id, err))
+	}
+	switch {
+	case a.json:
+		return a.printJSON(done)
+	case done.Cancelled:
+		a.printf("user %d: restored, and not to be deleted any more\n", request.id)
+	default:
+		a.printf("user %d: was not to be deleted\n", request.id)
 	}
 	return nil
 }

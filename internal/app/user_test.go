@@ -67,6 +67,21 @@ func TestUserDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
 }
 
+func TestUserCancel(t *testing.T) {
+	t.Parallel()
+	s := ghostSite(t)
+	s.ok("user", "delete", "1")
+	require.Equal(t, "user 1: restored, and not to be deleted any more\n", s.ok("user", "cancel", "1", "--by", "2"))
+	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
+	require.Equal(t, map[string]any{"user_id": 1.0, "cancelled": false}, s.json(0, "user", "cancel", "1"))
+	require.Equal(t, "user 1: was not to be deleted\n", s.ok("user", "cancel", "1"))
+	s.ok("user", "delete", "1")
+	s.Exec("UPDATE users_ghost_user_migrations SET moved_rows = 3")
+	r := s.run("user", "cancel", "1")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified")
+}
+
 func TestUserDeleteRefuses(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)

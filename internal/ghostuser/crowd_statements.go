@@ -2,6 +2,7 @@ package ghostuser
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -44,8 +45,8 @@ CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $
 		args.add(crowdRows)), args.values
 }
 
-// crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue. It
-// returns per user the numbers that step.change has.
+// crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue, which it
+// locks first, as step.changed does. It returns per user the numbers that step.change has.
 func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64, pointers []pointer) (string, []any) {
 	args := &arguments{}
 	rows, owners := make([]pgtype.TID, len(pointers)), make([]int64, len(pointers))
@@ -57,8 +58,15 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 	if s.action == remove {
 		from, kept = "USING", "false"
 	}
-	counter := s.action.counter()
-	return fmt.Sprintf(`WITH changed AS (%s %s %s WHERE child.ctid = wanted.at AND (%s) IS TRUE%s RETURNING wanted.owner, %s AS kept),
+	counter, queue := s.action.counter(), names.Render(`"public".`)+queueTable
+	return fmt.Sprintf(`WITH held AS MATERIALIZED (
+	SELECT queued.user_id FROM %s AS queued WHERE queued.user_id = ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
+),
+changed AS (
+	%s %s %s
+	WHERE child.ctid = wanted.at AND (%s) IS TRUE%s AND wanted.owner = ANY (ARRAY(SELECT held.user_id FROM held))
+	RETURNING wanted.owner, %s AS kept
+),
 totals AS MATERIALIZED (
 	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
 ),
@@ -67,6 +75,7 @@ counted AS (
 	FROM totals WHERE job.user_id = totals.owner
 )
 SELECT totals.owner, totals.rows, totals.kept FROM totals`,
+		queue, args.add(slices.Compact(slices.Sorted(slices.Values(owners)))),
 		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.attached(leaf, args), kept,
-		names.Render(`"public".`)+queueTable, counter, counter), args.values
+		queue, counter, counter), args.values
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,6 +54,72 @@ func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
 	require.Equal(t, []string{"blocked", "2", "f", "t"}, first[0][:4])
 	require.False(t, ask(true), "the second call")
 	require.Equal(t, first, state(), "it changes nothing")
+}
+
+// A state that keeps the user out already stays; another one comes back when the deletion is cancelled.
+func TestCancelUserDeletionRestoresTheState(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithUsers(t, application+"ALTER TABLE users ADD CHECK (state <> '')")
+	for state, during := range map[string]string{
+		"active": "blocked", "blocked_pending_approval": "blocked", "blocked": "blocked",
+		"banned": "banned", "ldap_blocked": "ldap_blocked", "deactivated": "deactivated",
+	} {
+		db.Exec("UPDATE users SET state = $1 WHERE id = 1", state)
+		db.Exec("SELECT sexton.delete_user(1, NULL)")
+		now := func() [][]string { return db.Rows("SELECT state FROM users WHERE id = 1") }
+		require.Equal(t, [][]string{{during}}, now())
+		require.True(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.cancel_user_deletion(1, 2)"))
+		require.Equal(t, [][]string{{state}}, now())
+		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.cancel_user_deletion(1, 2)"), "the second call")
+	}
+	require.Equal(t, [][]string{{"1", "2", "6"}}, db.Rows(`SELECT payload ->> 'user_id', payload ->> 'by_user_id', count(*)
+		FROM sexton.events WHERE kind = 'user_deletion_cancelled' GROUP BY 1, 2`))
+	db.Exec("UPDATE users SET state = 'active' WHERE id = 1; SELECT sexton.delete_user(1, NULL); UPDATE users SET state = 'banned' WHERE id = 1")
+	db.Exec("SELECT sexton.cancel_user_deletion(1, 2)")
+	require.Equal(t, [][]string{{"banned"}}, db.Rows("SELECT state FROM users WHERE id = 1"), "what the application said since")
+	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.cancel_user_deletion(404, NULL)")
+	requireState(t, err, "SX010", "cancel the deletion: there is no user 404")
+}
+
+// Either the deletion has begun and is not cancelled, or nothing of the user is touched, whoever comes first.
+func TestACancelMeetsABatch(t *testing.T) {
+	t.Parallel()
+	for name, target := range map[string]time.Duration{"one by one": 0, "together": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, contributions, lists())
+			b.engine.Sizes.Target = target
+			b.queue(false, 1, 2)
+			tx := b.begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
+			wait := b.runWhile(t.Context(), t)
+			pgtest.WaitFor(t, "the other user to be through", func(ctx context.Context) (bool, error) {
+				var gone bool
+				err := b.Pool().QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)").Scan(&gone)
+				return gone, err
+			})
+			require.NoError(t, tx.Commit(t.Context()))
+			stats := wait()
+			require.EqualValues(t, 1, stats.UsersProcessed)
+			require.EqualValues(t, 1, stats.UsersDropped)
+			require.Zero(t, stats.UsersFailed)
+			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
+
+			// The batch that is about to change its first row holds the queue's row.
+			b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
+					'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN new; END';
+				CREATE TRIGGER hold BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION hold()`)
+			b.queue(false, 1, 3)
+			b.engine = b.newEngineOver(t)
+			b.engine.Sizes.Target = target
+			held := b.begin(t, "SELECT pg_advisory_xact_lock(1)")
+			wait = b.runWhile(t.Context(), t)
+			b.waitForLock(t)
+			_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
+			require.ErrorContains(t, err, "lock timeout")
+			require.NoError(t, held.Rollback(t.Context()))
+			b.requireDone(t, wait(), 2)
+		})
+	}
 }
 
 func TestDeleteUserRefuses(t *testing.T) {

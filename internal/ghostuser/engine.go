@@ -246,10 +246,13 @@ func (r *run) serve(ctx context.Context, j *job) error {
 
 // blame counts an attempt for a user, records the reason and puts the user off.
 func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
+	affected, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
 	switch {
+	case err == nil && affected[0] == 0:
+		r.cancelled(ctx, j)
+		return nil
 	case err != nil && fault.Judge(err).Verdict == fault.Fatal:
 		return fmt.Errorf("put off user %d: %w", j.userID, err)
 	case err != nil:
@@ -262,6 +265,12 @@ func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
 	item.Table, item.SQLState, item.Message, item.Stack = f.Table, f.SQLState, f.Message, f.Stack
 	r.tell(ctx, item)
 	return nil
+}
+
+// cancelled notes that a user is in the queue no more.
+func (r *run) cancelled(ctx context.Context, j *job) {
+	r.stats.UsersDropped++
+	r.tell(ctx, r.item(j, Cancelled))
 }
 
 // drop takes a user out of the queue who does not exist any more.

@@ -137,7 +137,8 @@ func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost
 	return "WITH " + s.changed(names, leaf, j, do, ghost, picked, args) + "\nSELECT totals.rows, totals.kept FROM totals"
 }
 
-// changed are the WITH queries of change.
+// changed are the WITH queries of change. They lock the user's row of the queue before the first change, and change nothing
+// where there is none any more: a deletion that is cancelled meanwhile has either not begun, or is refused.
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
 func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
@@ -146,14 +147,15 @@ func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghos
 	if do != remove {
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
 	}
-	counter := do.counter()
-	return fmt.Sprintf(`changed AS (%s WHERE %s RETURNING %s AS kept),
+	counter, queue, jobAt := do.counter(), names.Render(`"public".`)+queueTable, args.add(j.id)
+	return fmt.Sprintf(`held AS MATERIALIZED (SELECT FROM %s AS queued WHERE queued.id = $%d FOR KEY SHARE),
+changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept),
 totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
 counted AS (
 	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.id = $%d AND totals.rows > 0
 )`,
-		s.verb(leaf, do, ghost, args), where, kept, names.Render(`"public".`)+queueTable, counter, counter, args.add(j.id))
+		queue, jobAt, s.verb(leaf, do, ghost, args), where, kept, queue, counter, counter, jobAt)
 }
 
 // verb is the beginning of a statement that changes rows, up to where it says which.

@@ -55,8 +55,7 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		}
 		switch {
 		case look.hardDelete == nil:
-			r.stats.UsersDropped++
-			r.tell(ctx, r.item(j, Cancelled))
+			r.cancelled(ctx, j)
 			return finished, fault.Fault{}, nil
 		case look.userType == nil:
 			return r.drop(ctx, j)

@@ -162,7 +162,7 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 	}
 	if db.GhostUsers {
 		need(users, "SELECT", "INSERT", "UPDATE")
-		need(ghostQueue, "SELECT", "INSERT")
+		need(ghostQueue, "SELECT", "INSERT", "UPDATE", "DELETE")
 		need("members", "SELECT")
 		need(groups, "SELECT")
 	}

@@ -1,7 +1,8 @@
--- application: asks for a user's deletion. The function runs with the rights of the role jobs.owner, which
+-- application: asks for a user's deletion, and takes that back. The functions run with the rights of the role jobs.owner, which
 -- "sexton migrate up" grants what it needs on users, members and groups.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) TO :"application", :"worker";
 
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_ghost_users TO :"worker";

@@ -1,4 +1,5 @@
 DROP FUNCTION IF EXISTS "sexton".delete_user(bigint, bigint, boolean, boolean);
+DROP FUNCTION IF EXISTS "sexton".cancel_user_deletion(bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".ghost_user();
 
 -- A table of the application's stays; only the columns that were added to it go.
@@ -26,6 +27,7 @@ $sexton$;
 DELETE FROM "sexton".objects
 WHERE identity IN (
     '"public".users_ghost_user_migrations',
+    '"sexton".cancel_user_deletion(bigint, bigint)',
     '"sexton".ghost_user()',
     '"sexton".delete_user(bigint, bigint, boolean, boolean)'
 ) OR kind = 'column' AND starts_with(identity, '"public".users_ghost_user_migrations.');

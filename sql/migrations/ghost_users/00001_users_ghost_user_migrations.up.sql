@@ -35,7 +35,7 @@ BEGIN
 
     INSERT INTO "sexton".objects (kind, identity, component)
     SELECT 'column', '"public".users_ghost_user_migrations.' || own.name, 'ghost_users'
-    FROM unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows']) AS own (name)
+    FROM unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state']) AS own (name)
     WHERE NOT EXISTS (
         SELECT FROM pg_attribute
         WHERE attrelid = '"public".users_ghost_user_migrations'::regclass AND attname = own.name AND NOT attisdropped
@@ -51,7 +51,9 @@ ALTER TABLE "public".users_ghost_user_migrations
     ADD COLUMN IF NOT EXISTS deleted_rows bigint NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS nullified_rows bigint NOT NULL DEFAULT 0,
     -- An estimate that stops at 10,000; NULL until the user has waited for its turn once.
-    ADD COLUMN IF NOT EXISTS remaining_rows bigint;
+    ADD COLUMN IF NOT EXISTS remaining_rows bigint,
+    -- The user's state before "sexton".delete_user; NULL where that has left it as it was.
+    ADD COLUMN IF NOT EXISTS previous_state text;
 
 -- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
 -- sessions ask at a time.
@@ -150,7 +152,7 @@ COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user th
 
 -- Asks for a user's deletion: blocks the user at once and puts it into the queue, in the caller's transaction. Returns
 -- true where it has done so, and false where the user is in the queue already; then nothing changes, hard_delete
--- included.
+-- included. A user that is banned, blocked by LDAP or deactivated stays so.
 --
 -- With hard_delete contributions are deleted as well instead of passing to the ghost user. With delete_groups the
 -- groups that would be left without an owner are scheduled for deletion.
@@ -176,13 +178,14 @@ DECLARE
     -- A clock's reading in the query itself would have it read all owners there are, once for each group.
     today CONSTANT date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
     kind integer;
+    previous text;
     group_id bigint;
     bucket integer;
     abandoned bigint[];
     abandoned_names text;
 BEGIN
     -- Two calls for one user take turns here.
-    SELECT coalesce(users.user_type, 0) INTO kind
+    SELECT coalesce(users.user_type, 0), coalesce(users.state::text, 'active') INTO kind, previous
     FROM "public".users
     WHERE users.id = delete_user.user_id
     FOR NO KEY UPDATE;
@@ -198,15 +201,23 @@ BEGIN
                 CASE kind WHEN 5 THEN 'the ghost user' ELSE format('an internal user (user_type %s)', kind) END);
     END IF;
 
-    IF EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = delete_user.user_id) THEN
+    IF previous IN ('blocked', 'banned', 'ldap_blocked', 'deactivated') THEN
+        previous := NULL;
+    END IF;
+
+    -- Before the groups: a user in the queue may not remove them any more, so that those which the user has scheduled pass to
+    -- the initiator.
+    INSERT INTO "public".users_ghost_user_migrations
+        (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
+    VALUES
+        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), now(), now(), now(), previous)
+    ON CONFLICT DO NOTHING;
+
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
 
-    -- Before the groups: who is blocked may not remove them any more, so that those which the user has scheduled pass to the
-    -- initiator.
-    UPDATE "public".users
-    SET state = 'blocked'
-    WHERE users.id = delete_user.user_id AND users.state IS DISTINCT FROM 'blocked';
+    UPDATE "public".users SET state = 'blocked' WHERE users.id = delete_user.user_id AND previous IS NOT NULL;
 
     IF "sexton".application_table('members') AND "sexton".application_table('groups') THEN
         -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
@@ -294,13 +305,7 @@ BEGIN
         END LOOP;
     END IF;
 
-    INSERT INTO "public".users_ghost_user_migrations
-        (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
-    VALUES
-        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), now(), now(), now())
-    ON CONFLICT DO NOTHING;
-
-    RETURN FOUND;
+    RETURN true;
 END;
 $sexton$;
 
@@ -308,6 +313,66 @@ REVOKE ALL ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) FR
 
 COMMENT ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) IS 'Sexton: blocks a user and asks for its deletion';
 
+-- Takes a user out of the queue again and gives it the state that it had before, in the caller's transaction, on behalf of
+-- a user that the event user_deletion_cancelled names. Returns false where the user is not in the queue. A state that the
+-- application has set meanwhile stays, and so do marks of groups that were scheduled along.
+--
+-- Raises SX010 for a user that does not exist, SX017 where rows of the user have been changed already.
+CREATE FUNCTION "sexton".cancel_user_deletion(user_id bigint, by_user_id bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    job record;
+BEGIN
+    PERFORM FROM "public".users WHERE users.id = cancel_user_deletion.user_id FOR NO KEY UPDATE;
+
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX010',
+            MESSAGE = format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::text, 'NULL'));
+    END IF;
+
+    -- Each batch of a worker locks this row before it changes the first of the user's rows, and counts them in it.
+    SELECT queued.id, queued.previous_state, queued.moved_rows, queued.deleted_rows, queued.nullified_rows INTO job
+    FROM "public".users_ghost_user_migrations AS queued
+    WHERE queued.user_id = cancel_user_deletion.user_id
+    FOR UPDATE;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF job.moved_rows + job.deleted_rows + job.nullified_rows > 0 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX017',
+            MESSAGE = format('cancel the deletion of user %s: it has begun, with %s rows moved, %s deleted and %s nullified',
+                cancel_user_deletion.user_id, job.moved_rows, job.deleted_rows, job.nullified_rows),
+            HINT = 'What is gone cannot be brought back; let the deletion end, or restore the user from a backup.';
+    END IF;
+
+    DELETE FROM "public".users_ghost_user_migrations AS queued WHERE queued.id = job.id;
+
+    IF job.previous_state IS NOT NULL THEN
+        -- As literals: the column may be of an enumerated type.
+        EXECUTE format('UPDATE "public".users SET state = %L WHERE users.id = $1 AND users.state = %L', job.previous_state, 'blocked')
+        USING cancel_user_deletion.user_id;
+    END IF;
+
+    INSERT INTO "sexton".events (kind, payload) VALUES
+        ('user_deletion_cancelled', jsonb_build_object(
+            'user_id', cancel_user_deletion.user_id, 'by_user_id', cancel_user_deletion.by_user_id));
+
+    RETURN true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) IS 'Sexton: takes back the deletion of a user that has not begun';
+
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('function', '"sexton".cancel_user_deletion(bigint, bigint)', 'ghost_users'),
     ('function', '"sexton".ghost_user()', 'ghost_users'),
     ('function', '"sexton".delete_user(bigint, bigint, boolean, boolean)', 'ghost_users');
