@@ -207,6 +207,25 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
+// The groups that a user has scheduled pass to the initiator, in the batch that deletes the schedules by their cascading key.
+func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(`
+		ALTER TABLE group_deletion_schedules ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
+		INSERT INTO users (id, username, email, name, admin) SELECT id, id, id, id, id = 2 FROM generate_series(1, 4) AS id;
+		INSERT INTO groups (id, name, path) VALUES (1, 'a', 'a'), (2, 'b', 'b');
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES
+			(1, 'Namespace', 1, 50), (3, 'Namespace', 2, 50), (4, 'Namespace', 1, 50), (4, 'Namespace', 2, 50);
+		SELECT sexton.schedule_group_deletion(1, 1), sexton.schedule_group_deletion(2, 3);
+		SELECT sexton.delete_user(1, 2), sexton.delete_user(3, 1)`)
+	b := onto(t, db, defaults(t))
+	b.requireDone(t, b.run(t), 2)
+	require.Equal(t, [][]string{{"1", "a-deletion_scheduled-1", "2"}},
+		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id"), "the initiator 1 may not remove group 2")
+	require.Equal(t, [][]string{{"b", "NULL"}}, db.Rows("SELECT path, marked_for_deletion_on FROM groups WHERE id = 2"))
+}
+
 // Somebody may own more groups than the server has memory for locks.
 func TestDeleteUserTakesFewLocks(t *testing.T) {
 	t.Parallel()

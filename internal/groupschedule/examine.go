@@ -12,8 +12,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// examineSQL tells whether the component is installed, which keys delete schedules with their users, which columns the default
-// rule misses, and whether many groups have no index by their marks.
+// examineSQL tells whether the component is installed, which keys delete schedules with their users while the trigger that hands
+// such groups over does not fire, which columns the default rule misses, and whether many groups have no index by their marks.
 const examineSQL = `
 SELECT
     pg_catalog.to_regclass('"sexton".group_destructions') IS NOT NULL,
@@ -22,6 +22,10 @@ SELECT
         FROM pg_constraint AS constraints
         JOIN pg_attribute AS a ON a.attrelid = constraints.conrelid AND a.attnum = ANY (constraints.conkey) AND a.attname = 'user_id'
         WHERE constraints.conrelid = pg_catalog.to_regclass('"public".group_deletion_schedules') AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
+          AND NOT EXISTS (
+              SELECT FROM pg_trigger AS installed
+              WHERE installed.tgrelid = constraints.conrelid AND installed.tgname = 'sexton_group_schedule_lost' AND installed.tgenabled IN ('O', 'A')
+          )
     ), ''),
     ARRAY(
         SELECT wanted.name OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) wanted.attribute
@@ -62,8 +66,10 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem
 	}
 	if cascades != "" {
 		add(problem.Warning, "group_deletion_schedules",
-			"a deleted user's schedules go with the user ("+cascades+"), so that the groups keep their marks for ever",
-			`ALTER TABLE "public".group_deletion_schedules DROP CONSTRAINT `+cascades)
+			"a deleted user's schedules go with the user ("+cascades+"), and the trigger sexton_group_schedule_lost, which hands their groups over, "+
+				"is missing or disabled: the groups keep their marks for ever",
+			`DROP TRIGGER IF EXISTS sexton_group_schedule_lost ON "public".group_deletion_schedules; CREATE TRIGGER sexton_group_schedule_lost `+
+				`AFTER DELETE ON "public".group_deletion_schedules FOR EACH ROW EXECUTE FUNCTION "sexton".group_schedule_lost()`)
 	}
 	if unindexed {
 		add(problem.Warning, "groups", "marked groups are looked for without an index",
