@@ -72,8 +72,8 @@ func (a *app) groupCancelCommand() *cobra.Command {
 		Use:   "cancel ID",
 		Short: "Restore a group that is marked for its deletion",
 		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
-path back. Where another group has taken the path meanwhile, five random characters are added. Once the destruction of
-the group, or of one above it, has begun, there is nothing to restore.`,
+path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
+has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
 		Args:    oneGroup(&request),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -91,7 +91,7 @@ func (a *app) groupDeleteCommand() *cobra.Command {
 		Use:   "delete ID --now",
 		Short: "Have a group destroyed without waiting for its period",
 		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
-period is over, and has the destruction begin at once. Until it has begun, sexton group cancel restores the group.`,
+period is over, and has the destruction begin at once. Until it has removed a row, sexton group cancel restores the group.`,
 		Example: "  sexton group delete 4711 --now --by 1",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := oneGroup(&request)(cmd, args); err != nil {

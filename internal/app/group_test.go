@@ -89,7 +89,8 @@ func TestGroupDoorsRefuse(t *testing.T) {
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
 	r := s.run("group", "cancel", "11", "--by", "2")
 	require.Equal(t, 1, r.code)
-	require.Equal(t, "sexton: cancel the deletion of group 11: the destruction of group 10 above it has begun (What has been removed cannot be brought back.)\n", r.stderr)
+	require.Equal(t, "sexton: cancel the deletion of group 11: the destruction of group 10 above it has begun "+
+		"(Cancel the deletion of that group, which is possible until its first row is removed.)\n", r.stderr)
 	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 	require.Equal(t, 2, s.run("group", "list").code, "not enabled")
 }

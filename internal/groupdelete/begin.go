@@ -2,7 +2,9 @@ package groupdelete
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +24,8 @@ type standing struct {
 	Permitted bool
 	// Done and Total count the rows of a destruction that had begun before.
 	Done, Total int64
+	// Touched reports that one of them has gone or changed, after which there is no way back.
+	Touched bool
 }
 
 // standingSQL tells how a group stands; {groups} is their table. Whoever scheduled it last has to have the permission.
@@ -32,7 +36,8 @@ SELECT begun.group_id IS NOT NULL AS begun,
     coalesce(doomed.marked_for_deletion_on < cutoff.date, false) AS due,
     cutoff.date IS NULL AS undated,
     schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, doomed.id), false) AS permitted,
-    coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total, doomed.id, schedule.user_id
+    coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total,
+    coalesce(begun.done > 0 OR begun.touched, false) AS touched, doomed.id, schedule.user_id
 FROM {groups} AS doomed
 CROSS JOIN "sexton".group_deletion_cutoff() AS cutoff (date)
 LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = doomed.id
@@ -54,7 +59,7 @@ relieved AS (
     DELETE FROM "sexton".group_deletion_failures AS failure USING begun WHERE failure.group_id = begun.group_id
 )
 SELECT standing.begun OR EXISTS (SELECT FROM begun), standing.marked, standing.scheduled, standing.due, standing.undated, standing.permitted,
-    standing.done, standing.total
+    standing.done, standing.total, standing.touched
 FROM standing`
 
 // blameSQL counts an attempt of a group whose destruction has begun.
@@ -79,7 +84,7 @@ const refusedFor = 3600.0
 func (r *run) begin(ctx context.Context) (bool, error) {
 	names, groups := r.session.Names, item(r.engine.Plan.groups.Relation)
 	before, err := r.standing(ctx, func(sql string) batch.Statement {
-		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total FROM "
+		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
 		return batch.Statement{SQL: columns + "(" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
 	}, fill(names, standingSQL, "{groups}", groups))
 	if err != nil {
@@ -90,7 +95,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		return false, r.forget(ctx, r.engine.GroupID)
 	}
 	if before.Begun {
-		r.stats.Done, r.stats.Total, r.doneBefore = before.Done, before.Total, before.Done
+		r.stats.Done, r.stats.Total, r.doneBefore, r.final = before.Done, before.Total, before.Done, before.Touched
 		return true, nil
 	}
 	if reason := before.kept(); reason != "" {
@@ -129,6 +134,36 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	r.stats.Total = total
 	r.changes++
 	return true, nil
+}
+
+// confirmSQL locks the record of the destruction $1. It fails with a division by zero where there is none any more.
+const confirmSQL = `
+SELECT 1 / pg_catalog.count(*)::integer FROM (
+    SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1 FOR NO KEY UPDATE
+) AS begun`
+
+// errCancelled says that the deletion was cancelled after the destruction had begun.
+var errCancelled = errors.New("the deletion was cancelled")
+
+// alter runs a transaction that deletes or changes rows. As long as none has, the deletion may be cancelled, which deletes the
+// record of the destruction: the statement number at of the transaction, which must come after the lock of a group that the
+// cancelling session locks first, holds that record until the commit.
+func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements ...batch.Statement) error {
+	if r.final {
+		return r.send(ctx, limits, statements...)
+	}
+	confirm := batch.Statement{SQL: r.session.Names.Render(confirmSQL), Args: []any{r.engine.GroupID}}
+	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && fault.Judge(err).SQLState == "22012" {
+		return errCancelled
+	}
+	return err
+}
+
+// changed counts rows that have gone or changed: there is no way back from here.
+func (r *run) changed(rows int64) {
+	r.changes += rows
+	r.final = r.final || rows > 0
 }
 
 // falter records an error that came before the first step; one that ends the run it returns.
@@ -215,6 +250,10 @@ WITH bot AS MATERIALIZED (
     WHERE member.source_type OPERATOR(pg_catalog.=) 'Namespace' AND member.source_id OPERATOR(pg_catalog.=) $1
     LIMIT 100
     FOR UPDATE OF member
+),
+touched AS (
+    UPDATE "sexton".group_destructions AS progress SET touched = true
+    WHERE progress.group_id = $2 AND NOT progress.touched AND EXISTS (SELECT FROM bot)
 ),
 gone AS (
     DELETE FROM {members} AS member USING bot WHERE member.ctid = bot.at AND member.tableoid = bot.leaf

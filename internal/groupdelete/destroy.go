@@ -132,8 +132,10 @@ type run struct {
 	lowest  *table
 	// excused tells that the run had to hold, or to wait for somebody else's on a sub-group.
 	excused bool
-	// changes counts rows that have gone or changed, groups included: whether anything moves at all.
+	// changes counts rows that have gone or changed, groups included: whether anything moves at all. final reports that one
+	// has, in this run or before, so that the deletion cannot be cancelled any more.
 	changes int64
+	final   bool
 	// patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
 	// together: nothing else is left to do.
 	patient bool
@@ -202,6 +204,9 @@ func (r *run) work(ctx context.Context) error {
 		r.waiting = map[uint32][]place{}
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		switch {
+		case errors.Is(err, errCancelled):
+			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was removed"
+			return nil
 		case err != nil:
 			return err
 		case result == finished:
@@ -317,6 +322,9 @@ func (r *run) progress(ctx context.Context) {
 
 // stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
 func (r *run) stumble(err error, label string) (result, error) {
+	if errors.Is(err, errCancelled) {
+		return blocked, err
+	}
 	f := fault.Judge(err)
 	f.Table = label
 	if !f.Lock() {

@@ -107,13 +107,97 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
-// Once it has begun there is no way back, whatever becomes of the mark.
-func TestCancelIsRefusedOnceBegun(t *testing.T) {
+// Until the first row has gone there is a way back, and the run that is about to remove it finds out.
+func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
+	t.Parallel()
+	for step, prepare := range map[string]string{
+		"projects of group 1":               "",
+		"memberships and shares of group 1": "DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4)",
+		"rows of group 1":                   "DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4); DELETE FROM members; DELETE FROM group_group_links",
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			b.Exec("DELETE FROM notes; DELETE FROM issues; " + prepare)
+			before := content(b.Database)
+			engine, cancelled := b.engine(t, 1), false
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if !cancelled && stats.Step == step {
+					b.Exec("SELECT sexton.cancel_group_deletion(1, 1)")
+					cancelled = true
+				}
+			}
+			stats := b.run(t, engine, groupdelete.Kept)
+			require.True(t, cancelled)
+			require.Equal(t, "the deletion was cancelled before the first row was removed", stats.Reason)
+			require.Empty(t, stats.Errors)
+			require.Equal(t, before, content(b.Database))
+			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
+			require.Equal(t, [][]string{{"group_restored", "1"}}, b.events())
+		})
+	}
+}
+
+// A reference that was set NULL does not come back either.
+func TestCancelIsRefusedOnceARowHasChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);",
+		"INSERT INTO notices VALUES (1, 1); DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4);"+
+			"DELETE FROM members; DELETE FROM group_group_links")
+	engine, asked := b.engine(t, 1), false
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if len(stats.Nullified) > 0 && !asked {
+			asked = true
+			require.Zero(t, stats.Done)
+			_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
+			require.ErrorContains(t, err, "has begun")
+		}
+	}
+	b.run(t, engine, groupdelete.Destroyed)
+	require.True(t, asked)
+}
+
+// Whichever comes first, all of the group is left or nothing.
+func TestCancelRacesWithADestruction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", "DELETE FROM projects WHERE id <> 11")
+	for round := range 12 {
+		b.Exec("SELECT sexton.delete_group_now(1, 1)")
+		engine, calls := b.engine(t, 1), 0
+		var running sync.WaitGroup
+		var cancelErr error
+		engine.Progress = func(context.Context, *groupdelete.Stats) {
+			if calls++; calls == 1+round%2 {
+				running.Go(func() { _, cancelErr = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)") })
+			}
+		}
+		stats, err := engine.Run(t.Context())
+		require.NoError(t, err)
+		running.Wait()
+		end(t, engine)
+		if stats.Outcome == groupdelete.Destroyed {
+			require.ErrorContains(t, cancelErr, "group 1")
+			require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT id FROM groups"))
+			return
+		}
+		require.Equal(t, groupdelete.Kept, stats.Outcome, "%+v", stats)
+		require.NoError(t, cancelErr)
+		require.Len(t, b.Rows("SELECT FROM groups"), 5)
+		require.Len(t, b.Rows("SELECT FROM projects"), 1)
+	}
+}
+
+// Once a row has gone there is no way back, whatever becomes of the mark.
+func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	engine.Progress = func(context.Context, *groupdelete.Stats) { stop() }
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if stats.Done > 0 {
+			stop()
+		}
+	}
 	stats, err := engine.Run(ctx)
 	require.NoError(t, err)
 	end(t, engine)

@@ -241,9 +241,9 @@ SELECT 1 / (pg_catalog.count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed O
 		wantSQL, leaf.SQL())
 }
 
-// changeStatement does to rows what the key's action says. It returns their old and new places and versions, and how many
+// changeStatement does to rows what the key's action says, and notes at the group $3 that there is no way back. It returns their old and new places and versions, and how many
 // refer to the same row as before, as a trigger or a default has kept them.
-func (f *ref) changeStatement(leaf pgcatalog.Table, skip bool) string {
+func (f *ref) changeStatement(names pgschema.Names, leaf pgcatalog.Table, skip bool) string {
 	from, ctes, to := "want", wantSQL, "NULL"
 	if skip {
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)
@@ -260,7 +260,11 @@ changed AS (
 	UPDATE ONLY %s AS child SET %s FROM %s AS want
 	WHERE child.ctid = want.at AND child.xmin = want.version
 	RETURNING want.at, child.ctid AS moved, child.xmin AS version
+),
+touched AS (
+	UPDATE %s AS progress SET touched = true
+	WHERE progress.group_id = $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
 )
 SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed`,
-		ctes, leaf.SQL(), strings.Join(set, ", "), from)
+		ctes, leaf.SQL(), strings.Join(set, ", "), from, names.Render(`"sexton".group_destructions`))
 }

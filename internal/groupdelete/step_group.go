@@ -211,7 +211,7 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 		limits.LockTimeout = min(limits.LockTimeout, hasty)
 	}
 	unwatch := r.watch(ctx)
-	err := r.send(ctx, limits, statements...)
+	err := r.alter(ctx, limits, 1, statements...)
 	blocker := unwatch()
 	if err != nil {
 		result, err := r.stumbleOver(err)
@@ -222,10 +222,10 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	}
 	r.stats.Batches++
 	r.stats.Bots += bots
-	r.changes += bots
+	r.changed(bots)
 	switch {
 	case gone:
-		r.changes++
+		r.changed(1)
 		r.stats.count(t, 1)
 		r.progress(ctx)
 		return finished, nil

@@ -30,10 +30,10 @@ func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ err
 				return err
 			},
 		})
-		if err := r.send(ctx, limits, statements...); err != nil {
+		if err := r.alter(ctx, limits, 0, statements...); err != nil {
 			return piece, err
 		}
-		r.changes += n
+		r.changed(n)
 		r.stats.count(t, n)
 		if n == int64(piece.len()) {
 			return rows{}, nil
@@ -49,15 +49,15 @@ func (r *run) change(ctx context.Context, f *ref, w *window) (left rows, _ resul
 	return r.pieces(ctx, w, &f.rows, &slow, func(ctx context.Context, piece rows, limits batch.Limits, skip bool) (rows, error) {
 		var old, moved []place
 		var version []uint32
-		sql := f.changeStatement(w.leaf, skip)
-		err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: []any{piece.at, piece.version}, Scan: func(result pgx.Rows) error {
+		sql := f.changeStatement(r.session.Names, w.leaf, skip)
+		err := r.alter(ctx, limits, 0, batch.Statement{SQL: sql, Args: []any{piece.at, piece.version, r.engine.GroupID}, Scan: func(result pgx.Rows) error {
 			_, err := pgx.ForEachRow(result, []any{&old, &moved, &version}, func() error { return nil })
 			return err
 		}})
 		if err != nil {
 			return piece, err
 		}
-		r.changes += int64(len(old))
+		r.changed(int64(len(old)))
 		if len(old) > 0 {
 			r.stats.Nullified[f.label()] += int64(len(old))
 		}

@@ -135,7 +135,7 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 		}
 	}
 	unwatch := r.watch(ctx)
-	err := r.send(ctx, r.session.Limits, statements...)
+	err := r.alter(ctx, r.session.Limits, 0, statements...)
 	blocker := unwatch()
 	f := fault.Judge(err)
 	f.Table = w.table.Label()
@@ -164,7 +164,7 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 	if n == 0 {
 		return false, nil
 	}
-	r.changes += n
+	r.changed(n)
 	r.stats.count(w.table, n)
 	for _, with := range c.windows[1:] {
 		r.stats.count(with.table, int64(with.rows.len()))

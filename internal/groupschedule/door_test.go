@@ -56,17 +56,27 @@ func TestDoorsRefuse(t *testing.T) {
 	require.Empty(t, s.events())
 }
 
-func TestNothingIsCancelledOnceItsDestructionHasBegun(t *testing.T) {
+func TestNothingIsCancelledOnceARowHasGone(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	require.True(t, s.ask(t, "schedule_group_deletion", 10, 1))
 	require.True(t, s.ask(t, "schedule_group_deletion", 12, 1))
-	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done) VALUES (10, 1, 1)")
 	s.refused(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
 	s.refused(t, "cancel_group_deletion", 12, 1, "SX022", "cancel the deletion of group 12: the destruction of group 10 above it has begun")
 	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "it goes with the one above")
 	require.False(t, s.ask(t, "delete_group_now", 10, 1))
 	require.Len(t, s.marked(), 2)
+
+	s.Exec("UPDATE sexton.group_destructions SET done = 0, touched = true")
+	s.refused(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
+	s.Exec("UPDATE sexton.group_destructions SET touched = false; INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (12, 1)")
+	s.refused(t, "cancel_group_deletion", 12, 1, "SX022", "cancel the deletion of group 12: the destruction of group 10 above it has begun")
+	require.Len(t, s.Rows("SELECT FROM sexton.group_destructions"), 2, "a refusal changes nothing")
+	require.True(t, s.ask(t, "cancel_group_deletion", 10, 1), "no row has gone")
+	require.True(t, s.ask(t, "cancel_group_deletion", 12, 1))
+	require.Empty(t, s.marked())
+	require.Empty(t, s.Rows("SELECT FROM sexton.group_destructions"))
 }
 
 // A snapshot from before the destruction began must not let a restore through.

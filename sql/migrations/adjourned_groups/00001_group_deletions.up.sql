@@ -21,7 +21,8 @@ BEGIN
 END;
 $sexton$;
 
--- The groups whose destruction has begun: from the first row on there is no way back. The row goes with the group.
+-- The groups whose destruction has begun. The deletion can be cancelled until the first row has gone or changed. The row goes
+-- with the group.
 CREATE TABLE "sexton".group_destructions (
     group_id bigint PRIMARY KEY,
     user_id bigint NOT NULL,
@@ -29,6 +30,8 @@ CREATE TABLE "sexton".group_destructions (
     -- What is being removed now.
     step text,
     done bigint NOT NULL DEFAULT 0,
+    -- Rows were changed, such as a reference to the group set NULL, which done does not count.
+    touched boolean NOT NULL DEFAULT false,
     -- An estimate; NULL until there is one.
     total bigint,
     attempts integer NOT NULL DEFAULT 0,

@@ -272,7 +272,7 @@ EXECUTE FUNCTION "sexton".group_schedule_lost();
 -- false where the group was not to be deleted.
 --
 -- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX022 once the destruction of the
--- group, or of one above it, has begun.
+-- group has removed or changed a row, or that of a group above it has begun.
 CREATE FUNCTION "sexton".cancel_group_deletion(group_id bigint, user_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -282,10 +282,23 @@ SET row_security = off
 AS $sexton$
 DECLARE
     begun bigint;
+    stopped boolean := false;
 BEGIN
     PERFORM "sexton".open_group_door('cancel the deletion of group', cancel_group_deletion.group_id, cancel_group_deletion.user_id);
 
     begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
+
+    IF begun = cancel_group_deletion.group_id THEN
+        -- A batch that runs holds this row, and this statement waits for it: then the row says what the batch has done.
+        DELETE FROM "sexton".group_destructions AS destruction
+        WHERE destruction.group_id = begun AND destruction.done = 0 AND NOT destruction.touched;
+
+        stopped := FOUND;
+
+        IF stopped THEN
+            begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
+        END IF;
+    END IF;
 
     IF begun IS NULL THEN
         -- A snapshot from before the destruction began does not see it, nor has the wait for the group's lock shown it.
@@ -309,10 +322,13 @@ BEGIN
                 THEN format('cancel the deletion of group %s: its destruction has begun', begun)
                 ELSE format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
             END,
-            HINT = 'What has been removed cannot be brought back.';
+            HINT = CASE
+                WHEN begun = cancel_group_deletion.group_id THEN 'What has been removed cannot be brought back.'
+                ELSE 'Cancel the deletion of that group, which is possible until its first row is removed.'
+            END;
     END IF;
 
-    IF NOT EXISTS (
+    IF NOT stopped AND NOT EXISTS (
         SELECT FROM "public".groups WHERE groups.id = cancel_group_deletion.group_id AND groups.marked_for_deletion_on IS NOT NULL
     ) AND NOT EXISTS (
         SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = cancel_group_deletion.group_id
