@@ -239,38 +239,6 @@ func (r *run) forget(ctx context.Context, g int64) error {
 	return nil
 }
 
-// botsSQL passes project bots (user type 6) that are members of group $1 to the queue of users who are deleted, and takes
-// their membership: of those that are there at the group's end. More than these would make the transaction a long one; then
-// the group has another turn. It returns how many it took.
-const botsSQL = `
-WITH bot AS MATERIALIZED (
-    SELECT member.user_id, member.ctid AS at, member.tableoid AS leaf
-    FROM {members} AS member
-    JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) member.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
-    WHERE member.source_type OPERATOR(pg_catalog.=) 'Namespace' AND member.source_id OPERATOR(pg_catalog.=) $1
-    LIMIT 100
-    FOR UPDATE OF member
-),
-touched AS (
-    UPDATE "sexton".group_destructions AS progress SET touched = true
-    WHERE progress.group_id = $2 AND NOT progress.touched AND EXISTS (SELECT FROM bot)
-),
-gone AS (
-    DELETE FROM {members} AS member USING bot WHERE member.ctid = bot.at AND member.tableoid = bot.leaf
-),
-stopped AS (
-    UPDATE {users} AS users SET state = 'blocked' FROM bot
-    WHERE users.id OPERATOR(pg_catalog.=) bot.user_id AND (users.state OPERATOR(pg_catalog.=) 'blocked') IS NOT TRUE
-),
-queued AS (
-    INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
-    SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $2),
-        false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
-    FROM bot
-    ON CONFLICT DO NOTHING
-)
-SELECT pg_catalog.count(*) FROM bot`
-
 // finishSQL deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
 // goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
 // no more; the destruction $3 counts it. It returns whether it did, and which of the keys have rows.
@@ -312,10 +280,6 @@ event AS (
     FROM gone
 )
 SELECT EXISTS (SELECT FROM gone), looked.live FROM looked`
-
-func (p *Plan) botsStatement(names pgschema.Names) string {
-	return fill(names, botsSQL, "{members}", p.members.SQL(), "{users}", p.users.SQL())
-}
 
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
 	terms := make([]string, len(refs))

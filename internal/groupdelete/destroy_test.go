@@ -342,7 +342,7 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
-// The group's project bots enter the queue of users who are deleted as the group goes, and placeholders lose their namespace.
+// The project bots of groups and projects enter the queue of users who are deleted with their memberships, and placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
@@ -353,16 +353,19 @@ func TestBotsAndPlaceholders(t *testing.T) {
 		INSERT INTO groups (id, parent_id, name, path) VALUES (1, NULL, 'one', 'one'), (2, 1, 'two', 'two'), (9, NULL, 'nine', 'nine');
 		INSERT INTO members (user_id, source_type, source_id, access_level) SELECT id, 'Namespace', 1, 30 FROM users WHERE id < 160;
 		INSERT INTO members (user_id, source_type, source_id, access_level) SELECT id, 'Namespace', 9, 30 FROM users WHERE id >= 160;
-		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (12, 'Namespace', 2, 30), (12, 'Project', 1, 30);
+		INSERT INTO projects (id, group_id, name, path) VALUES (21, 2, 'p', 'p'), (91, 9, 'q', 'q');
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (12, 'Namespace', 2, 30), (12, 'Project', 1, 30),
+			(160, 'Project', 21, 30), (161, 'Project', 21, 30), (13, 'Project', 21, 30), (162, 'Project', 91, 30);
+		UPDATE users SET user_type = 6 WHERE id = 162;
 		INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id, organization_id) VALUES (3, 1, 1), (4, 9, 1)`)
 	b.mark(1, 40)
 	b.Exec("INSERT INTO application_settings DEFAULT VALUES")
 	stats := b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, true), groupdelete.Destroyed)
-	require.EqualValues(t, 151, stats.Bots, "150 of group 1, and one of them of group 2 as well")
-	require.Equal(t, [][]string{{"150", "10", "159", "1", "1"}},
+	require.EqualValues(t, 153, stats.Bots, "150 of group 1, one of them of group 2 and one of project 21 as well, and one of project 21 alone")
+	require.Equal(t, [][]string{{"151", "10", "160", "1", "1"}},
 		b.Rows("SELECT count(*), min(user_id), max(user_id), min(initiator_user_id), max(initiator_user_id) FROM users_ghost_user_migrations"))
-	require.Equal(t, [][]string{{"150"}}, b.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
-	require.Equal(t, [][]string{{"Namespace", "9", "11"}, {"Project", "1", "1"}}, b.Rows("SELECT source_type, source_id, count(*) FROM members GROUP BY 1, 2 ORDER BY 1"))
+	require.Equal(t, [][]string{{"151"}}, b.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
+	require.Equal(t, [][]string{{"Namespace", "9", "11"}, {"Project", "1", "1"}, {"Project", "91", "1"}}, b.Rows("SELECT source_type, source_id, count(*) FROM members GROUP BY 1, 2 ORDER BY 1, 2"))
 	require.Equal(t, [][]string{{"3", "NULL"}, {"4", "9"}}, b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
 }
 

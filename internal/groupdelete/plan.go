@@ -40,9 +40,8 @@ type ref struct {
 	// cannot be.
 	set     []string
 	setNull bool
-	// where restricts the rows of a mere column further, with the alias child. Those that later names as well stay until the
-	// last transaction.
-	where, later string
+	// where restricts the rows of a mere column further, with the alias child.
+	where string
 	// part is the place in the order of a group's destruction.
 	part part
 	// rows is the size of a statement that changes rows of the key in place.
@@ -87,7 +86,7 @@ type table struct {
 // for each run. A plan must not be used by two runs at a time.
 type Plan struct {
 	groups, projects, members, users *table
-	// bots tells that project bots among the members pass to the queue of users who are deleted.
+	// bots reports that project bots pass to the queue of users who are deleted, with their memberships in groups and projects.
 	bots bool
 	// reachable are all tables whose rows may be deleted along, children first.
 	reachable []*table

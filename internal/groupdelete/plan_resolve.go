@@ -20,7 +20,7 @@ var errNoApplication = errors.New("the application's tables do not fit")
 
 // Resolve reads the plan from the catalogue. Problems of severity error mean that there is none: then the plan is nil.
 //
-// With ghostUsers there is the queue of users who are deleted, which the groups' project bots enter.
+// With ghostUsers there is the queue of users who are deleted, which the project bots of groups and projects enter.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, ghostUsers bool) (*Plan, problem.List, error) {
 	r := &resolver{names: names, ghostUsers: ghostUsers, tables: map[uint32]*table{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error { return r.resolve(ctx, tx) })
@@ -250,10 +250,6 @@ func (r *resolver) addColumns(to *table, named map[string]*pgcatalog.Relation) {
 				continue
 			}
 			f.where = own.Equal("child."+identifier(c.needed), c.value)
-		}
-		if c.of == r.plan.groups && c.name == "members" && r.plan.bots {
-			f.later = fmt.Sprintf("EXISTS (SELECT FROM %s AS bot WHERE bot.id OPERATOR(pg_catalog.=) child.user_id"+
-				" AND bot.user_type OPERATOR(pg_catalog.=) 6)", r.plan.users.SQL())
 		}
 		c.of.refs = append(c.of.refs, f)
 	}

@@ -75,14 +75,6 @@ func (f *ref) on(child, parent string) string {
 	return strings.Join(terms, " AND ")
 }
 
-// now is matches without the rows that stay until the last transaction.
-func (f *ref) now(parent string) string {
-	if f.later == "" {
-		return f.matches(parent)
-	}
-	return f.matches(parent) + " AND NOT " + f.later
-}
-
 // exists is true where rows of the key refer to the row. OFFSET 0 keeps it a look at an index per row, whatever the planner
 // thinks of the tables.
 func (f *ref) exists(parent string) string {
@@ -118,7 +110,7 @@ func lookStatement(leaf pgcatalog.Table, refs []*ref) string {
 	terms := make([]string, len(refs))
 	for i, f := range refs {
 		terms[i] = fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
-			f.from, f.now("parent")+f.beside("want"))
+			f.from, f.matches("parent")+f.beside("want"))
 	}
 	return fmt.Sprintf("WITH %s\nSELECT ARRAY[%s]", parents(leaf, refs), strings.Join(terms, ",\n"))
 }
@@ -132,7 +124,7 @@ FROM parents AS parent
 CROSS JOIN LATERAL (
 	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid <> ALL ($3::tid[]) OFFSET 0
 ) AS found
-LIMIT $4`, parents(leaf, []*ref{f}), in.SQL(), f.now("parent"))
+LIMIT $4`, parents(leaf, []*ref{f}), in.SQL(), f.matches("parent"))
 }
 
 // sampleStatement shows one of these rows to people.
@@ -164,7 +156,7 @@ SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 
 // removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them as $4 says of the
 // group $3. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to the key's own action. It
-// returns how many it deleted and, where that is not all of them, their places.
+// returns how many it deleted, where that is not all of them, their places, and how many project bots lost a membership.
 func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Table, skip, bare bool) string {
 	from, ctes := "want", wantSQL
 	if skip {
@@ -183,6 +175,10 @@ func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Ta
 		}
 	}
 	event, returning := p.event(names, t)
+	bots := "0"
+	if p.bots && t == p.members {
+		event, returning, bots = fill(names, botsSQL, "{users}", p.users.SQL()), ", doomed.user_id", "(SELECT pg_catalog.count(*) FROM bot)"
+	}
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 gone AS (
 	DELETE FROM ONLY %s AS doomed USING %s AS want
@@ -190,9 +186,27 @@ gone AS (
 	RETURNING want.at%s
 ),
 total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
-SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END FROM total`,
-		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names))
+SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
+		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names), bots)
 }
+
+// botsSQL are CTEs that pass the project bots (user type 6) among the members in gone to the queue of users who are deleted, on
+// behalf of the user who asked for the destruction $3. A bot belongs to its group or project, and has no use without it.
+const botsSQL = `,
+bot AS MATERIALIZED (
+	SELECT gone.user_id FROM gone JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) gone.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
+),
+stopped AS (
+	UPDATE {users} AS users SET state = 'blocked' FROM bot
+	WHERE users.id OPERATOR(pg_catalog.=) bot.user_id AND (users.state OPERATOR(pg_catalog.=) 'blocked') IS NOT TRUE
+),
+queued AS (
+	INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
+	SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3),
+		false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
+	FROM bot
+	ON CONFLICT DO NOTHING
+)`
 
 // counted is a CTE that counts the rows for the group $3.
 func counted(names pgschema.Names) string {

@@ -28,7 +28,7 @@ down AS (
 	) AS found
 )
 SELECT down.at, down.version FROM down WHERE true%[4]s
-LIMIT $4`, wantSQL, leaf.SQL(), f.now("parent"), outside("down.at", "want"))
+LIMIT $4`, wantSQL, leaf.SQL(), f.matches("parent"), outside("down.at", "want"))
 }
 
 // outside is the condition that a place is none of a CTE's.

@@ -173,7 +173,7 @@ func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
 }
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
-// row in the schedules, its last project bots, its lease, and the event.
+// row in the schedules, its lease, and the event.
 func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	ring := false
 	if r.patient {
@@ -186,26 +186,15 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	refs := slices.DeleteFunc(slices.Clone(t.refs), func(f *ref) bool { return f.part == lastPart })
 	var gone bool
 	var live []bool
-	var bots int64
 	statements := []batch.Statement{{
 		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
-	}}
-	if r.engine.Plan.bots {
-		statements = append(statements, batch.Statement{
-			SQL: r.engine.Plan.botsStatement(r.session.Names), Args: []any{g, r.engine.GroupID},
-			Scan: func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{&bots}, func() error { return nil })
-				return err
-			},
-		})
-	}
-	statements = append(statements, batch.Statement{
+	}, {
 		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g)},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
 			return err
 		},
-	})
+	}}
 	limits := r.session.Limits
 	if !r.patient {
 		limits.LockTimeout = min(limits.LockTimeout, hasty)
@@ -221,8 +210,6 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 		return result, err
 	}
 	r.stats.Batches++
-	r.stats.Bots += bots
-	r.changed(bots)
 	switch {
 	case gone:
 		r.changed(1)

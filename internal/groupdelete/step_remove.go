@@ -14,7 +14,7 @@ import (
 func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ error) {
 	t := w.table
 	return r.pieces(ctx, w, &t.rows, &t.slow, func(ctx context.Context, piece rows, limits batch.Limits, skip bool) (rows, error) {
-		var n int64
+		var n, bots int64
 		var gone []place
 		var statements []batch.Statement
 		if !skip && len(t.refsOf(w.leaf)) > 0 {
@@ -26,7 +26,7 @@ func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ err
 			SQL:  r.engine.Plan.removeStatement(r.session.Names, t, w.leaf, skip, false),
 			Args: []any{piece.at, piece.version, r.engine.GroupID},
 			Scan: func(result pgx.Rows) error {
-				_, err := pgx.ForEachRow(result, []any{&n, &gone}, func() error { return nil })
+				_, err := pgx.ForEachRow(result, []any{&n, &gone, &bots}, func() error { return nil })
 				return err
 			},
 		})
@@ -34,6 +34,7 @@ func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ err
 			return piece, err
 		}
 		r.changed(n)
+		r.stats.Bots += bots
 		r.stats.count(t, n)
 		if n == int64(piece.len()) {
 			return rows{}, nil

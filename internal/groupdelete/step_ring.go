@@ -120,12 +120,12 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 			})
 		}
 	}
-	var n int64
+	var n, bots int64
 	var gone []place
 	statements = append(statements, batch.Statement{
 		SQL: plan.removeStatement(names, w.table, w.leaf, false, true), Args: []any{w.rows.at, w.rows.version, r.engine.GroupID},
 		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&n, &gone}, func() error { return nil })
+			_, err := pgx.ForEachRow(rows, []any{&n, &gone, &bots}, func() error { return nil })
 			return err
 		},
 	})
@@ -165,6 +165,7 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 		return false, nil
 	}
 	r.changed(n)
+	r.stats.Bots += bots
 	r.stats.count(w.table, n)
 	for _, with := range c.windows[1:] {
 		r.stats.count(with.table, int64(with.rows.len()))

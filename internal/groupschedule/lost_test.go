@@ -22,7 +22,8 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 		"plain": {ada + "DELETE FROM users WHERE id = 2", [][]string{}, restored},
 		"queued, with an initiator who may remove the group": {
 			ada + "SELECT sexton.delete_user(2, 1); DELETE FROM group_deletion_schedules WHERE user_id = 2; DELETE FROM users WHERE id = 2",
-			[][]string{{"11", "child-deletion_scheduled-11", "5", "1"}}, [][]string{{"group_deletion_handed_over", "11", "1", ""}},
+			[][]string{{"11", "child-deletion_scheduled-11", "5", "1"}},
+			[][]string{{"group_deletion_handed_over", "11", "1", ""}},
 		},
 		"queued, with an initiator who may not": {
 			ada + "SELECT sexton.delete_user(2, 3); DELETE FROM group_deletion_schedules WHERE user_id = 2", [][]string{}, restored,
@@ -38,7 +39,8 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 		},
 		"while the group is being destroyed": {
 			ada + "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1); DELETE FROM users WHERE id = 2",
-			[][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}}, [][]string{},
+			[][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}},
+			[][]string{},
 		},
 		"with its group": {
 			ada + "DELETE FROM groups WHERE id IN (11, 12); DELETE FROM users WHERE id = 2", [][]string{}, [][]string{},
