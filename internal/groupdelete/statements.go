@@ -255,8 +255,8 @@ SELECT 1 / (pg_catalog.count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed O
 		wantSQL, leaf.SQL())
 }
 
-// changeStatement does to rows what the key's action says, and notes at the group $3 that there is no way back. It returns their old and new places and versions, and how many
-// refer to the same row as before, as a trigger or a default has kept them.
+// changeStatement does to rows what the key's action says, and notes at the group $3 that there is no way back. It returns
+// their old and new places and versions, and how many refer to the same row as before, as a trigger or a default has kept them.
 func (f *ref) changeStatement(names pgschema.Names, leaf pgcatalog.Table, skip bool) string {
 	from, ctes, to := "want", wantSQL, "NULL"
 	if skip {
