@@ -7,7 +7,7 @@
 // The whole transaction is sent as one pipeline: when a statement fails, those behind it and the COMMIT
 // are skipped by the server.
 //
-// Statements that are new to a session are prepared inside their first transaction, since preparing one
+// Statements that are new to a connection are prepared inside their first transaction, since preparing one
 // waits for the locks of other sessions as well and must be bound by the same timeouts. Where the
 // connection's query mode does without prepared statements, as it must behind a transaction pooler, none are:
 // the next transaction may be another server session's.
@@ -78,10 +78,6 @@ type Session struct {
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
-	// prepared is nil until the first transaction.
-	prepared map[string]bool
-	// unnamed tells that nothing may be prepared.
-	unnamed bool
 }
 
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
@@ -93,6 +89,13 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 // RunWithin is Run under other limits than the session's.
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
+	if stale(err) && !s.Conn.IsClosed() {
+		// A column's type has changed since, say. Nothing of the transaction remains, so it may go again.
+		if err := s.forget(ctx); err != nil {
+			return nil, err
+		}
+		affected, err = s.run(ctx, limits, statements)
+	}
 	if err == nil {
 		return affected, nil
 	}
@@ -123,36 +126,70 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
 	pipeline.Queue(s.Names.Render(pathSQL), s.Names.Path)
 	frame := pipeline.Len()
-	if s.knows(statements) {
+	prepared, known := s.knows(statements)
+	if known {
 		return s.send(ctx, pipeline, frame, statements)
 	}
 	if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
 		return nil, err
 	}
+	if len(prepared) > preparedLimit {
+		clear(prepared)
+		if err := s.Conn.DeallocateAll(ctx); err != nil {
+			return nil, &StatementError{Index: Frame, Err: err}
+		}
+	}
 	for i, statement := range statements {
 		if _, err := s.Conn.Prepare(ctx, statement.SQL, statement.SQL); err != nil {
 			return nil, &StatementError{Index: i, Err: err}
 		}
-		s.prepared[statement.SQL] = true
+		prepared[statement.SQL] = true
 	}
 	return s.send(ctx, &pgx.Batch{}, 0, statements)
 }
 
-// knows tells whether statements can be sent without preparing them first.
-func (s *Session) knows(statements []Statement) bool {
-	if s.prepared == nil {
-		s.prepared = map[string]bool{}
-		s.unnamed = s.Conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
+// preparedLimit bounds what a connection keeps prepared: texts change with definitions, and connections live for an hour.
+const preparedLimit = 500
+
+// preparedKey is where a connection carries the names of its prepared statements, so that they outlast a pass.
+const preparedKey = "sexton.batch.prepared"
+
+// stale reports whether a statement failed that was prepared for tables as they were ("cached plan must not change result type"), or
+// that is gone.
+func stale(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "0A000" || pgErr.Code == "26000")
+}
+
+// forget drops every prepared statement of the connection.
+func (s *Session) forget(ctx context.Context) error {
+	delete(s.Conn.PgConn().CustomData(), preparedKey)
+	if _, err := s.Conn.Exec(ctx, "ROLLBACK"); err != nil {
+		return fmt.Errorf("roll back batch: %w", err)
 	}
-	if s.unnamed {
-		return true
+	if err := s.Conn.DeallocateAll(ctx); err != nil {
+		return fmt.Errorf("drop prepared statements: %w", err)
+	}
+	return nil
+}
+
+// knows reports whether statements can be sent without preparing them first, and what the connection has prepared.
+func (s *Session) knows(statements []Statement) (prepared map[string]bool, known bool) {
+	if s.Conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return nil, true
+	}
+	kept := s.Conn.PgConn().CustomData()
+	prepared, _ = kept[preparedKey].(map[string]bool)
+	if prepared == nil {
+		prepared = map[string]bool{}
+		kept[preparedKey] = prepared
 	}
 	for _, statement := range statements {
-		if !s.prepared[statement.SQL] {
-			return false
+		if !prepared[statement.SQL] {
+			return prepared, false
 		}
 	}
-	return true
+	return prepared, true
 }
 
 // send runs a pipeline that has the frame's statements in it already. With statements it ends in COMMIT.

@@ -245,3 +245,36 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	require.Zero(t, prepared)
 	require.EqualValues(t, 8, count(t, db))
 }
+
+// What a pass has prepared serves the next one on the connection, until a column changes its type.
+func TestPreparedStatementsOutlastASession(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	text := ""
+	statement := batch.Statement{SQL: "DELETE FROM items WHERE id = (SELECT min(id) FROM items) RETURNING parent", Scan: func(rows pgx.Rows) error {
+		for rows.Next() {
+			text = string(rows.RawValues()[0])
+		}
+		return rows.Err()
+	}}
+	prepared := func() (at time.Time) {
+		require.NoError(t, session.Conn.QueryRow(t.Context(),
+			"SELECT prepare_time FROM pg_prepared_statements WHERE statement = $1", statement.SQL).Scan(&at))
+		return at
+	}
+	_, err := session.Run(t.Context(), statement)
+	require.NoError(t, err)
+	first := prepared()
+	next := &batch.Session{Conn: session.Conn, Names: session.Names, Fence: session.Fence, Limits: session.Limits}
+	_, err = next.Run(t.Context(), statement)
+	require.NoError(t, err)
+	require.Equal(t, first, prepared())
+
+	db.Exec("ALTER TABLE items ALTER parent TYPE text USING 'now text ' || parent")
+	_, err = next.Run(t.Context(), statement)
+	require.NoError(t, err)
+	require.Equal(t, "now text 3", text)
+	require.NotEqual(t, first, prepared())
+	require.EqualValues(t, 7, count(t, db))
+}
