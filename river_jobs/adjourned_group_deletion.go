@@ -106,7 +106,7 @@ func adjournedGroupsLane(deps Deps, db database.Database) *listen.Lane {
 // falls due. Not while it is paused, nor while a failed pass waits for its next attempt: to look would cut that short.
 func adjournedGroupsDue(ctx context.Context, on dbsqlc.DBTX, db database.Database) (listen.Due, error) {
 	const sql = "SELECT " + groupschedule.DueSQL + " AND NOT " + pausedSQL + ` AND NOT EXISTS (
-		SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > statement_timestamp()
+		SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
 	), ` + groupschedule.NextDueSQL
 	var due listen.Due
 	var seconds float64

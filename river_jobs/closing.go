@@ -117,7 +117,7 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], 
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		client := river.ClientFromContext[pgx.Tx](ctx)
 		var own bool
-		const lock = `SELECT state = 'running' AND attempted_by[array_upper(attempted_by, 1)] = $2 FROM "sexton".river_job WHERE id = $1 FOR UPDATE`
+		const lock = `SELECT state = 'running' AND attempted_by[pg_catalog.array_upper(attempted_by, 1)] = $2 FROM "sexton".river_job WHERE id = $1 FOR UPDATE`
 		if err := tx.QueryRow(ctx, db.Names.Render(lock), job.ID, client.ID()).Scan(&own); err != nil {
 			return fmt.Errorf("lock own job: %w", err)
 		}

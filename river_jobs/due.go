@@ -49,12 +49,12 @@ func looseForeignKeysDueSQL(barred string) string {
 	return `
 SELECT
     (EXISTS (
-        SELECT FROM unnest($3::text[], $4::timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
+        SELECT FROM unnest($3::pg_catalog.text[], $4::pg_catalog.timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
         WHERE EXISTS (
             SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
-              AND tombstone.consume_after <= statement_timestamp()
+              AND tombstone.consume_after <= pg_catalog.statement_timestamp()
               AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
             ORDER BY tombstone.consume_after, tombstone.id
             OFFSET 0
@@ -62,19 +62,19 @@ SELECT
     ) OR ` + loosefk.ConfirmableSQL(2, 6, 7) + `)
     AND NOT (` + barred + `),
     coalesce((
-        SELECT extract(epoch FROM min(next.consume_after) - statement_timestamp())
-        FROM unnest($3::text[]) AS parent (name)
+        SELECT extract(epoch FROM pg_catalog.min(next.consume_after) - pg_catalog.statement_timestamp())
+        FROM pg_catalog.unnest($3::pg_catalog.text[]) AS parent (name)
         CROSS JOIN LATERAL (
             SELECT tombstone.consume_after
             FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name = parent.name
               AND tombstone.status = 1
-              AND tombstone.consume_after > statement_timestamp()
+              AND tombstone.consume_after > pg_catalog.statement_timestamp()
               AND tombstone.consume_after < 'infinity'
             ORDER BY tombstone.consume_after
             LIMIT 1
         ) AS next
-    ), 0)::float8,
+    ), 0)::pg_catalog.float8,
     EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $2)`
 }
 

@@ -193,16 +193,16 @@ func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database,
 func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (inserted int, err error) {
 	const sql = `
 WITH enqueued AS MATERIALIZED (
-    SELECT "sexton".enqueue($1, jsonb_build_object('diff_id', diff.id)) AS id FROM unnest($2::bigint[]) AS diff (id)
+    SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('diff_id', diff.id)) AS id FROM pg_catalog.unnest($2::bigint[]) AS diff (id)
 )
-SELECT array_agg(enqueued.id) FROM enqueued`
+SELECT pg_catalog.array_agg(enqueued.id) FROM enqueued`
 	var jobs []int64
 	if err := tx.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids).Scan(&jobs); err != nil {
 		return 0, fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
 	}
 	const count = `
-SELECT count(*) FROM "sexton".river_job AS job
-WHERE job.id = ANY ($1::bigint[]) AND job.xmin = pg_current_xact_id()::xid AND job.attempt = 0`
+SELECT pg_catalog.count(*) FROM "sexton".river_job AS job
+WHERE job.id = ANY ($1::bigint[]) AND job.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid AND job.attempt = 0`
 	if err := tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted); err != nil {
 		return 0, fmt.Errorf("count enqueued jobs: %w", err)
 	}

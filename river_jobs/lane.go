@@ -147,7 +147,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 // jobState returns the state of a job and the outcome that its pass recorded. A job that has been cleaned
 // away counts as completed.
 func jobState(ctx context.Context, db database.Database, id int64) (state rivertype.JobState, outcome jobrun.Outcome, err error) {
-	const sql = `SELECT job.state::text, coalesce(job.metadata -> 'output' ->> 'outcome', '') FROM "sexton".river_job AS job WHERE job.id = $1`
+	const sql = `SELECT job.state::pg_catalog.text, coalesce(job.metadata -> 'output' ->> 'outcome', '') FROM "sexton".river_job AS job WHERE job.id = $1`
 	err = db.Pool.QueryRow(ctx, db.Names.Render(sql), id).Scan((*string)(&state), (*string)(&outcome))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rivertype.JobStateCompleted, "", nil

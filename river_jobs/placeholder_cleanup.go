@@ -129,7 +129,8 @@ const retryPause = time.Minute
 // once would only fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
 	const sql = `
-SELECT coalesce(max(extract(epoch FROM least(job.scheduled_at, job.attempted_at + make_interval(secs => $2::float8)) - clock_timestamp())), 0)::float8
+SELECT coalesce(pg_catalog.max(extract(epoch FROM
+    least(job.scheduled_at, job.attempted_at + pg_catalog.make_interval(secs => $2::pg_catalog.float8)) - pg_catalog.clock_timestamp())), 0)::pg_catalog.float8
 FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = $1 AND job.kind = $1`
 	var seconds float64
@@ -222,10 +223,10 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 func firstStart(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string, spacing time.Duration) (time.Time, error) {
 	const sql = `
 SELECT greatest(
-    statement_timestamp(),
-    CASE WHEN count(*) > 0 THEN least(
-        max(job.scheduled_at) + make_interval(secs => $2::float8),
-        statement_timestamp() + (count(*) + 1) * make_interval(secs => $2::float8)
+    pg_catalog.statement_timestamp(),
+    CASE WHEN pg_catalog.count(*) > 0 THEN least(
+        pg_catalog.max(job.scheduled_at) + pg_catalog.make_interval(secs => $2::pg_catalog.float8),
+        pg_catalog.statement_timestamp() + (pg_catalog.count(*) + 1) * pg_catalog.make_interval(secs => $2::pg_catalog.float8)
     ) END
 )
 FROM "sexton".river_job AS job

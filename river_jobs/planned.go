@@ -80,21 +80,21 @@ func (p *Planned) readDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Confi
 func (p *Planned) readJobs(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string) (seconds float64, err error) {
 	const sql = `
 SELECT
-    (SELECT count(*) FROM (
+    (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job
         WHERE job.queue = $1 AND job.kind = $1
           AND job.state IN ('available', 'retryable', 'scheduled')
-          AND job.scheduled_at <= statement_timestamp()
+          AND job.scheduled_at <= pg_catalog.statement_timestamp()
         LIMIT 10001
     ) AS counted),
     coalesce((
-        SELECT extract(epoch FROM min(job.scheduled_at) - statement_timestamp())
+        SELECT extract(epoch FROM pg_catalog.min(job.scheduled_at) - pg_catalog.statement_timestamp())
         FROM "sexton".river_job AS job
         WHERE job.queue = $1 AND job.kind = $1
           AND job.state IN ('available', 'retryable', 'scheduled')
-          AND job.scheduled_at > statement_timestamp()
+          AND job.scheduled_at > pg_catalog.statement_timestamp()
           AND job.scheduled_at < 'infinity'
-    ), 0)::float8`
+    ), 0)::pg_catalog.float8`
 	err = on.QueryRow(ctx, db.Names.Render(sql), kind).Scan(&p.Due, &seconds)
 	return seconds, err
 }

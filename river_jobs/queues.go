@@ -26,15 +26,15 @@ const queueStatesSQL = `
 SELECT wanted.name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL),
     (SELECT queue.created_at FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name),
-    state.name::text,
-    (SELECT count(*) FROM (
+    state.name::pg_catalog.text,
+    (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job
         WHERE job.state = state.name AND job.queue = wanted.name
         ORDER BY job.priority, job.scheduled_at, job.id
         LIMIT $2
     ) AS counted)
-FROM unnest($1::text[]) AS wanted (name)
-CROSS JOIN unnest(ARRAY['available', 'pending', 'running', 'retryable', 'scheduled', 'discarded']::"sexton".river_job_state[]) AS state (name)
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)
+CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable', 'scheduled', 'discarded']::"sexton".river_job_state[]) AS state (name)
 ORDER BY 1, 3`
 
 // QueueStates looks at the queues of the kinds in jobs, the database with River's tables. Jobs that ended well or

@@ -105,10 +105,11 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner str
 func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grants []string, mayGrant bool, err error) {
 	var mayUse, mayRead, mayLetUse bool
 	err = tx.QueryRow(ctx, `
-		SELECT has_schema_privilege($1::name, n.oid, 'USAGE'), has_table_privilege($1::name, c.oid, 'SELECT'), pg_has_role(n.nspowner, 'USAGE')
-		FROM pg_class AS c
-		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE c.oid = $2::oid`, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
+		SELECT pg_catalog.has_schema_privilege($1::pg_catalog.name, n.oid, 'USAGE'),
+			pg_catalog.has_table_privilege($1::pg_catalog.name, c.oid, 'SELECT'), pg_catalog.pg_has_role(n.nspowner, 'USAGE')
+		FROM pg_catalog.pg_class AS c
+		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+		WHERE c.oid = $2::pg_catalog.oid`, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
 	if err != nil {
 		return nil, false, fmt.Errorf("look up privileges on %s: %w", t.Display, err)
 	}
@@ -130,9 +131,10 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	var owner string
 	var mayRegister bool
 	err := tx.QueryRow(ctx, `
-		SELECT pg_get_userbyid(p.proowner)::text, has_table_privilege(format('%I.objects', $1::text), 'INSERT')
-		FROM pg_proc AS p
-		WHERE p.oid = to_regprocedure(format('%I.%I()', $1::text, $2::text))`, c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
+		SELECT pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text, pg_catalog.has_table_privilege(pg_catalog.format('%I.objects', $1::pg_catalog.text), 'INSERT')
+		FROM pg_catalog.pg_proc AS p
+		WHERE p.oid = pg_catalog.to_regprocedure(pg_catalog.format('%I.%I()', $1::pg_catalog.text, $2::pg_catalog.text))`,
+		c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
 	}

@@ -49,7 +49,7 @@ func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pg
 // every table has a transaction of its own.
 func locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
 	err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT pg_advisory_lock($1)", installLock)
+		_, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_lock($1)", installLock)
 		return err
 	})
 	if err != nil {

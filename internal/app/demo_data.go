@@ -23,7 +23,7 @@ func createDemoDatabase(ctx context.Context, url string) (fresh bool, err error)
 	name := pgx.Identifier{demoDatabase}.Sanitize()
 	var loaded bool
 	// The comment is written once all data is there.
-	const look = `SELECT coalesce(shobj_description(oid, 'pg_database') = 'loaded', false) FROM pg_database WHERE datname = $1`
+	const look = `SELECT coalesce(pg_catalog.shobj_description(oid, 'pg_database') = 'loaded', false) FROM pg_catalog.pg_database WHERE datname = $1`
 	err = admin.QueryRow(ctx, look, demoDatabase).Scan(&loaded)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("look for the sample data: %w", err)

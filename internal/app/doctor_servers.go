@@ -28,7 +28,7 @@ func (x *examination) findServers(ctx context.Context) {
 // theirs in the same microsecond.
 func serverOf(ctx context.Context, db database.Database) (found server, err error) {
 	const sql = `
-SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port')), current_user::text`
+SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port')), current_user::pg_catalog.text`
 	if err := db.Pool.QueryRow(ctx, sql).Scan(&found.id, &found.role); err != nil {
 		return found, fmt.Errorf("look up server of database %s: %w", db.Name, err)
 	}

@@ -179,7 +179,7 @@ func (s userFailures) retry(ctx context.Context, _, text string, record func() e
 			return err
 		}
 		// An update wakes nobody by itself.
-		_, err = tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, riverjobs.GhostUsers)
+		_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.GhostUsers)
 		return err
 	})
 	switch {

@@ -100,11 +100,11 @@ func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err 
 		case failed.JobID != 0:
 			_, err = client.JobRetryTx(ctx, tx, failed.JobID)
 		case failed.Begun:
-			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
+			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
 				riverjobs.GroupDestroy, id, failed.UserID)
 		default:
 			// An update wakes nobody by itself.
-			_, err = tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)
+			_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)
 		}
 		return err
 	})

@@ -150,7 +150,7 @@ func giveAttemptsBack(ctx context.Context, db database.Database, id int64) (stat
 			return err
 		}
 		// No trigger fires for attempts.
-		if _, err := tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, riverjobs.PlaceholderCleanup); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.PlaceholderCleanup); err != nil {
 			return fmt.Errorf("wake workers: %w", err)
 		}
 		return nil

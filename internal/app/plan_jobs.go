@@ -74,7 +74,7 @@ func planJob(ctx context.Context, all *bound, kind string) (planned riverjobs.Pl
 	db := all.jobs()
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := strconv.FormatInt(planLimits().StatementTimeout.Milliseconds(), 10)
-		_, err := tx.Exec(ctx, "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)", limit)
+		_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('statement_timeout', $1, true), pg_catalog.set_config('lock_timeout', $1, true)", limit)
 		if err != nil {
 			return fmt.Errorf("limit statements: %w", err)
 		}

@@ -179,13 +179,14 @@ func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pa
 			return err
 		}
 		// River knows a queue once a worker has served it; a pause may come first.
-		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at) VALUES ($1, '{}', now(), now()) ON CONFLICT (name) DO NOTHING`
+		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
+			VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now()) ON CONFLICT (name) DO NOTHING`
 		if _, err := tx.Exec(ctx, c.jobs().Names.Render(create), job.Queue); err != nil {
 			return err
 		}
 		if note == nil {
 			// What came in meanwhile woke nobody.
-			if _, err := tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
+			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
 				return err
 			}
 			return client.QueueResumeTx(ctx, tx, job.Queue, nil)

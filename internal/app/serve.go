@@ -114,7 +114,7 @@ func wakingAfterResume(all *connections, log *slog.Logger, pages http.Handler) h
 			return
 		}
 		// There is one queue per kind, of its name. Without the wake-up the schedule is the floor.
-		if _, err := all.jobs().Pool.Exec(r.Context(), "SELECT pg_notify($1, $2)", listen.Channel, queue); err != nil {
+		if _, err := all.jobs().Pool.Exec(r.Context(), "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, queue); err != nil {
 			log.WarnContext(r.Context(), "workers are not woken after a queue was resumed", "queue", queue, "error", err)
 		}
 	})

@@ -77,7 +77,7 @@ func (s *scope) in(ctx context.Context, db database.Database) (string, error) {
 		return "", err
 	}
 	var recorded string
-	const sql = "SELECT pg_catalog.format('%I.%I', $1::text, $2::text)"
+	const sql = "SELECT pg_catalog.format('%I.%I', $1::pg_catalog.text, $2::pg_catalog.text)"
 	if err := db.Pool.QueryRow(ctx, sql, cmp.Or(name.Schema, db.Names.Tracked), name.Table).Scan(&recorded); err != nil {
 		return "", fmt.Errorf("quote name of table %s: %w", name, err)
 	}
@@ -97,7 +97,7 @@ func boundsOf(all *connections) loosefk.Bounds {
 // wakeLooseForeignKeys sends what the trigger on inserted tombstones sends. An update fires none, and a worker that
 // is awake already takes the notification for one more look.
 func wakeLooseForeignKeys(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, "SELECT pg_notify($1, $2)", listen.Channel, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
 		return fmt.Errorf("wake workers: %w", err)
 	}
 	return nil

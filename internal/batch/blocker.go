@@ -17,7 +17,7 @@ SELECT CASE
         WHEN waiting.wait_event = 'relation' THEN 'table locked'
         ELSE 'lock held'
     END || ' by ' || CASE WHEN blocker.pid = 0 THEN 'a prepared transaction' ELSE 'pid ' || blocker.pid::pg_catalog.text END
-    || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::text) || ')', '')
+    || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::pg_catalog.text) || ')', '')
     || coalesce(' since ' || pg_catalog.to_char(
         holder.xact_start AT TIME ZONE 'UTC',
         CASE WHEN holder.xact_start > pg_catalog.now() - interval '12 hours' THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
@@ -71,7 +71,7 @@ func (s *Session) Seen() Obstacle {
 // tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables beside which none of its rows can be changed.
 const tableLocksSQL = `
 SELECT held.relation,
-    'table ' || held.relation::regclass::pg_catalog.text || ' locked by '
+    'table ' || held.relation::pg_catalog.regclass::pg_catalog.text || ' locked by '
         || coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction')
         || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::pg_catalog.text) || ')', '')
         || coalesce(' since ' || pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),

@@ -82,7 +82,7 @@ DELETE FROM "sexton".audit
 WHERE id IN (
     SELECT old.id
     FROM "sexton".audit AS old
-    WHERE old.at < clock_timestamp() - interval '90 days'
+    WHERE old.at < pg_catalog.clock_timestamp() - interval '90 days'
     ORDER BY old.at
     LIMIT 1000
 )

@@ -12,7 +12,7 @@ import (
 
 const clientBeat = `-- name: ClientBeat :execrows
 UPDATE "sexton".clients
-SET seen_at = clock_timestamp(),
+SET seen_at = pg_catalog.clock_timestamp(),
     deaf = $1,
     held = $2
 WHERE client_id = $3
@@ -34,7 +34,7 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 
 const clientEnter = `-- name: ClientEnter :exec
 INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
-VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4, $5)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -63,8 +63,8 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 const clientLeasesExpire = `-- name: ClientLeasesExpire :many
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
-WHERE holder = ANY ($1::text[])
-  AND expires_at > clock_timestamp()
+WHERE holder = ANY ($1::pg_catalog.text[])
+  AND expires_at > pg_catalog.clock_timestamp()
 RETURNING key, holder
 `
 
@@ -108,7 +108,7 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 const clientsAlive = `-- name: ClientsAlive :many
 SELECT client_id, host, started_at, deaf, held
 FROM "sexton".clients
-WHERE seen_at >= clock_timestamp() - make_interval(secs => $1::float8)
+WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 ORDER BY client_id
 `
 
@@ -151,7 +151,7 @@ WITH silent AS (
     SELECT client.client_id
     FROM "sexton".clients AS client
     WHERE client.client_id <> $1
-      AND client.seen_at < clock_timestamp() - make_interval(secs => $2::float8)
+      AND client.seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)
     ORDER BY client.client_id
     FOR UPDATE SKIP LOCKED
 )

@@ -12,7 +12,7 @@ import (
 
 const fenceRaise = `-- name: FenceRaise :one
 WITH bounded AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $3::text, true) AS lock_timeout
+    SELECT pg_catalog.set_config('lock_timeout', $3::pg_catalog.text, true) AS lock_timeout
 )
 INSERT INTO "sexton".fences AS fence (key, token)
 SELECT $1, $2
@@ -39,20 +39,20 @@ func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (int64, 
 
 const leaseAcquire = `-- name: LeaseAcquire :one
 INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
-SELECT $1, 1, $2, clock_timestamp(), clock_timestamp() + make_interval(secs => $3::float8)
+SELECT $1, 1, $2, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
 WHERE NOT EXISTS (
     SELECT FROM "sexton".leases AS taken
     WHERE taken.key = $1
-      AND taken.expires_at > clock_timestamp()
-      AND NOT (taken.token = $4 AND taken.expires_at = $5::timestamptz)
+      AND taken.expires_at > pg_catalog.clock_timestamp()
+      AND NOT (taken.token = $4 AND taken.expires_at = $5::pg_catalog.timestamptz)
 )
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
     holder = EXCLUDED.holder,
     acquired_at = EXCLUDED.acquired_at,
     expires_at = EXCLUDED.expires_at
-WHERE lease.expires_at <= clock_timestamp()
-    OR (lease.token = $4 AND lease.expires_at = $5::timestamptz)
+WHERE lease.expires_at <= pg_catalog.clock_timestamp()
+    OR (lease.token = $4 AND lease.expires_at = $5::pg_catalog.timestamptz)
 RETURNING token, expires_at
 `
 
@@ -90,7 +90,7 @@ UPDATE "sexton".leases
 SET token = $1
 WHERE key = $2
   AND token = $3
-  AND expires_at > clock_timestamp()
+  AND expires_at > pg_catalog.clock_timestamp()
 `
 
 type LeaseAdvanceParams struct {
@@ -109,7 +109,7 @@ func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int
 }
 
 const leaseLook = `-- name: LeaseLook :one
-SELECT token, holder, greatest(expires_at, acquired_at)::timestamptz AS expires_at, (expires_at > clock_timestamp())::boolean AS held
+SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
 FROM "sexton".leases
 WHERE key = $1
 `
@@ -157,10 +157,10 @@ func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int
 
 const leaseRenew = `-- name: LeaseRenew :execrows
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp() + make_interval(secs => $1::float8)
+SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 WHERE key = $2
   AND token = $3
-  AND expires_at > clock_timestamp()
+  AND expires_at > pg_catalog.clock_timestamp()
 `
 
 type LeaseRenewParams struct {
@@ -180,7 +180,7 @@ func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, 
 const leasesHeld = `-- name: LeasesHeld :many
 SELECT key, token, holder, acquired_at, expires_at
 FROM "sexton".leases
-WHERE expires_at > clock_timestamp()
+WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key
 `
 

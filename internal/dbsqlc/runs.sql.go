@@ -16,7 +16,7 @@ DELETE FROM "sexton".events
 WHERE id IN (
     SELECT old.id
     FROM "sexton".events AS old
-    WHERE old.created_at < clock_timestamp() - interval '7 days'
+    WHERE old.created_at < pg_catalog.clock_timestamp() - interval '7 days'
     ORDER BY old.id
     LIMIT 1000
 )
@@ -32,8 +32,8 @@ func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 
 const runFinish = `-- name: RunFinish :exec
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
-    outcome = $1::text,
+SET ended_at = pg_catalog.clock_timestamp(),
+    outcome = $1::pg_catalog.text,
     changed = $2,
     stats = $3,
     error = $4,
@@ -70,7 +70,7 @@ WITH own AS (
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
-        ended_at = clock_timestamp()
+        ended_at = pg_catalog.clock_timestamp()
     WHERE earlier.id = (
         SELECT candidate.id
         FROM "sexton".runs AS candidate
@@ -79,7 +79,7 @@ WITH own AS (
           AND candidate.outcome = own.outcome
           AND NOT candidate.changed
           AND candidate.error IS NULL
-          AND candidate.started_at >= date_trunc('minute', own.started_at)
+          AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
         ORDER BY candidate.id DESC
         LIMIT 1
     )
@@ -118,10 +118,10 @@ func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) error 
 
 const runStart = `-- name: RunStart :one
 WITH hurried AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit
+    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
 )
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
-SELECT $1, $2, $3, clock_timestamp()
+SELECT $1, $2, $3, pg_catalog.clock_timestamp()
 FROM hurried
 WHERE hurried.synchronous_commit IS NOT NULL
 RETURNING id, started_at
@@ -148,7 +148,7 @@ func (q *Queries) RunStart(ctx context.Context, arg RunStartParams) (RunStartRow
 
 const runsAbandon = `-- name: RunsAbandon :execrows
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
+SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
     error = 'the worker died before this run could end'
 WHERE kind = $1
@@ -174,13 +174,13 @@ func (q *Queries) RunsAbandon(ctx context.Context, arg RunsAbandonParams) (int64
 
 const runsAbandonOld = `-- name: RunsAbandonOld :execrows
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
+SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
     error = 'the worker died before this run could end'
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
-  AND started_at < clock_timestamp() - interval '5 minutes'
+  AND started_at < pg_catalog.clock_timestamp() - interval '5 minutes'
 `
 
 type RunsAbandonOldParams struct {
@@ -199,8 +199,8 @@ func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) 
 
 const runsLast = `-- name: RunsLast :many
 SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
-FROM unnest($1::text[]) AS kind (name)
-CROSS JOIN unnest($2::text[]) AS database (name)
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.folded
     FROM "sexton".runs AS last
@@ -262,9 +262,9 @@ func (q *Queries) RunsLast(ctx context.Context, arg RunsLastParams) ([]RunsLastR
 }
 
 const runsLastSuccess = `-- name: RunsLastSuccess :many
-SELECT kind.name::text AS kind, database.name::text AS database, extract(epoch FROM success.ended_at)::float8 AS ended_epoch
-FROM unnest($1::text[]) AS kind (name)
-CROSS JOIN unnest($2::text[]) AS database (name)
+SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, extract(epoch FROM success.ended_at)::pg_catalog.float8 AS ended_epoch
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT recent.ended_at
     FROM (
@@ -320,7 +320,7 @@ DELETE FROM "sexton".runs
 WHERE id IN (
     SELECT old.id
     FROM "sexton".runs AS old
-    WHERE old.started_at < clock_timestamp() - interval '7 days'
+    WHERE old.started_at < pg_catalog.clock_timestamp() - interval '7 days'
     ORDER BY old.started_at
     LIMIT 1000
 )

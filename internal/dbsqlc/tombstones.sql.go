@@ -12,7 +12,7 @@ import (
 const sweptAdopt = `-- name: SweptAdopt :execrows
 UPDATE "sexton".swept AS swept
 SET database = $1
-WHERE swept.database <> ALL ($2::text[]) AND swept.parent = ANY ($3::text[])
+WHERE swept.database <> ALL ($2::pg_catalog.text[]) AND swept.parent = ANY ($3::pg_catalog.text[])
 `
 
 type SweptAdoptParams struct {
@@ -31,7 +31,7 @@ func (q *Queries) SweptAdopt(ctx context.Context, arg SweptAdoptParams) (int64, 
 }
 
 const sweptKeys = `-- name: SweptKeys :one
-SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys
+SELECT coalesce(pg_catalog.sum(pg_catalog.cardinality(coalesce(counted.integer_keys::pg_catalog.text[], counted.text_keys))), 0)::bigint AS keys
 FROM (
     SELECT swept.integer_keys, swept.text_keys
     FROM "sexton".swept AS swept
@@ -55,12 +55,12 @@ func (q *Queries) SweptKeys(ctx context.Context, arg SweptKeysParams) (int64, er
 
 const tombstoneBacklogs = `-- name: TombstoneBacklogs :many
 SELECT
-    parent.name::text AS name,
+    parent.name::pg_catalog.text AS name,
     counted.pending::bigint AS pending,
-    coalesce(greatest(extract(epoch FROM clock_timestamp() - head.created_at), 0), 0)::float8 AS oldest_age_seconds
-FROM unnest($1::text[]) AS parent (name)
+    coalesce(greatest(extract(epoch FROM pg_catalog.clock_timestamp() - head.created_at), 0), 0)::pg_catalog.float8 AS oldest_age_seconds
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS pending
+    SELECT pg_catalog.count(*) AS pending
     FROM (
         SELECT
         FROM "public".loose_foreign_keys_deleted_records AS waiting
@@ -130,7 +130,7 @@ WITH RECURSIVE parent AS (
     FROM parent
     WHERE parent.name IS NOT NULL
 )
-SELECT parent.name::text AS name
+SELECT parent.name::pg_catalog.text AS name
 FROM parent
 WHERE parent.name IS NOT NULL
 `

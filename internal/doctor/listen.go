@@ -30,7 +30,7 @@ func placeOf(ctx context.Context, on interface {
 },
 ) (place, error) {
 	var p place
-	err := on.QueryRow(ctx, "SELECT current_database()::text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
+	err := on.QueryRow(ctx, "SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
 	if err != nil {
 		return place{}, fmt.Errorf("look where a connection leads: %w", err)
 	}
@@ -92,7 +92,7 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 
 func notifyQueue(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var usage float64
-	if err := tx.QueryRow(ctx, "SELECT pg_notification_queue_usage()").Scan(&usage); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage); err != nil {
 		return nil, fmt.Errorf("read usage of the notification queue: %w", err)
 	}
 	return judgeQueue(usage), nil

@@ -46,34 +46,35 @@ func needs(sql string, names pgschema.Names) []right {
 const privilegesSQL = `
 WITH wanted AS (
     SELECT wanted.*, namespace.oid AS namespace, class.oid AS class, proc.oid AS proc
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS wanted (kind, schema, name, privilege, position)
-    LEFT JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
-    LEFT JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND wanted.kind IN ('TABLE', 'SEQUENCE')
-    LEFT JOIN pg_proc AS proc ON proc.pronamespace = namespace.oid AND proc.proname = wanted.name AND wanted.kind = 'FUNCTION'
+    FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[])
+        WITH ORDINALITY AS wanted (kind, schema, name, privilege, position)
+    LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
+    LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND wanted.kind IN ('TABLE', 'SEQUENCE')
+    LEFT JOIN pg_catalog.pg_proc AS proc ON proc.pronamespace = namespace.oid AND proc.proname = wanted.name AND wanted.kind = 'FUNCTION'
 ), judged AS (
     SELECT wanted.*,
         CASE wanted.kind
-            WHEN 'SCHEMA' THEN has_schema_privilege(wanted.namespace, wanted.privilege)
-            WHEN 'TABLE' THEN has_table_privilege(wanted.class, wanted.privilege)
-            WHEN 'SEQUENCE' THEN has_sequence_privilege(wanted.class, wanted.privilege)
-            ELSE has_function_privilege(wanted.proc, wanted.privilege)
+            WHEN 'SCHEMA' THEN pg_catalog.has_schema_privilege(wanted.namespace, wanted.privilege)
+            WHEN 'TABLE' THEN pg_catalog.has_table_privilege(wanted.class, wanted.privilege)
+            WHEN 'SEQUENCE' THEN pg_catalog.has_sequence_privilege(wanted.class, wanted.privilege)
+            ELSE pg_catalog.has_function_privilege(wanted.proc, wanted.privilege)
         END AS granted,
-        wanted.kind = 'TABLE' AND coalesce(row_security_active(wanted.class), false) AS hidden
+        wanted.kind = 'TABLE' AND coalesce(pg_catalog.row_security_active(wanted.class), false) AS hidden
     FROM wanted
 )
-SELECT lower(judged.kind),
+SELECT pg_catalog.lower(judged.kind),
        CASE judged.kind
-           WHEN 'SCHEMA' THEN format('%I', judged.schema)
-           WHEN 'FUNCTION' THEN format('%I.%I(%s)', judged.schema, judged.name, pg_get_function_identity_arguments(judged.proc))
-           ELSE format('%I.%I', judged.schema, judged.name)
+           WHEN 'SCHEMA' THEN pg_catalog.format('%I', judged.schema)
+           WHEN 'FUNCTION' THEN pg_catalog.format('%I.%I(%s)', judged.schema, judged.name, pg_catalog.pg_get_function_identity_arguments(judged.proc))
+           ELSE pg_catalog.format('%I.%I', judged.schema, judged.name)
        END,
-       coalesce(string_agg(judged.privilege, ', ' ORDER BY judged.position) FILTER (WHERE NOT judged.granted), ''),
-       bool_or(judged.hidden),
-       format('%I', current_user)
+       coalesce(pg_catalog.string_agg(judged.privilege, ', ' ORDER BY judged.position) FILTER (WHERE NOT judged.granted), ''),
+       pg_catalog.bool_or(judged.hidden),
+       pg_catalog.format('%I', current_user)
 FROM judged
 WHERE NOT judged.granted OR judged.hidden
 GROUP BY judged.kind, judged.schema, judged.name, judged.proc
-ORDER BY min(judged.position)`
+ORDER BY pg_catalog.min(judged.position)`
 
 // privileges compares what the role may do with Sexton's own tables with what a worker does.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
@@ -111,20 +112,20 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 
 // Only the owner of a partition may give it a trigger, and only who may run the functions.
 const partitionsSQL = `
-SELECT format('%I.%I', namespace.nspname, class.relname),
-       CASE WHEN NOT pg_has_role(class.relowner, 'USAGE')
-           THEN format('GRANT %I TO %I', pg_get_userbyid(class.relowner), current_user)
-           ELSE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', $3::text, current_user) END,
-       format('%I', current_user)
-FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
-JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind = 'p'
-WHERE NOT pg_has_role(class.relowner, 'USAGE')
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
+       CASE WHEN NOT pg_catalog.pg_has_role(class.relowner, 'USAGE')
+           THEN pg_catalog.format('GRANT %I TO %I', pg_catalog.pg_get_userbyid(class.relowner), current_user)
+           ELSE pg_catalog.format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', $3::pg_catalog.text, current_user) END,
+       pg_catalog.format('%I', current_user)
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (schema, name)
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
+JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind = 'p'
+WHERE NOT pg_catalog.pg_has_role(class.relowner, 'USAGE')
    OR EXISTS (
-       SELECT FROM pg_trigger AS trigger
-       JOIN pg_proc AS proc ON proc.oid = trigger.tgfoid
-       JOIN pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::text
-       WHERE trigger.tgrelid = class.oid AND NOT has_function_privilege(proc.oid, 'EXECUTE')
+       SELECT FROM pg_catalog.pg_trigger AS trigger
+       JOIN pg_catalog.pg_proc AS proc ON proc.oid = trigger.tgfoid
+       JOIN pg_catalog.pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::pg_catalog.text
+       WHERE trigger.tgrelid = class.oid AND NOT pg_catalog.has_function_privilege(proc.oid, 'EXECUTE')
    )
 ORDER BY 1`
 

@@ -15,7 +15,7 @@ const oldestVersion = 140_000
 func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var number int
 	var text string
-	err := tx.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, current_setting('server_version')").Scan(&number, &text)
+	err := tx.QueryRow(ctx, "SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('server_version')").Scan(&number, &text)
 	if err != nil {
 		return nil, fmt.Errorf("read server version: %w", err)
 	}
@@ -35,7 +35,8 @@ func judgeVersion(number int, text string) []Finding {
 // recovery asks whether the database can be written to.
 func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var standby, readOnly bool
-	err := tx.QueryRow(ctx, "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean").Scan(&standby, &readOnly)
+	const sql = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')::boolean"
+	err := tx.QueryRow(ctx, sql).Scan(&standby, &readOnly)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("look whether the server is in recovery: %w", err)
@@ -57,7 +58,8 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var member bool
 	var role string
-	if err := tx.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), format('%I', current_user)").Scan(&member, &role); err != nil {
+	const sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE'), pg_catalog.format('%I', current_user)"
+	if err := tx.QueryRow(ctx, sql).Scan(&member, &role); err != nil {
 		return nil, fmt.Errorf("look up memberships: %w", err)
 	}
 	if member {
@@ -73,13 +75,13 @@ func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 
 // Boolean options may be written in many ways, which the cast knows.
 const autovacuumSQL = `
-SELECT format('%I.%I', namespace.nspname, class.relname)
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE class.relkind = 'r'
   AND (namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = 'loose_foreign_keys_deleted_records')
   AND EXISTS (
-      SELECT FROM pg_options_to_table(class.reloptions) AS option
+      SELECT FROM pg_catalog.pg_options_to_table(class.reloptions) AS option
       WHERE option.option_name = 'autovacuum_enabled' AND NOT option.option_value::boolean
   )
 ORDER BY 1`
@@ -90,8 +92,8 @@ func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var off string
 	err := tx.QueryRow(ctx, `
 		SELECT CASE
-			WHEN NOT current_setting('autovacuum')::boolean THEN 'autovacuum'
-			WHEN NOT current_setting('track_counts')::boolean THEN 'track_counts'
+			WHEN NOT pg_catalog.current_setting('autovacuum')::boolean THEN 'autovacuum'
+			WHEN NOT pg_catalog.current_setting('track_counts')::boolean THEN 'track_counts'
 			ELSE ''
 		END`).Scan(&off)
 	if err != nil {
@@ -100,7 +102,7 @@ func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	if off != "" {
 		return []Finding{{
 			Severity: problem.Warning, Object: off, Message: off + " is off: " + effect,
-			Fix: "ALTER SYSTEM SET " + off + " = on; SELECT pg_reload_conf()",
+			Fix: "ALTER SYSTEM SET " + off + " = on; SELECT pg_catalog.pg_reload_conf()",
 		}}, nil
 	}
 	found, err := query(ctx, tx, autovacuumSQL, []any{t.Database.Names.Jobs, t.Database.Names.Tracked}, func(row struct{ Table string }) Finding {

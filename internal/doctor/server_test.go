@@ -37,7 +37,7 @@ func TestAStandbyWithoutAutovacuum(t *testing.T) {
 	require.Contains(t, report.Checks, doctor.Check{Check: "listen", Database: "main", Result: doctor.Skipped})
 	found = pick(t, report, "autovacuum")
 	require.Len(t, found, 1)
-	require.Equal(t, "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()", found[0].Fix)
+	require.Equal(t, "ALTER SYSTEM SET autovacuum = on; SELECT pg_catalog.pg_reload_conf()", found[0].Fix)
 	require.Len(t, report.Findings, 2, "nothing else fails there")
 }
 

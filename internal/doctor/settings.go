@@ -28,8 +28,8 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 
 // The values that sessions begin with. In milliseconds, as all of these settings are.
 const settingsSQL = `
-SELECT setting.name, setting.reset_val::bigint, setting.source, format('%I', current_user), format('%I', current_database())
-FROM pg_settings AS setting
+SELECT setting.name, setting.reset_val::bigint, setting.source, pg_catalog.format('%I', current_user), pg_catalog.format('%I', pg_catalog.current_database())
+FROM pg_catalog.pg_settings AS setting
 WHERE setting.name = ANY ($1) AND setting.reset_val::bigint > 0`
 
 func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
@@ -78,8 +78,8 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func isolation(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const name, right = "default_transaction_isolation", "read committed"
 	var value, source, role, database string
-	const sql = `SELECT setting.reset_val, setting.source, format('%I', current_user), format('%I', current_database())
-FROM pg_settings AS setting WHERE setting.name = $1`
+	const sql = `SELECT setting.reset_val, setting.source, pg_catalog.format('%I', current_user), pg_catalog.format('%I', pg_catalog.current_database())
+FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1`
 	if err := tx.QueryRow(ctx, sql, name).Scan(&value, &source, &role, &database); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -116,25 +116,25 @@ func lift(name, source, role, database string) string {
 const roomSQL = `
 WITH session AS (
     SELECT activity.datid, activity.usesysid, activity.application_name
-    FROM pg_stat_activity AS activity
+    FROM pg_catalog.pg_stat_activity AS activity
     WHERE activity.datid IS NOT NULL AND activity.usesysid IS NOT NULL
-      AND NOT (activity.usename = current_user AND starts_with(activity.application_name, 'sexton'))
+      AND NOT (activity.usename = current_user AND pg_catalog.starts_with(activity.application_name, 'sexton'))
 ), role AS (
-    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_roles WHERE rolname = current_user
+    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user
 ), database AS (
-    SELECT oid, datname, datconnlimit FROM pg_database WHERE datname = current_database()
+    SELECT oid, datname, datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 )
 SELECT 'max_connections', 'raise max_connections, or put a pooler in front',
-       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-           - coalesce(current_setting('reserved_connections', true)::int, 0),
-       (SELECT count(*) FROM session)::int
+       pg_catalog.current_setting('max_connections')::int - pg_catalog.current_setting('superuser_reserved_connections')::int
+           - coalesce(pg_catalog.current_setting('reserved_connections', true)::int, 0),
+       (SELECT pg_catalog.count(*) FROM session)::int
 UNION ALL
-SELECT format('role %I', rolname), format('ALTER ROLE %I CONNECTION LIMIT', rolname), rolconnlimit,
-       (SELECT count(*) FROM session WHERE session.usesysid = role.oid)::int
+SELECT pg_catalog.format('role %I', rolname), pg_catalog.format('ALTER ROLE %I CONNECTION LIMIT', rolname), rolconnlimit,
+       (SELECT pg_catalog.count(*) FROM session WHERE session.usesysid = role.oid)::int
 FROM role WHERE rolconnlimit >= 0 AND NOT rolsuper
 UNION ALL
-SELECT format('database %I', datname), format('ALTER DATABASE %I CONNECTION LIMIT', datname), datconnlimit,
-       (SELECT count(*) FROM session WHERE session.datid = database.oid)::int
+SELECT pg_catalog.format('database %I', datname), pg_catalog.format('ALTER DATABASE %I CONNECTION LIMIT', datname), datconnlimit,
+       (SELECT pg_catalog.count(*) FROM session WHERE session.datid = database.oid)::int
 FROM database WHERE datconnlimit >= 0 AND NOT (SELECT rolsuper FROM role)`
 
 // room asks whether a worker finds as many free connections as it may open.

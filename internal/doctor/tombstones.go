@@ -17,7 +17,7 @@ const overdue = time.Hour
 // The head of each parent's queue, one index probe each.
 const overdueSQL = `
 SELECT parent.name, head.consume_after
-FROM unnest($1::text[]) AS parent (name)
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
 CROSS JOIN LATERAL (
     SELECT tombstone.consume_after
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
@@ -25,7 +25,7 @@ CROSS JOIN LATERAL (
     ORDER BY tombstone.consume_after, tombstone.id
     LIMIT 1
 ) AS head
-WHERE head.consume_after < clock_timestamp() - make_interval(secs => $2)
+WHERE head.consume_after < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
 ORDER BY head.consume_after`
 
 // tombstones looks for those that nobody will ever work off and for those that should have been long ago.

@@ -18,13 +18,13 @@ const holdsBack = "it keeps vacuum from removing dead rows, and deletions of its
 
 // Transactions of other databases hold back neither. Five of them are enough to begin with.
 const transactionsSQL = `
-SELECT session.pid, coalesce(session.usename, '?')::text, coalesce(nullif(session.application_name, ''), 'no application_name'),
+SELECT session.pid, coalesce(session.usename, '?')::pg_catalog.text, coalesce(nullif(session.application_name, ''), 'no application_name'),
        coalesce(session.state, '?'), session.xact_start
-FROM pg_stat_activity AS session
-WHERE session.datname = current_database()
-  AND session.pid <> pg_backend_pid()
+FROM pg_catalog.pg_stat_activity AS session
+WHERE session.datname = pg_catalog.current_database()
+  AND session.pid <> pg_catalog.pg_backend_pid()
   AND session.backend_type = 'client backend'
-  AND session.xact_start < clock_timestamp() - make_interval(secs => $1)
+  AND session.xact_start < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
 ORDER BY session.xact_start
 LIMIT 5`
 
@@ -39,7 +39,7 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 			Severity: problem.Warning, Object: fmt.Sprintf("pid %d", r.PID),
 			Message: fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
 				r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
-			Fix: fmt.Sprintf("end it there, or: SELECT pg_terminate_backend(%d)", r.PID),
+			Fix: fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID),
 		}
 	})
 	if err != nil {
@@ -49,10 +49,10 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 }
 
 const preparedSQL = `
-SELECT format('%L', prepared.gid), prepared.owner::text, prepared.prepared
-FROM pg_prepared_xacts AS prepared
-WHERE prepared.database = current_database()
-  AND prepared.prepared < clock_timestamp() - make_interval(secs => $1)
+SELECT pg_catalog.format('%L', prepared.gid), prepared.owner::pg_catalog.text, prepared.prepared
+FROM pg_catalog.pg_prepared_xacts AS prepared
+WHERE prepared.database = pg_catalog.current_database()
+  AND prepared.prepared < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
 ORDER BY prepared.prepared
 LIMIT 5`
 

@@ -46,7 +46,7 @@ type claim struct {
 
 const claimSQL = `
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES ($1, $2, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8))
+VALUES ($1, $2, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8))
 ON CONFLICT (diff_id) DO UPDATE
 SET token = ledger.token + 1,
     holder = EXCLUDED.holder,
@@ -89,7 +89,7 @@ func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(ma
 
 const renewSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8)
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
 WHERE diff_id = $1
   AND token = $2
   AND busy_until > pg_catalog.clock_timestamp()`
@@ -201,7 +201,7 @@ func (c *claim) release(ctx context.Context) error {
 
 const quarantineSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8),
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8),
     holder = 'a deletion that may still arrive'
 WHERE diff_id = $1
   AND token = $2`

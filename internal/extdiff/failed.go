@@ -31,7 +31,7 @@ type Failure struct {
 
 const failedSQL = `
 WITH skipped AS (
-    SELECT ledger.diff_id, ledger.skip_reason AS skip, '' AS error, 0 AS attempts, NULL::timestamptz AS next
+    SELECT ledger.diff_id, ledger.skip_reason AS skip, '' AS error, 0 AS attempts, NULL::pg_catalog.timestamptz AS next
     FROM "sexton".external_diffs AS ledger
     WHERE ledger.skip_reason IS NOT NULL
     LIMIT $2

@@ -100,7 +100,7 @@ FROM (` + layoutSQL + `) AS layout
 CROSS JOIN (
     SELECT NOT attribute.attnotnull AS new_path
     FROM pg_catalog.pg_attribute AS attribute
-    WHERE attribute.attrelid = '"public".merge_request_diff_files'::regclass
+    WHERE attribute.attrelid = '"public".merge_request_diff_files'::pg_catalog.regclass
       AND attribute.attname = 'new_path'
 ) AS nullable
 WHERE file.merge_request_diff_id = $1

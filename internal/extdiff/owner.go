@@ -79,10 +79,11 @@ type self struct {
 }
 
 const selfSQL = `
-SELECT installation.id::text, "sexton".external_diff_place(), pg_catalog.current_database()::text, coalesce(store.seal::text, ''),
-    coalesce(store.next_seal::text, ''),
+SELECT installation.id::pg_catalog.text, "sexton".external_diff_place(), pg_catalog.current_database()::pg_catalog.text,
+    coalesce(store.seal::pg_catalog.text, ''),
+    coalesce(store.next_seal::pg_catalog.text, ''),
     ARRAY(
-        SELECT either::text
+        SELECT either::pg_catalog.text
         FROM "sexton".external_diff_stores AS other, pg_catalog.unnest(ARRAY[other.seal, other.next_seal]) AS either
         WHERE either IS NOT NULL
     ),
@@ -161,7 +162,7 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 	const sql = `
 		INSERT INTO "sexton".external_diff_stores AS store (store) VALUES ($1)
 		ON CONFLICT (store) DO UPDATE SET store = EXCLUDED.store
-		RETURNING coalesce(store.next_seal, store.seal)::text`
+		RETURNING coalesce(store.next_seal, store.seal)::pg_catalog.text`
 	m := s.Marker
 	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&m.Seal); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
@@ -175,7 +176,7 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
 	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::text::uuid, pg_catalog.clock_timestamp())
+		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::pg_catalog.text::pg_catalog.uuid, pg_catalog.clock_timestamp())
 		ON CONFLICT (store) DO UPDATE SET sealed_at = pg_catalog.clock_timestamp() WHERE store.sealed_at IS NULL`
 	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sql), o.Store.Identity(), seal); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
@@ -187,7 +188,7 @@ const (
 	holdSQL = `
 UPDATE "sexton".external_diff_stores
 SET server_started_at = pg_catalog.pg_postmaster_start_time(),
-    hold_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8)
+    hold_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::pg_catalog.float8)
 WHERE store = $1
   AND server_started_at <> pg_catalog.pg_postmaster_start_time()`
 
@@ -195,9 +196,9 @@ WHERE store = $1
 UPDATE "sexton".external_diff_stores
 SET next_seal = coalesce(next_seal, pg_catalog.gen_random_uuid())
 WHERE store = $1
-  AND (next_seal IS NOT NULL OR sealed_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8))
+  AND (next_seal IS NOT NULL OR sealed_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
   AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-RETURNING next_seal::text`
+RETURNING next_seal::pg_catalog.text`
 
 	sealedSQL = `
 UPDATE "sexton".external_diff_stores
@@ -205,7 +206,7 @@ SET seal = next_seal,
     next_seal = NULL,
     sealed_at = pg_catalog.clock_timestamp()
 WHERE store = $1
-  AND next_seal = $2::text::uuid`
+  AND next_seal = $2::pg_catalog.text::pg_catalog.uuid`
 )
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database

@@ -23,7 +23,7 @@ const (
 
 	// Entries come in the order of their ids, as good as.
 	queuedSQL = `
-SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::float8
+SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::pg_catalog.float8
 FROM (SELECT removal.queued_at FROM "sexton".external_diff_removals AS removal ORDER BY removal.id LIMIT $1) AS queued`
 )
 

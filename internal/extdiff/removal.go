@@ -35,7 +35,7 @@ const NextRemovalSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
     WHERE removal.not_before > pg_catalog.statement_timestamp()
-), 0)::float8`
+), 0)::pg_catalog.float8`
 
 // Removed is what a run has removed.
 type Removed struct {
@@ -58,7 +58,7 @@ type doomed struct {
 // doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take.
 const doomSQL = `
 UPDATE "sexton".external_diff_removals AS removal
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::float8),
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8),
     attempts = removal.attempts + 1
 WHERE removal.id = (
     SELECT due.id
@@ -75,7 +75,7 @@ const strikeSQL = `DELETE FROM "sexton".external_diff_removals WHERE id = $1`
 const putOffSQL = `
 UPDATE "sexton".external_diff_removals
 SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
-        secs => least($3::float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::float8
+        secs => least($3::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
     ),
     last_error = $2
 WHERE id = $1`

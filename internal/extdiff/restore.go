@@ -84,10 +84,10 @@ const putBackSQL = `
 UPDATE "public".merge_request_diff_files AS file
 SET diff = pg_catalog.convert_from(
         coalesce((
-            SELECT pg_catalog.string_agg(piece.body, ''::bytea ORDER BY piece.number)
+            SELECT pg_catalog.string_agg(piece.body, ''::pg_catalog.bytea ORDER BY piece.number)
             FROM pg_temp.sexton_pieces AS piece
             WHERE piece.relative_order = file.relative_order
-        ), ''::bytea),
+        ), ''::pg_catalog.bytea),
         CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
     ),
     external_diff_offset = NULL,

@@ -77,7 +77,7 @@ const cursorSQL = `
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES ($1, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8)`
+RETURNING after_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
 
 const advanceSQL = `
 UPDATE "sexton".external_diff_cursors

@@ -71,7 +71,7 @@ SET sweep_after = '', sweep_began_at = pg_catalog.clock_timestamp(), sweep_ended
 WHERE store = $1
   AND (sweep_began_at IS NULL OR sweep_ended_at IS NOT NULL)
   AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-  AND coalesce(sweep_began_at, first_used_at) <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::float8)`
+  AND coalesce(sweep_began_at, first_used_at) <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
 
 const sweepPlaceSQL = `
 SELECT store.sweep_after

@@ -27,7 +27,7 @@ const (
 const triggerSQL = `
 SELECT installed.tgenabled IN ('O', 'A')
 FROM pg_catalog.pg_trigger AS installed
-WHERE installed.tgrelid = '"public".merge_request_diffs'::regclass
+WHERE installed.tgrelid = '"public".merge_request_diffs'::pg_catalog.regclass
   AND installed.tgname = $1`
 
 // ReadTrigger looks at the trigger.

@@ -53,7 +53,7 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 	for i, p := range pointers {
 		rows[i], owners[i] = p.at, p.owner
 	}
-	wanted := fmt.Sprintf("unnest($%d::tid[], $%d::bigint[]) AS wanted (at, owner)", args.add(rows), args.add(owners))
+	wanted := fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.add(rows), args.add(owners))
 	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args))
 	if s.action == remove {
 		from, kept = "USING", "false"

@@ -47,10 +47,10 @@ const privilegesSQL = `
 WITH judged AS (
     SELECT wanted.*, CASE
         WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(wanted.oid, wanted.privilege)
-        WHEN wanted.name = '' THEN has_any_column_privilege(wanted.oid, 'UPDATE')
+        WHEN wanted.name = '' THEN pg_catalog.has_any_column_privilege(wanted.oid, 'UPDATE')
         ELSE pg_catalog.has_column_privilege(wanted.oid, wanted.name, 'UPDATE')
     END AS granted
-    FROM unnest($1::oid[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted (oid, privilege, name, position)
+    FROM unnest($1::pg_catalog.oid[], $2::pg_catalog.text[], $3::pg_catalog.text[]) WITH ORDINALITY AS wanted (oid, privilege, name, position)
 )
 SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        CASE WHEN pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') THEN '' ELSE pg_catalog.format('%I', namespace.nspname) END,
@@ -58,8 +58,8 @@ SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        pg_catalog.row_security_active(class.oid),
        pg_catalog.format('%I', current_user)
 FROM judged
-JOIN pg_class AS class ON class.oid = judged.oid
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+JOIN pg_catalog.pg_class AS class ON class.oid = judged.oid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 GROUP BY class.oid, class.relname, class.relnamespace, namespace.nspname
 ORDER BY pg_catalog.min(judged.position)`
 

@@ -28,7 +28,7 @@ const NextDueSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(job.consume_after) - pg_catalog.statement_timestamp())
     FROM "public".users_ghost_user_migrations AS job
     WHERE job.consume_after > pg_catalog.statement_timestamp() AND job.consume_after < 'infinity'
-), 0)::float8`
+), 0)::pg_catalog.float8`
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
 const loadSQL = `
@@ -56,7 +56,7 @@ const blameSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
 SET attempts = job.attempts + 1,
     last_error = $2,
-    consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8),
+    consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8),
     updated_at = pg_catalog.clock_timestamp()
 WHERE job.id = $1`
 

@@ -135,7 +135,7 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			continue
 		}
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::text::%s", found.Type), c.Value)
+			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s", found.Type), c.Value)
 			return err
 		})
 		if f := fault.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {

@@ -57,7 +57,7 @@ func (s *step) belongs(alias, owner string, args *arguments) string {
 }
 
 func (c typedCondition) term(alias string, args *arguments) string {
-	return c.compare.Equal(alias+"."+identifier(c.column), fmt.Sprintf("$%d::text::%s", args.add(c.value), c.full))
+	return c.compare.Equal(alias+"."+identifier(c.column), fmt.Sprintf("$%d::pg_catalog.text::%s", args.add(c.value), c.full))
 }
 
 // lock is the clause that locks picked rows. Where no key changes the weaker lock will do, beside which others may
@@ -106,7 +106,7 @@ func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
 // pointers were read is left for the next window.
 func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do action, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &arguments{}
-	picked := fmt.Sprintf("$%d::tid[]", args.add(pointers))
+	picked := fmt.Sprintf("$%d::pg_catalog.tid[]", args.add(pointers))
 	if skip {
 		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid = ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
 			leaf.SQL(), picked, s.matches("picked", j, args), s.lock(do))
@@ -239,7 +239,7 @@ finished AS (
 event AS (
 	INSERT INTO %s (kind, payload)
 	SELECT 'user_destroyed', pg_catalog.jsonb_build_object(
-		'user_id', gone.id, 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::text, 'UTF8')), 'hex'),
+		'user_id', gone.id, 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::pg_catalog.text, 'UTF8')), 'hex'),
 		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM gone CROSS JOIN job

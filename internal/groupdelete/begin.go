@@ -71,7 +71,7 @@ WHERE progress.group_id = $1`
 // refuseSQL records why a destruction cannot begin, unless it has. The group is put off for $3 seconds.
 const refuseSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-SELECT $1::bigint, $2::text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
+SELECT $1::bigint, $2::pg_catalog.text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
 WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)
 ON CONFLICT (group_id) DO UPDATE
 SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = pg_catalog.clock_timestamp()`
@@ -250,9 +250,9 @@ WITH RECURSIVE looked AS MATERIALIZED (
     WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND {line}
 ),
 above AS (
-    SELECT doomed.id, doomed.parent_id, doomed.path::text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
+    SELECT doomed.id, doomed.parent_id, doomed.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
     UNION ALL
-    SELECT parent.id, parent.parent_id, parent.path::text, above.height + 1
+    SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height + 1
     FROM above
     JOIN {groups} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
     WHERE above.height < 100

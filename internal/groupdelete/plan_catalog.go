@@ -23,27 +23,28 @@ type key struct {
 // All foreign keys of the database, but for those that partitions have inherited and those that stand for the partitions of a
 // target. ON DELETE SET may name columns since Postgres 15; before there is no such column in the catalogue.
 const keysSQL = `
-SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::text, names.columns, names.targets,
+SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,
     coalesce((
-        SELECT pg_catalog.array_agg(attribute.attname::text ORDER BY attribute.attnum)
-        FROM pg_catalog.jsonb_array_elements_text(nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::jsonb)) AS listed (number)
-        JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
+        SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)
+        FROM pg_catalog.jsonb_array_elements_text(
+            nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
+        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
     ), names.columns)
-FROM pg_constraint AS key
+FROM pg_catalog.pg_constraint AS key
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.array_agg(source.attname::text ORDER BY pair.position) AS columns,
-        pg_catalog.array_agg(target.attname::text ORDER BY pair.position) AS targets
+    SELECT pg_catalog.array_agg(source.attname::pg_catalog.text ORDER BY pair.position) AS columns,
+        pg_catalog.array_agg(target.attname::pg_catalog.text ORDER BY pair.position) AS targets
     FROM unnest(key.conkey, key.confkey) WITH ORDINALITY AS pair (source, target, position)
-    JOIN pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
-    JOIN pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
+    JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
+    JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
 WHERE key.contype = 'f' AND key.conparentid = 0
-ORDER BY key.conrelid::regclass::text, key.conkey, key.conname`
+ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname`
 
 // rootsSQL finds the partitioned table on top of each relation; for most that is the relation itself.
 const rootsSQL = `
-SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::oid, class.oid) ELSE class.oid END
-FROM pg_class AS class
+SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::pg_catalog.oid, class.oid) ELSE class.oid END
+FROM pg_catalog.pg_class AS class
 WHERE class.oid = ANY ($1)`
 
 // applicationTables are those that are known by name.

@@ -58,7 +58,8 @@ type window struct {
 }
 
 // wantSQL is a CTE of the rows that the first two parameters name.
-const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version FROM unnest($1::tid[], $2::xid[]) AS wanted (at, version))"
+const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
+	"FROM unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version))"
 
 // matches is the condition for the rows of a key (alias child) that refer to a row (alias parent, or another one).
 func (f *ref) matches(parent string) string { return f.on("child", parent) }
@@ -122,7 +123,7 @@ func childrenStatement(leaf pgcatalog.Table, f *ref, in pgcatalog.Table) string 
 SELECT found.at, found.version
 FROM parents AS parent
 CROSS JOIN LATERAL (
-	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid <> ALL ($3::tid[]) OFFSET 0
+	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid <> ALL ($3::pg_catalog.tid[]) OFFSET 0
 ) AS found
 LIMIT $4`, parents(leaf, []*ref{f}), in.SQL(), f.matches("parent"))
 }

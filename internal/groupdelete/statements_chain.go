@@ -23,7 +23,7 @@ down AS (
 		SELECT child.ctid AS at, child.xmin AS version
 		FROM ONLY %[2]s AS parent
 		JOIN ONLY %[2]s AS child ON %[3]s
-		WHERE parent.ctid = down.at AND parent.xmin = down.version AND child.ctid <> ALL ($3::tid[])
+		WHERE parent.ctid = down.at AND parent.xmin = down.version AND child.ctid <> ALL ($3::pg_catalog.tid[])
 		OFFSET 0
 	) AS found
 )

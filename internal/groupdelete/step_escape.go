@@ -48,6 +48,6 @@ func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
 // unchangedStatement tells whether a window's rows are all still there as they were read.
 func unchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
-SELECT pg_catalog.count(*) = pg_catalog.cardinality($1::tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`,
+SELECT pg_catalog.count(*) = pg_catalog.cardinality($1::pg_catalog.tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`,
 		wantSQL, leaf.SQL())
 }

@@ -64,7 +64,7 @@ SELECT
           AND NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = groups.id)
         LIMIT $1
     ) AS counted)
-FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
 CROSS JOIN "sexton".backlog_of_adjourned_groups() AS due`
 
 // ReadBacklog counts what there is to delete.
@@ -112,7 +112,7 @@ type Group struct {
 
 const listSQL = `
 WITH today (day, cutoff) AS (
-    SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()
+    SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()
 ), listed (id) AS (
     SELECT groups.id FROM "public".groups WHERE groups.marked_for_deletion_on IS NOT NULL
     UNION
@@ -127,8 +127,8 @@ WITH today (day, cutoff) AS (
 )
 SELECT
     listed.id, coalesce(groups.path, ''), groups.parent_id, coalesce(schedule.user_id, destruction.user_id),
-    groups.marked_for_deletion_on::text,
-    CASE WHEN schedule.group_id IS NOT NULL THEN (groups.marked_for_deletion_on + (today.day - today.cutoff) + 1)::text END,
+    groups.marked_for_deletion_on::pg_catalog.text,
+    CASE WHEN schedule.group_id IS NOT NULL THEN (groups.marked_for_deletion_on + (today.day - today.cutoff) + 1)::pg_catalog.text END,
     CASE
         WHEN greatest(destruction.attempts, failure.attempts) >= $2 THEN 'stuck'
         WHEN destruction.group_id IS NOT NULL THEN 'destroying'
@@ -141,7 +141,7 @@ SELECT
     jobs.scheduled_at, destruction.begun_at, coalesce(destruction.step, ''), coalesce(destruction.done, 0), destruction.total,
     CASE WHEN destruction.done > 0 AND destruction.total >= destruction.done
         THEN extract(epoch FROM destruction.updated_at - destruction.begun_at) * (destruction.total - destruction.done) / destruction.done
-    END::float8,
+    END::pg_catalog.float8,
     coalesce(destruction.attempts, failure.attempts, 0)::bigint, coalesce(destruction.last_error, failure.last_error, '')
 FROM listed
 CROSS JOIN today

@@ -52,8 +52,8 @@ const NextDueSQL = `coalesce((
         ),
         (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp())
     ) - pg_catalog.statement_timestamp())
-    FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
-), 0)::float8`
+    FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+), 0)::pg_catalog.float8`
 
 // pageSQL is a page of due groups above $1 by their ids, $2 at most.
 const pageSQL = `SELECT due.id` + dueSQL + `
@@ -76,12 +76,12 @@ WITH line AS (
 SELECT
     "sexton".group_deletion_cutoff(),
     greatest(pg_catalog.statement_timestamp(), (
-        SELECT pg_catalog.max(line.scheduled_at) + pg_catalog.make_interval(secs => $1::float8)
+        SELECT pg_catalog.max(line.scheduled_at) + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
         FROM line
         WHERE line.scheduled_at < coalesce((
             SELECT pg_catalog.min(line.scheduled_at)
             FROM line
-            WHERE line.gap > greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::float8 OPERATOR(pg_catalog.*) $1::float8))
+            WHERE line.gap > greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::pg_catalog.float8 OPERATOR(pg_catalog.*) $1::pg_catalog.float8))
         ), 'infinity')
     ))`
 

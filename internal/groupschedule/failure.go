@@ -33,7 +33,7 @@ const failuresSQL = `
 WITH failed AS (
     SELECT DISTINCT ON (one.group_id) one.*
     FROM (
-        SELECT destruction.group_id, true AS begun, destruction.attempts, destruction.last_error, NULL::timestamptz AS retry_at
+        SELECT destruction.group_id, true AS begun, destruction.attempts, destruction.last_error, NULL::pg_catalog.timestamptz AS retry_at
         FROM "sexton".group_destructions AS destruction
         WHERE destruction.last_error IS NOT NULL AND ($2::bigint IS NULL OR destruction.group_id = $2)
         UNION ALL

@@ -60,7 +60,7 @@ WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled
     FROM "sexton".river_job AS job
     WHERE job.state = 'running'
-      AND (` + lastClient + ` = ANY ($3::text[]) OR (` + orphaned + `) OR job.id = ANY ($4::bigint[]) AND ` + lost + `)
+      AND (` + lastClient + ` = ANY ($3::pg_catalog.text[]) OR (` + orphaned + `) OR job.id = ANY ($4::bigint[]) AND ` + lost + `)
     ORDER BY job.id
     FOR UPDATE SKIP LOCKED
 )
@@ -76,12 +76,12 @@ SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' ELSE 'available' END)::
     END)
 FROM orphan
 WHERE job.id = orphan.id
-RETURNING job.id, job.kind, job.queue, job.state::text, coalesce(` + lastClient + `, '') AS client_id`
+RETURNING job.id, job.kind, job.queue, job.state::pg_catalog.text, coalesce(` + lastClient + `, '') AS client_id`
 
 	// notifySQL wakes River's producers; $1 is the schema, $2 the queues.
 	notifySQL = `
-SELECT pg_catalog.pg_notify(pg_catalog.concat($1::text, '.river_insert'), pg_catalog.json_build_object('queue', queue)::text)
-FROM pg_catalog.unnest($2::text[]) AS queue`
+SELECT pg_catalog.pg_notify(pg_catalog.concat($1::pg_catalog.text, '.river_insert'), pg_catalog.json_build_object('queue', queue)::pg_catalog.text)
+FROM pg_catalog.unnest($2::pg_catalog.text[]) AS queue`
 )
 
 // Reclaimed is what was taken from dead clients.

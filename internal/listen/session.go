@@ -121,7 +121,7 @@ func (s *session) wake(ctx context.Context) error {
 	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
 		// The server may have granted the lock in the moment in which the time was over. The session would
 		// keep it, and nobody would know.
-		if err := s.script(ctx, "ROLLBACK; SELECT pg_advisory_unlock_all()"); err != nil {
+		if err := s.script(ctx, "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()"); err != nil {
 			return fmt.Errorf("drop awake lock: %w", err)
 		}
 		return nil

@@ -16,7 +16,7 @@ func (p *Parent) auditKeys(n int) string {
 	if p.composite() {
 		return p.keysParameter(n)
 	}
-	return fmt.Sprintf("$%d::text[]::%s[]", n, keyType(p.KeyTypes[0]))
+	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, keyType(p.KeyTypes[0]))
 }
 
 // auditKey are the values of one of auditKeys.
@@ -59,7 +59,7 @@ func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, 
 	column := "child." + identifier(r.Definition.Columns[0])
 	behind := column + " IS NOT NULL"
 	if after != nil {
-		behind = fmt.Sprintf("%s %s $%d::text::%s", column, r.own[0].After, args.add(*after), keyType(r.bases[0]))
+		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.own[0].After, args.add(*after), keyType(r.bases[0]))
 	}
 	limitAt := args.add(limit)
 	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.whole(), behind, limitAt)
@@ -71,7 +71,7 @@ FROM walk
 CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
 WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.whole(), behind, limitAt, r.own[0].After)
 	}
-	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::text, %s\nFROM walk ORDER BY walk.key",
+	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::pg_catalog.text, %s\nFROM walk ORDER BY walk.key",
 		walk, p.mayBeGone(r, []string{"walk.key"})), args.values
 }
 
@@ -104,7 +104,7 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
 // withoutParentStatement returns those of keys that have no parent.
 func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
 	args := &arguments{}
-	return fmt.Sprintf(`SELECT candidate.key::text
+	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
 WHERE %s
 ORDER BY candidate.position`,
@@ -115,7 +115,7 @@ ORDER BY candidate.position`,
 func (p *Parent) withChildStatement(r *Reference, keys []string) (string, []any) {
 	args := &arguments{}
 	keysAt := args.add(keys)
-	return fmt.Sprintf(`SELECT candidate.key::text
+	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
 WHERE %s
 ORDER BY candidate.position`,
@@ -126,7 +126,7 @@ ORDER BY candidate.position`,
 func (p *Parent) orphansStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
 	args := &arguments{}
 	with, from := p.orphans(names, r, args.add(keys), args)
-	return with + "\nSELECT candidate.key::text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.values
+	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.values
 }
 
 // orphanRowsStatement counts the children of orphaned keys, up to limit.
@@ -147,6 +147,6 @@ func (p *Parent) repairStatement(names pgschema.Names, r *Reference, keys []stri
 	}
 	var sql strings.Builder
 	fmt.Fprintf(&sql, "INSERT INTO %s (fully_qualified_table_name, %s)\n", names.Render(`"public".loose_foreign_keys_deleted_records`), column)
-	fmt.Fprintf(&sql, "%s\nSELECT $%d::text, candidate.key::%s\n%s", with, args.add(p.Recorded), form, from)
+	fmt.Fprintf(&sql, "%s\nSELECT $%d::pg_catalog.text, candidate.key::%s\n%s", with, args.add(p.Recorded), form, from)
 	return sql.String(), args.values
 }

@@ -16,7 +16,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	args := &arguments{}
 	var position []string
 	if after != nil {
-		position = parts(fmt.Sprintf("$%d::text", args.add(*after)), r.bases)
+		position = parts(fmt.Sprintf("$%d::pg_catalog.text", args.add(*after)), r.bases)
 	}
 	limitAt := args.add(limit)
 	walk := w.all(position, limitAt)
@@ -24,7 +24,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 		walk = w.steps(position, limitAt)
 	}
 	keys := prefixed("walk.", w.keys)
-	key := fmt.Sprintf("ARRAY[%s::text]::text", strings.Join(keys, "::text, "))
+	key := fmt.Sprintf("ARRAY[%s::pg_catalog.text]::pg_catalog.text", strings.Join(keys, "::text, "))
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN pg_catalog.num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
 		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.values
 }

@@ -320,7 +320,7 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 DELETE FROM %s AS swept WHERE swept.database = $%d AND swept.id = ANY ($%d::bigint[])
 ), late AS (
 INSERT INTO %s (fully_qualified_table_name, %s)
-SELECT DISTINCT $%d::text, candidate.key
+SELECT DISTINCT $%d::pg_catalog.text, candidate.key
 FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)
 WHERE %s
 AND (%s)

@@ -13,7 +13,7 @@ import (
 // function that records them.
 const fingerprintSQL = `
 WITH RECURSIVE tree AS (
-    SELECT pg_catalog.unnest($1::oid[]) AS oid
+    SELECT pg_catalog.unnest($1::pg_catalog.oid[]) AS oid
     UNION
     SELECT inherits.inhrelid
     FROM tree

@@ -40,7 +40,7 @@ func horizonQuery(grace int) string {
 	return fmt.Sprintf(`SELECT
     coalesce(pg_catalog.min(CASE WHEN session.seen AND session.xact_start > pg_catalog.clock_timestamp() THEN '-infinity'
         WHEN session.seen THEN session.xact_start
-        ELSE pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::float8) END), 'infinity') AS horizon,
+        ELSE pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) END), 'infinity') AS horizon,
     coalesce(pg_catalog.bool_or(NOT session.seen), false) AS blind
 FROM (
     SELECT activity.xact_start,
@@ -66,7 +66,7 @@ const ripe = "interval '1 second'"
 func ConfirmableSQL(database, within, grace int) string {
 	return fmt.Sprintf(`coalesce((
     SELECT oldest.swept_at <= pg_catalog.clock_timestamp() - %s AND CASE
-        WHEN oldest.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::float8) THEN true
+        WHEN oldest.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) THEN true
         WHEN oldest.prepared IS NOT NULL THEN NOT oldest.prepared OPERATOR(pg_catalog.&&) ARRAY(%s)
         ELSE oldest.swept_at < (SELECT gate.horizon FROM (%s) AS gate)
     END
@@ -99,8 +99,9 @@ SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.e
        gate.here AND NOT gate.elsewhere AS held
 FROM (
     SELECT swept.*,
-           swept.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $5::float8) AS early,
-           swept.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => 2::float8 OPERATOR(pg_catalog.*) $5::float8) AS expired
+           swept.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS early,
+           swept.swept_at <= pg_catalog.clock_timestamp()
+               - pg_catalog.make_interval(secs => 2::pg_catalog.float8 OPERATOR(pg_catalog.*) $5::pg_catalog.float8) AS expired
     FROM "sexton".swept AS swept
     WHERE swept.database = $1
       AND swept.id > $2
@@ -112,7 +113,7 @@ CROSS JOIN (SELECT ARRAY(` + preparedQuery + `) AS transactions) AS present
 CROSS JOIN LATERAL (
     SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND pg_catalog.cardinality(present.transactions) = 0
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
-           NOT oldest.parent = ANY ($6::text[]) OR oldest.swept_at < $7::timestamptz AS elsewhere
+           NOT oldest.parent = ANY ($6::pg_catalog.text[]) OR oldest.swept_at < $7::pg_catalog.timestamptz AS elsewhere
 ) AS gate
 ORDER BY oldest.id`
 
@@ -132,14 +133,14 @@ WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
 // that cannot be seen.
 func ageSQL() string {
 	return fmt.Sprintf(`SELECT CASE WHEN gate.horizon = 'infinity' THEN 0 WHEN gate.horizon = '-infinity' THEN 1e9
-    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() - gate.horizon), 0) END::float8, gate.blind
+    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() - gate.horizon), 0) END::pg_catalog.float8, gate.blind
 FROM (%s) AS gate`, horizonQuery(1))
 }
 
 // holdSQL keeps rows from being looked at for $3 seconds.
 const holdSQL = `
 UPDATE "sexton".swept AS swept
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8)
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
 WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
 
 // putOffSQL keeps a failed look from being repeated at once: for rows $2, or for all rows of parent $3.

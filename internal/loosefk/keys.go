@@ -45,7 +45,7 @@ func (p *Parent) parts(key string) []string { return parts(key, p.KeyTypes) }
 func parts(key string, types []string) []string {
 	parts := make([]string, len(types))
 	for i, name := range types {
-		parts[i] = fmt.Sprintf("(%s::text[])[%d]::%s", key, i+1, keyType(name))
+		parts[i] = fmt.Sprintf("(%s::pg_catalog.text[])[%d]::%s", key, i+1, keyType(name))
 	}
 	return parts
 }

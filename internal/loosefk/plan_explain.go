@@ -64,7 +64,7 @@ func (p *planner) findAccess(ctx context.Context, parent *Parent, reference *Ref
 	return proven, nil
 }
 
-const pagesSQL = `SELECT coalesce(pg_catalog.pg_relation_size($1::oid) / pg_catalog.current_setting('block_size')::bigint, 0)`
+const pagesSQL = `SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid) / pg_catalog.current_setting('block_size')::bigint, 0)`
 
 // scan is the part of a plan that finds the rows, and the size of the table.
 type scan struct {

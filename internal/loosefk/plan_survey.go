@@ -56,30 +56,30 @@ type surveyIndex struct {
 }
 
 const foreignKeysSQL = `
-SELECT con.confrelid, con.conrelid, namespace.nspname, class.relname, con.confdeltype::text,
+SELECT con.confrelid, con.conrelid, namespace.nspname, class.relname, con.confdeltype::pg_catalog.text,
        ARRAY(
-           SELECT attribute.attname::text
+           SELECT attribute.attname::pg_catalog.text
            FROM pg_catalog.unnest(con.conkey) WITH ORDINALITY AS key (number, position)
-           JOIN pg_attribute AS attribute ON attribute.attrelid = con.conrelid AND attribute.attnum = key.number
+           JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = con.conrelid AND attribute.attnum = key.number
            ORDER BY key.position
        )
-FROM pg_constraint AS con
-JOIN pg_class AS class ON class.oid = con.conrelid
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+FROM pg_catalog.pg_constraint AS con
+JOIN pg_catalog.pg_class AS class ON class.oid = con.conrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE con.contype = 'f' AND con.conparentid = 0
 ORDER BY namespace.nspname, class.relname, con.conname, con.oid`
 
 const partitionsSQL = `
 SELECT inherits.inhparent, inherits.inhrelid
-FROM pg_inherits AS inherits
-JOIN pg_class AS class ON class.oid = inherits.inhrelid
+FROM pg_catalog.pg_inherits AS inherits
+JOIN pg_catalog.pg_class AS class ON class.oid = inherits.inhrelid
 WHERE class.relispartition AND NOT inherits.inhdetachpending
 ORDER BY class.relname, class.oid`
 
 const surveyTablesSQL = `
-SELECT class.oid, namespace.nspname, class.relname, class.relkind::text, class.relpages
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+SELECT class.oid, namespace.nspname, class.relname, class.relkind::pg_catalog.text, class.relpages
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE class.oid = ANY ($1) AND class.relkind IN ('r', 'p')`
 
 // An index compares by its own collation, and serves no other.
@@ -87,25 +87,25 @@ const surveyIndexesSQL = `
 SELECT index.indrelid, class.relname, method.amname, index.indisvalid AND index.indisready AND index.indislive, index.indisunique,
        coalesce(pg_catalog.pg_get_expr(index.indpred, index.indrelid), ''),
        ARRAY(
-           SELECT coalesce(attribute.attname, '')::text
+           SELECT coalesce(attribute.attname, '')::pg_catalog.text
            FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
-           LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
+           LEFT JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
                AND index.indcollation[key.position::integer - 1] IN (0, attribute.attcollation)
            WHERE key.position <= index.indnkeyatts
            ORDER BY key.position
        )
-FROM pg_index AS index
-JOIN pg_class AS class ON class.oid = index.indexrelid
-JOIN pg_am AS method ON method.oid = class.relam
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indrelid, class.relname`
 
-const reservedSQL = `SELECT word FROM pg_get_keywords() WHERE catcode <> 'U'`
+const reservedSQL = `SELECT word FROM pg_catalog.pg_get_keywords() WHERE catcode <> 'U'`
 
 const takenSQL = `
 SELECT namespace.nspname, class.relname
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE namespace.nspname = ANY ($1) AND class.relname ~ '_idx[0-9]*$'`
 
 // readSurvey reads the catalogue in a handful of statements, whatever the number of definitions.

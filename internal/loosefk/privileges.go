@@ -21,19 +21,19 @@ const privilegesSQL = `
 SELECT pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE'),
        pg_catalog.has_table_privilege(class.oid, 'SELECT')
            AND CASE
-               WHEN wanted.updated = '[]' THEN pg_catalog.has_table_privilege(class.oid, 'DELETE') AND has_any_column_privilege(class.oid, 'UPDATE')
+               WHEN wanted.updated = '[]' THEN pg_catalog.has_table_privilege(class.oid, 'DELETE') AND pg_catalog.has_any_column_privilege(class.oid, 'UPDATE')
                ELSE (
                    SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(class.oid, name, 'UPDATE'))
-                   FROM pg_catalog.jsonb_array_elements_text(wanted.updated::jsonb) AS name
+                   FROM pg_catalog.jsonb_array_elements_text(wanted.updated::pg_catalog.jsonb) AS name
                )
            END,
        pg_catalog.row_security_active(class.oid),
        pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        pg_catalog.format('%I', namespace.nspname),
        pg_catalog.format('%I', current_user)
-FROM unnest($1::oid[], $2::text[]) WITH ORDINALITY AS wanted (oid, updated, position)
-JOIN pg_class AS class ON class.oid = wanted.oid
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+FROM unnest($1::pg_catalog.oid[], $2::pg_catalog.text[]) WITH ORDINALITY AS wanted (oid, updated, position)
+JOIN pg_catalog.pg_class AS class ON class.oid = wanted.oid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 ORDER BY wanted.position`
 
 // MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.

@@ -139,7 +139,8 @@ func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Referen
 	var same bool
 	// A failed cast must not end the transaction, hence the savepoint.
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-		sql := fmt.Sprintf("SELECT ($1::text::%[1]s)::text, ($1::text::%[1]s)::text OPERATOR(pg_catalog.=) ($1::text::%[2]s)::text", value.Type, value.base)
+		sql := fmt.Sprintf("SELECT ($1::pg_catalog.text::%[1]s)::pg_catalog.text, "+
+			"($1::pg_catalog.text::%[1]s)::pg_catalog.text OPERATOR(pg_catalog.=) ($1::pg_catalog.text::%[2]s)::pg_catalog.text", value.Type, value.base)
 		return nested.QueryRow(ctx, sql, value.Value).Scan(&becomes, &same)
 	})
 	var pgErr *pgconn.PgError

@@ -28,10 +28,10 @@ type RevivedTombstone struct {
 
 // revivedSQL lists revived tombstones, the newest first, of table $1 or of all, and how many there are.
 const revivedSQL = `
-SELECT revived.id, revived.fully_qualified_table_name, coalesce(revived.primary_key_value::text, revived.primary_key_text),
+SELECT revived.id, revived.fully_qualified_table_name, coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text),
        revived.created_at, revived.settled_at, pg_catalog.count(*) OVER ()
 FROM "public".loose_foreign_keys_deleted_records AS revived
-WHERE revived.status = 3 AND ($1::text = '' OR revived.fully_qualified_table_name = $1)
+WHERE revived.status = 3 AND ($1::pg_catalog.text = '' OR revived.fully_qualified_table_name = $1)
 ORDER BY revived.settled_at DESC, revived.id DESC
 LIMIT $2`
 

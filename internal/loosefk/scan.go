@@ -41,7 +41,7 @@ func (s *blockScan) underWay() bool { return s.end > 0 }
 // lookOn reads on until there are children, the end, or the time of a turn is over.
 func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	if !t.scan.underWay() {
-		const sql = `SELECT pg_catalog.pg_relation_size($1::oid) OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint`
+		const sql = `SELECT pg_catalog.pg_relation_size($1::pg_catalog.oid) OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint`
 		_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: []any{t.leaf.OID}, Scan: func(rows pgx.Rows) error {
 			blocks, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 			t.scan = blockScan{end: uint32(max(blocks, 1))}

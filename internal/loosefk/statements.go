@@ -22,9 +22,9 @@ func (p *Parent) keysParameter(n int) string {
 		return fmt.Sprintf("$%d::bigint[]", n)
 	}
 	if p.composite() {
-		return fmt.Sprintf("$%d::text[]", n)
+		return fmt.Sprintf("$%d::pg_catalog.text[]", n)
 	}
-	return fmt.Sprintf("$%d::text[]::%s[]", n, p.KeyTypes[0])
+	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, p.KeyTypes[0])
 }
 
 // tombstoneKey is the key of a tombstone row, one value per column.
@@ -66,7 +66,7 @@ func (r *Reference) restrictions(alias string, args *arguments) string {
 
 // equal is true for rows of alias whose column has the value.
 func (c typedColumn) equal(alias string, args *arguments) string {
-	return c.compare.Equal(alias+"."+identifier(c.Column), fmt.Sprintf("$%d::text::%s", args.add(c.Value), c.Type))
+	return c.compare.Equal(alias+"."+identifier(c.Column), fmt.Sprintf("$%d::pg_catalog.text::%s", args.add(c.Value), c.Type))
 }
 
 // pick is the subquery for at most limit children of keys, an SQL expression, locked by the clause lock. limitAt is 0 for no limit.
@@ -181,7 +181,7 @@ func (r *Reference) change(names pgschema.Names, leaf Table, where string, args 
 		}
 		sql = fmt.Sprintf("UPDATE %s SET %s WHERE %s", table, strings.Join(columns, ", "), where)
 	case r.Definition.OnDelete == definitions.UpdateColumn:
-		sql = fmt.Sprintf("UPDATE %s SET %s = $%d::text::%s WHERE %s",
+		sql = fmt.Sprintf("UPDATE %s SET %s = $%d::pg_catalog.text::%s WHERE %s",
 			table, identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
 	case r.Definition.CleanerClass == definitions.ArtifactsCleaner:
 		sql = withOrphanedFiles(names, r, fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where), args)
@@ -206,12 +206,12 @@ func (r *Reference) attached(leaf Table, args *arguments) string {
 func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string, args *arguments) string {
 	pairs := make([]string, len(r.PrimaryKey))
 	for i, column := range r.PrimaryKey {
-		pairs[i] = fmt.Sprintf("$%d::text, child.%s", args.add(column), identifier(column))
+		pairs[i] = fmt.Sprintf("$%d::pg_catalog.text, child.%s", args.add(column), identifier(column))
 	}
 	return fmt.Sprintf(`WITH gone AS (%s RETURNING pg_catalog.jsonb_build_object(%s) AS key),
 event AS (
 	INSERT INTO %s (kind, payload)
-	SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $%d::text, 'keys', pg_catalog.jsonb_agg(gone.key))
+	SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $%d::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key))
 	FROM gone HAVING pg_catalog.count(*) > 0
 )
 SELECT pg_catalog.count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
@@ -274,7 +274,7 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 DELETE FROM %s AS gone
 WHERE gone.ctid = ANY (ARRAY(
 SELECT tombstone.ctid
-FROM unnest($%d::bigint[], $%d::timestamptz[]) AS finished (id, consume_after)
+FROM unnest($%d::bigint[], $%d::pg_catalog.timestamptz[]) AS finished (id, consume_after)
 CROSS JOIN LATERAL (
 	SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 	FROM %s AS pending
@@ -300,7 +300,7 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
 ), remembered AS (
 INSERT INTO %s (database, parent, integer_keys, text_keys)
-SELECT $%d::text, $%d::text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 FROM removed
 HAVING pg_catalog.count(*) > 0
@@ -332,7 +332,7 @@ LIMIT $4`
 // dueSQL tells which parents have due tombstones behind their position.
 const dueSQL = `
 SELECT parent.name
-FROM unnest($1::text[], $2::timestamptz[], $3::bigint[]) AS parent (name, consume_after, id)
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[], $3::bigint[]) AS parent (name, consume_after, id)
 WHERE EXISTS (
     SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = parent.name
@@ -361,7 +361,7 @@ WITH blamed AS (
         END
     WHERE tombstone.ctid = ANY (ARRAY(
         SELECT found.ctid
-        FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
+        FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS unfinished (id, consume_after)
         CROSS JOIN LATERAL (
             SELECT pending.ctid
             FROM "public".loose_foreign_keys_deleted_records AS pending
@@ -382,10 +382,10 @@ const awaitSQL = `
 WITH waiting AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,
-        consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::float8)
+        consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::pg_catalog.float8)
     WHERE tombstone.ctid = ANY (ARRAY(
         SELECT found.ctid
-        FROM unnest($2::bigint[], $3::timestamptz[]) AS unfinished (id, consume_after)
+        FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS unfinished (id, consume_after)
         CROSS JOIN LATERAL (
             SELECT pending.ctid
             FROM "public".loose_foreign_keys_deleted_records AS pending

@@ -37,7 +37,7 @@ func squeeze(sql string) string { return strings.Join(strings.Fields(sql), " ") 
 func TestCleanStatement(t *testing.T) {
 	t.Parallel()
 
-	picked := `SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND picked."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text`
+	picked := `SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND picked."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text`
 	for name, test := range map[string]struct {
 		definition definitions.Definition
 		want       string
@@ -46,28 +46,28 @@ func TestCleanStatement(t *testing.T) {
 		"delete": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete},
 			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
-			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::text::pg_catalog.text) IS TRUE`,
+			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"nullify": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Nullify},
 			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
-			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::text::pg_catalog.text) IS TRUE`,
+			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"update": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.UpdateColumn},
-			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
-			 AND (picked."state" OPERATOR(pg_catalog.=) $4::text::pg_catalog.int2) IS NOT TRUE LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
-			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $5::text::pg_catalog.text AND (child."state" OPERATOR(pg_catalog.=) $6::text::pg_catalog.int2) IS NOT TRUE) IS TRUE`,
+			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::pg_catalog.text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
+			 AND (picked."state" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.int2) IS NOT TRUE LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $5::pg_catalog.text::pg_catalog.text AND (child."state" OPERATOR(pg_catalog.=) $6::pg_catalog.text::pg_catalog.int2) IS NOT TRUE) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "3", "A", "3", "3"},
 		},
 		"files": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
 			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
-			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::text::pg_catalog.text) IS TRUE
-			 RETURNING pg_catalog.jsonb_build_object($5::text, child."id", $6::text, child."part") AS key),
-			 event AS ( INSERT INTO "sexton_jobs".events (kind, payload) SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $7::text, 'keys', pg_catalog.jsonb_agg(gone.key)) FROM gone HAVING pg_catalog.count(*) > 0 )
+			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE
+			 RETURNING pg_catalog.jsonb_build_object($5::pg_catalog.text, child."id", $6::pg_catalog.text, child."part") AS key),
+			 event AS ( INSERT INTO "sexton_jobs".events (kind, payload) SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $7::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key)) FROM gone HAVING pg_catalog.count(*) > 0 )
 			 SELECT pg_catalog.count(*) FROM gone`,
 			[]any{[]int64{1, 2}, 10, "A", "A", "id", "part", `chil"dren`},
 		},
@@ -88,7 +88,7 @@ func TestWaitStatement(t *testing.T) {
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Nullify})
 	sql, args := parent.waitStatement(reference, leaf, doomed{[]int64{1, 2}, true}, 10)
 	require.Equal(t, squeeze(`SELECT FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[])
-		AND picked."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text LIMIT $2 FOR NO KEY UPDATE`), squeeze(sql))
+		AND picked."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text LIMIT $2 FOR NO KEY UPDATE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1, 2}, 10, "A"}, args)
 }
 
@@ -98,18 +98,18 @@ func TestStatementsWithoutALimit(t *testing.T) {
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.directStatement(schemas, reference, leaf, doomed{[]int64{1, 2}, true})
 	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[])
-		AND child."kind" OPERATOR(pg_catalog.=) $2::text::pg_catalog.text`), squeeze(sql))
+		AND child."kind" OPERATOR(pg_catalog.=) $2::pg_catalog.text::pg_catalog.text`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1, 2}, "A"}, args)
 
 	sql, args = parent.windowStatement(reference, leaf, doomed{[]int64{1}, true}, 10)
 	require.Equal(t, squeeze(`SELECT picked.ctid FROM ONLY "public"."chil""dren" AS picked WHERE picked."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[])
-		AND picked."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text LIMIT $2`), squeeze(sql))
+		AND picked."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text LIMIT $2`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, 10, "A"}, args)
 
 	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
 	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, pointers, false)
-	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::tid[])
-		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $3::text::pg_catalog.text) IS TRUE`), squeeze(sql))
+	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::pg_catalog.tid[])
+		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text) IS TRUE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, pointers, "A"}, args)
 }
 
@@ -150,7 +150,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.probeStatement("main", []int64{1})
-	require.Equal(t, `SELECT ARRAY[EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $2::text::pg_catalog.text OFFSET 0)]`, sql)
+	require.Equal(t, `SELECT ARRAY[EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child WHERE child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $2::pg_catalog.text::pg_catalog.text OFFSET 0)]`, sql)
 	require.Equal(t, []any{[]int64{1}, "A"}, args)
 
 	// The child's own schema is called public here and must not be taken for the placeholder.
@@ -161,7 +161,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS gone
 		WHERE gone.ctid = ANY (ARRAY(
 		SELECT tombstone.ctid
-		FROM unnest($2::bigint[], $3::timestamptz[]) AS finished (id, consume_after)
+		FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS finished (id, consume_after)
 		CROSS JOIN LATERAL (
 		SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 		FROM "App ""one""".loose_foreign_keys_deleted_records AS pending
@@ -174,16 +174,16 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		WHERE true
 		AND (NOT ($4::boolean[])[1] OR ($5::boolean[])[1] AND NOT EXISTS (
 		SELECT FROM pg_catalog.pg_trigger AS hook
-		WHERE hook.tgrelid = $6::oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D' AND hook.tgtype OPERATOR(pg_catalog.&) 8::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
+		WHERE hook.tgrelid = $6::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D' AND hook.tgtype OPERATOR(pg_catalog.&) 8::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
 		AND hook.tgname <> 'sexton_track'
-		) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $6::oid)
+		) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $6::pg_catalog.oid)
 		OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
-		WHERE child."p id" OPERATOR(pg_catalog.=) tombstone.primary_key_value AND child."kind" OPERATOR(pg_catalog.=) $7::text::pg_catalog.text OFFSET 0))
+		WHERE child."p id" OPERATOR(pg_catalog.=) tombstone.primary_key_value AND child."kind" OPERATOR(pg_catalog.=) $7::pg_catalog.text::pg_catalog.text OFFSET 0))
 		))
 		RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
 		), remembered AS (
 		INSERT INTO "sexton_jobs".swept (database, parent, integer_keys, text_keys)
-		SELECT $8::text, $1::text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+		SELECT $8::pg_catalog.text, $1::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 		pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 		FROM removed
 		HAVING pg_catalog.count(*) > 0
@@ -194,7 +194,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	parent.Integer, parent.KeyTypes = false, []string{"pg_catalog.uuid"}
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})
 	sql, _ = parent.probeStatement("main", []string{"x"})
-	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" OPERATOR(pg_catalog.=) ANY ($1::text[]::pg_catalog.uuid[])`, "partitions are looked through")
+	require.Contains(t, sql, `FROM "public"."chil""dren" AS child WHERE child."p id" OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[]::pg_catalog.uuid[])`, "partitions are looked through")
 	sql, _ = parent.removeStatement(schemas, "main", tombstones, []bool{true}, []bool{false})
 	require.Contains(t, sql, `OPERATOR(pg_catalog.=) tombstone.primary_key_text::pg_catalog.uuid`)
 }

@@ -35,7 +35,7 @@ WITH RECURSIVE parent AS (
     FROM parent
     WHERE parent.name IS NOT NULL
 )
-SELECT parent.name FROM parent WHERE parent.name <> ALL ($1::text[])`
+SELECT parent.name FROM parent WHERE parent.name <> ALL ($1::pg_catalog.text[])`
 
 // adoptSQL gives the first $2 tombstones of each of the names $1 to the parents that they are about, of schemas $3 and tables $4 and
 // called $5 in tombstones, due at once, and
@@ -47,10 +47,10 @@ WITH stranger AS MATERIALIZED (
         JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
         WHERE pg_catalog.format('%I.%I', namespace.nspname, class.relname) = named.name
     ) AS present
-    FROM pg_catalog.unnest($1::text[]) AS named (name)
+    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS named (name)
 ), home AS MATERIALIZED (
     SELECT known.recorded AS name, class.oid
-    FROM ROWS FROM (pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::text[]), pg_catalog.unnest($5::text[])) AS known (schema, name, recorded)
+    FROM unnest($3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[]) AS known (schema, name, recorded)
     LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = known.schema
     LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = known.name
 ), found AS MATERIALIZED (

@@ -76,7 +76,7 @@ type TombstoneList struct {
 const listSQL = `
 WITH pending AS (
     SELECT tombstone.*
-    FROM pg_catalog.unnest($1::text[]) AS parent (name)
+    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
     CROSS JOIN LATERAL (
         (
             SELECT due.*, false AS deferred
@@ -98,13 +98,13 @@ WITH pending AS (
 SELECT
     pending.id,
     pending.fully_qualified_table_name,
-    coalesce(pending.primary_key_value::text, pending.primary_key_text),
+    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text),
     pending.cleanup_attempts,
     pending.cleanup_attempts > 0 OR pending.deferred,
     pending.last_error,
     pending.consume_after,
     pending.deferred,
-    extract(epoch FROM pg_catalog.now() - pending.created_at)::float8,
+    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8,
     pg_catalog.count(*) OVER ()
 FROM pending
 WHERE NOT $3 OR pending.cleanup_attempts > 0 OR pending.deferred
@@ -186,7 +186,7 @@ ORDER BY page.number`
 const retrySQL = `
 WITH wanted AS (
     SELECT tombstone.consume_after, tombstone.id
-    FROM unnest($2::bigint[], $3::timestamptz[]) AS place (id, consume_after)
+    FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS place (id, consume_after)
     JOIN "public".loose_foreign_keys_deleted_records AS tombstone
         ON tombstone.fully_qualified_table_name = $1
         AND tombstone.consume_after = place.consume_after

@@ -141,19 +141,19 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 		if !queue.there || !look.owns("table", identity(s.db.TrackedSchema, queue.table)) {
 			continue
 		}
-		query := fmt.Sprintf("SELECT count(*) FROM %s WHERE %s", pgx.Identifier{s.db.TrackedSchema, queue.table}.Sanitize(), queue.condition)
+		query := fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s WHERE %s", pgx.Identifier{s.db.TrackedSchema, queue.table}.Sanitize(), queue.condition)
 		if err := s.pool.QueryRow(ctx, query).Scan(queue.count); err != nil {
 			return fmt.Errorf("count pending deletions: %w", err)
 		}
 	}
 	if look.owns("table", identity(s.db.JobsSchema, destructions)) && slices.Contains(look.relations, destructions) {
-		query := fmt.Sprintf("SELECT count(*) FROM %s", pgx.Identifier{s.db.JobsSchema, destructions}.Sanitize())
+		query := fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s", pgx.Identifier{s.db.JobsSchema, destructions}.Sanitize())
 		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Groups); err != nil {
 			return fmt.Errorf("count groups that are being destroyed: %w", err)
 		}
 	}
 	if table := "external_diff_removals"; look.owns("table", identity(s.db.JobsSchema, table)) && slices.Contains(look.relations, table) {
-		query := "SELECT count(*) FROM " + pgx.Identifier{s.db.JobsSchema, table}.Sanitize()
+		query := "SELECT pg_catalog.count(*) FROM " + pgx.Identifier{s.db.JobsSchema, table}.Sanitize()
 		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Objects); err != nil {
 			return fmt.Errorf("count pending removals: %w", err)
 		}
@@ -178,25 +178,26 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 const dependentsSQL = `
 WITH ours AS (
 	SELECT class.oid
-	FROM pg_class AS class
-	JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+	FROM pg_catalog.pg_class AS class
+	JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 	WHERE namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = ANY ($3)
 ), dependent AS (
 	SELECT rule.ev_class AS oid
-	FROM pg_depend AS depend
-	JOIN pg_rewrite AS rule ON depend.classid = 'pg_rewrite'::regclass AND depend.objid = rule.oid
-	WHERE depend.refclassid = 'pg_class'::regclass AND depend.refobjid IN (SELECT ours.oid FROM ours)
+	FROM pg_catalog.pg_depend AS depend
+	JOIN pg_catalog.pg_rewrite AS rule ON depend.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND depend.objid = rule.oid
+	WHERE depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.refobjid IN (SELECT ours.oid FROM ours)
 	UNION
 	SELECT reference.conrelid
-	FROM pg_constraint AS reference
+	FROM pg_catalog.pg_constraint AS reference
 	WHERE reference.contype = 'f' AND reference.confrelid IN (SELECT ours.oid FROM ours)
 )
-SELECT format('%I.%I', namespace.nspname, class.relname)
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
 FROM dependent
-JOIN pg_class AS class ON class.oid = dependent.oid
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+JOIN pg_catalog.pg_class AS class ON class.oid = dependent.oid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE (class.relkind IN ('v', 'm') OR class.oid NOT IN (SELECT ours.oid FROM ours))
-  AND class.oid NOT IN (SELECT view.oid FROM unnest($4::text[]) AS own (name), to_regclass(own.name) AS view (oid) WHERE view.oid IS NOT NULL)
+  AND class.oid NOT IN (SELECT view.oid
+      FROM pg_catalog.unnest($4::pg_catalog.text[]) AS own (name), pg_catalog.to_regclass(own.name) AS view (oid) WHERE view.oid IS NOT NULL)
 ORDER BY 1`
 
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would

@@ -95,7 +95,7 @@ func (s store) Tablename() string { return s.quoted }
 // TableExists implements database.StoreExtender.
 func (s store) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
 	var exists bool
-	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = $2)", s.schema, s.table).
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)", s.schema, s.table).
 		Scan(&exists)
 	return exists, err
 }
@@ -105,7 +105,7 @@ func (s store) TableExists(ctx context.Context, db database.DBTxConn) (bool, err
 func (s store) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
 	create := fmt.Sprintf(`CREATE TABLE %s (
 		version bigint PRIMARY KEY,
-		applied_at timestamptz NOT NULL DEFAULT now()
+		applied_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 	)`, s.quoted)
 	if _, err := db.ExecContext(ctx, create); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s store) GetMigration(ctx context.Context, db database.DBTxConn, version i
 // GetLatestVersion implements database.Store.
 func (s store) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
 	var version sql.Null[int64]
-	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT max(version) FROM %s", s.quoted)).Scan(&version)
+	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT pg_catalog.max(version) FROM %s", s.quoted)).Scan(&version)
 	if err == nil && !version.Valid {
 		return 0, database.ErrVersionNotFound
 	}

@@ -89,18 +89,18 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, diffs: map[string]relation{}}
 	err := tx.QueryRow(ctx, `
 		SELECT
-			current_user::text,
-			current_database()::text,
+			current_user::pg_catalog.text,
+			pg_catalog.current_database()::pg_catalog.text,
 			jobs.oid IS NOT NULL,
-			has_database_privilege(current_database(), 'CREATE'),
-			coalesce(has_schema_privilege(jobs.oid, 'CREATE') AND has_schema_privilege(jobs.oid, 'USAGE'), false),
+			pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+			coalesce(pg_catalog.has_schema_privilege(jobs.oid, 'CREATE') AND pg_catalog.has_schema_privilege(jobs.oid, 'USAGE'), false),
 			tracked.oid IS NOT NULL,
-			coalesce(has_schema_privilege(tracked.oid, 'CREATE') AND has_schema_privilege(tracked.oid, 'USAGE'), false),
-			EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = tracked.oid AND c.relname = $3),
-			ARRAY(SELECT c.relname::text FROM pg_class AS c WHERE c.relnamespace = jobs.oid ORDER BY c.relname)
+			coalesce(pg_catalog.has_schema_privilege(tracked.oid, 'CREATE') AND pg_catalog.has_schema_privilege(tracked.oid, 'USAGE'), false),
+			EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = tracked.oid AND c.relname = $3),
+			ARRAY(SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.relnamespace = jobs.oid ORDER BY c.relname)
 		FROM (VALUES (1)) AS one
-		LEFT JOIN pg_namespace AS jobs ON jobs.nspname = $1
-		LEFT JOIN pg_namespace AS tracked ON tracked.nspname = $2`,
+		LEFT JOIN pg_catalog.pg_namespace AS jobs ON jobs.nspname = $1
+		LEFT JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $2`,
 		db.JobsSchema, db.TrackedSchema, tombstones,
 	).Scan(&look.role, &look.database, &look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema,
 		&look.hasTracked, &look.mayCreateInTracked, &look.hasTombstones, &look.relations)
@@ -122,12 +122,12 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 // readTracked reads the tables of the tracked schema that components share with the application.
 func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection) error {
 	rows, err := tx.Query(ctx, `
-		SELECT c.relname::text, c.relkind::text,
-			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-				AND a.atttypid IN ('pg_catalog.int2'::regtype, 'pg_catalog.int4'::regtype, 'pg_catalog.int8'::regtype))
-		FROM pg_class AS c
-		JOIN pg_namespace AS n ON n.oid = c.relnamespace
+		SELECT c.relname::pg_catalog.text, c.relkind::pg_catalog.text,
+			ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+			ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+				AND a.atttypid IN ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype, 'pg_catalog.int8'::pg_catalog.regtype))
+		FROM pg_catalog.pg_class AS c
+		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema,
 		slices.Concat([]string{ghostQueue, placeholders, users, groupSchedules, groups}, diffTables()))
 	if err != nil {
@@ -167,11 +167,11 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 	}
 	var columns int
 	err := tx.QueryRow(ctx, `
-		SELECT count(*)
-		FROM pg_attribute AS a
-		JOIN pg_class AS c ON c.oid = a.attrelid AND c.relname = 'objects' AND c.relkind = 'r'
-		JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
-		WHERE a.attname IN ('kind', 'identity', 'component') AND a.atttypid = 'text'::regtype`, db.JobsSchema).Scan(&columns)
+		SELECT pg_catalog.count(*)
+		FROM pg_catalog.pg_attribute AS a
+		JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid AND c.relname = 'objects' AND c.relkind = 'r'
+		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
+		WHERE a.attname IN ('kind', 'identity', 'component') AND a.atttypid = 'pg_catalog.text'::pg_catalog.regtype`, db.JobsSchema).Scan(&columns)
 	if err != nil || columns != 3 {
 		return err
 	}
@@ -197,10 +197,11 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 
 func (db Database) readVersions(ctx context.Context, tx pgx.Tx, look *inspection) error {
 	for _, c := range allComponents() {
-		table, query := versionTable(c.name()), "SELECT coalesce(max(version), 0) FROM %s"
+		table, query := versionTable(c.name()), "SELECT coalesce(pg_catalog.max(version), 0) FROM %s"
 		if c.name() == River {
 			// Before its version 5 River's table has no column line.
-			table, query = "river_migration", "SELECT coalesce(max(version), 0) FROM %s AS m WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"
+			table = "river_migration"
+			query = "SELECT coalesce(pg_catalog.max(version), 0) FROM %s AS m WHERE coalesce(pg_catalog.to_jsonb(m) ->> 'line', 'main') = 'main'"
 		}
 		if !slices.Contains(look.relations, table) || !look.installed(db, c) {
 			continue

@@ -260,7 +260,7 @@ func (s *session) revokeOwner(ctx context.Context, look inspection) error {
 		}
 		there := true
 		if kind != "schema" {
-			if err := s.pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", o.identity).Scan(&there); err != nil {
+			if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1) IS NOT NULL", o.identity).Scan(&there); err != nil {
 				return fmt.Errorf("look up %s: %w", o.identity, err)
 			}
 		}

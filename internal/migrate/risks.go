@@ -76,7 +76,7 @@ func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, err
 // ownerLacks names the grants without which functions fail. Without the role there are none to look for.
 func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
 	var there bool
-	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", db.owner()).Scan(&there); err != nil || !there {
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)", db.owner()).Scan(&there); err != nil || !there {
 		return nil, err
 	}
 	grants, err := db.lackingGrants(ctx, tx)

@@ -86,7 +86,7 @@ func lock(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "SELECT pg_advisory_lock($1)", migrateLock)
+		_, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_lock($1)", migrateLock)
 		return err
 	})
 	if err != nil {

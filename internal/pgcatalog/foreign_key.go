@@ -33,16 +33,17 @@ type ForeignKey struct {
 }
 
 const foreignKeysSQL = `
-SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::text, names.columns, names.targets
-FROM pg_constraint AS key
+SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets
+FROM pg_catalog.pg_constraint AS key
 CROSS JOIN LATERAL (
-    SELECT array_agg(source.attname::text ORDER BY pair.position) AS columns, array_agg(target.attname::text ORDER BY pair.position) AS targets
+    SELECT pg_catalog.array_agg(source.attname::pg_catalog.text ORDER BY pair.position) AS columns,
+        pg_catalog.array_agg(target.attname::pg_catalog.text ORDER BY pair.position) AS targets
     FROM unnest(key.conkey, key.confkey) WITH ORDINALITY AS pair (source, target, position)
-    JOIN pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
-    JOIN pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
+    JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
+    JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
 WHERE key.contype = 'f' AND key.confrelid = ANY ($1) AND key.conparentid = 0
-ORDER BY key.conrelid::regclass::text, key.conkey, key.conname`
+ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname`
 
 // ForeignKeys returns the foreign keys that refer to any of the tables, by the referring table's name and the place of its
 // columns. Keys that partitions have inherited are left out, as are those that stand for the partitions of a target.

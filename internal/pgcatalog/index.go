@@ -47,18 +47,18 @@ func (i Index) Order(columns []string) []int {
 
 const indexesSQL = `
 SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, method.amname = 'btree',
-    coalesce(pg_get_expr(index.indpred, index.indrelid), ''),
+    coalesce(pg_catalog.pg_get_expr(index.indpred, index.indrelid), ''),
     ARRAY(
-        SELECT coalesce(attribute.attname, '')::text
-        FROM unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
-        LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
+        SELECT coalesce(attribute.attname, '')::pg_catalog.text
+        FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
+        LEFT JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
         WHERE key.position <= index.indnkeyatts
         ORDER BY key.position
     ),
     order_by.families, order_by.inputs, order_by.collations, order_by.loose
-FROM pg_index AS index
-JOIN pg_class AS class ON class.oid = index.indexrelid
-JOIN pg_am AS method ON method.oid = class.relam
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 CROSS JOIN LATERAL (
     SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, family.opfname) ORDER BY key.position) AS families,
         pg_catalog.array_agg(pg_catalog.format('%I.%I', typehome.nspname, type.typname) ORDER BY key.position) AS inputs,

@@ -95,26 +95,27 @@ func (r *Relation) Leads(table uint32, column string) bool {
 }
 
 const relationsSQL = `
-SELECT class.oid, namespace.nspname, class.relname, format('%I.%I', namespace.nspname, class.relname), class.relkind::text,
-    CASE WHEN class.relispartition THEN coalesce(pg_partition_root(class.oid)::oid, class.oid) ELSE class.oid END
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+SELECT class.oid, namespace.nspname, class.relname, pg_catalog.format('%I.%I', namespace.nspname, class.relname), class.relkind::pg_catalog.text,
+    CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::pg_catalog.oid, class.oid) ELSE class.oid END
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE class.oid = ANY ($1)`
 
 // Domains may be built on domains.
 const columnsSQL = `
 WITH RECURSIVE base AS (
     SELECT attribute.attrelid, attribute.attnum, type.oid, type.typtype, type.typbasetype
-    FROM pg_attribute AS attribute
-    JOIN pg_type AS type ON type.oid = attribute.atttypid
+    FROM pg_catalog.pg_attribute AS attribute
+    JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
     WHERE attribute.attrelid = ANY ($1) AND attribute.attnum > 0 AND NOT attribute.attisdropped
     UNION ALL
     SELECT base.attrelid, base.attnum, type.oid, type.typtype, type.typbasetype
     FROM base
-    JOIN pg_type AS type ON type.oid = base.typbasetype
+    JOIN pg_catalog.pg_type AS type ON type.oid = base.typbasetype
     WHERE base.typtype = 'd'
 )
-SELECT base.attrelid, attribute.attname, format_type(attribute.atttypid, attribute.atttypmod), format('%I.%I', namespace.nspname, type.typname),
+SELECT base.attrelid, attribute.attname, pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
+    pg_catalog.format('%I.%I', namespace.nspname, type.typname),
     attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
     EXISTS (
         SELECT FROM pg_catalog.pg_partition_tree(base.attrelid) AS tree
@@ -133,19 +134,19 @@ SELECT base.attrelid, attribute.attname, format_type(attribute.atttypid, attribu
     CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', rulehome.nspname, rule.collname) END,
     rule.oid IS NOT NULL AND NOT rule.collisdeterministic
 FROM base
-JOIN pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
-JOIN pg_type AS type ON type.oid = base.oid
-JOIN pg_namespace AS namespace ON namespace.oid = type.typnamespace
+JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
+JOIN pg_catalog.pg_type AS type ON type.oid = base.oid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = type.typnamespace
 LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) attribute.attcollation
 LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalog.=) rule.collnamespace
 WHERE base.typtype <> 'd'`
 
 const leavesSQL = `
-SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::text
-FROM unnest($1::oid[]) AS root (oid)
-CROSS JOIN LATERAL pg_partition_tree(root.oid) AS tree
-JOIN pg_class AS leaf ON leaf.oid = tree.relid
-JOIN pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
+SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::pg_catalog.text
+FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS root (oid)
+CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) AS tree
+JOIN pg_catalog.pg_class AS leaf ON leaf.oid = tree.relid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
 WHERE tree.isleaf AND leaf.oid <> root.oid
 ORDER BY root.oid, leaf.oid`
 

@@ -47,9 +47,9 @@ func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 
 const namedSQL = `
 SELECT class.oid
-FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-JOIN pg_namespace AS namespace ON namespace.nspname = wanted.schema
-JOIN pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (schema, name)
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
+JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name
 WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')`
 
 // Named finds tables, views and foreign tables by schema and name, the one beside the other in two slices. What does not
@@ -60,8 +60,8 @@ func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint
 
 const inSchemasSQL = `
 SELECT class.oid
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE namespace.nspname = ANY ($1) AND class.relkind IN ('r', 'p', 'v', 'm', 'f')`
 
 // InSchemas finds all tables, views and foreign tables of some schemas.

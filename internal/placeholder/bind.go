@@ -133,8 +133,8 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 		}
 		return table, nil
 	}
-	const sql = `SELECT class.relname::text FROM pg_class AS class
-		JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+	const sql = `SELECT class.relname::pg_catalog.text FROM pg_catalog.pg_class AS class
+		JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 		WHERE namespace.nspname = $1 AND class.relkind IN ('r', 'p') AND NOT class.relispartition ORDER BY 1`
 	rows, err := b.db.Query(ctx, sql, name.Schema)
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 
 // readable tells which of the columns the role may read.
 func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) (map[string]bool, error) {
-	const sql = `SELECT attribute.attname::text FROM pg_attribute AS attribute
+	const sql = `SELECT attribute.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS attribute
 		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND pg_catalog.has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
 	rows, err := b.db.Query(ctx, sql, table.OID, columns)
 	if err != nil {

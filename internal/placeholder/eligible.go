@@ -11,13 +11,13 @@ import (
 // triedBefore is the condition that the attempt before is long enough ago. statement_timestamp() and not
 // clock_timestamp(), which is volatile and would bound no index.
 func triedBefore(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::float8)", retry)
+	return fmt.Sprintf("detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8)", retry)
 }
 
 // triedRecently is its opposite, for rows that were tried. Infinity is how somebody may put a row off for ever: there is no
 // next time.
 func triedRecently(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::float8) "+
+	return fmt.Sprintf("detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) "+
 		"AND detail.last_deletion_attempt_at < 'infinity'", retry)
 }
 
@@ -65,7 +65,7 @@ func CountDueSQL(attempts, retry int) string {
 // number of attempts is a stretch of the index of its own.
 func NextDueSQL(attempts, retry int) string {
 	return fmt.Sprintf(`coalesce((
-    SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp()) + $%[2]d::float8
+    SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp()) + $%[2]d::pg_catalog.float8
     FROM pg_catalog.generate_series(0, $%[1]d - 1) AS tried (times)
     CROSS JOIN LATERAL (
         SELECT detail.last_deletion_attempt_at
@@ -74,7 +74,7 @@ func NextDueSQL(attempts, retry int) string {
         ORDER BY detail.last_deletion_attempt_at
         LIMIT 1
     ) AS next
-), 0)::float8`, attempts, retry, details, triedRecently(retry))
+), 0)::pg_catalog.float8`, attempts, retry, details, triedRecently(retry))
 }
 
 // loadSQL reads rows that are eligible, in the order of their ids, above the id $3, at most $4, and whether their job waits.

@@ -60,7 +60,7 @@ func selectSQL(from string) string {
 SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
     CASE WHEN pg_catalog.isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
     CASE WHEN listed.state = '%s' AND pg_catalog.isfinite(listed.last_deletion_attempt_at)
-        THEN listed.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2::float8)
+        THEN listed.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2::pg_catalog.float8)
     END,
     coalesce(listed.last_error, '')
 FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
@@ -70,8 +70,8 @@ FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stat
 func listSQL() string {
 	// Of those that can be tried again none is given up; their states need not be known.
 	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
-		` WHERE detail.namespace_id IS NULL AND ($3::text <> '%s' OR detail.deletion_attempts >= $1)`, GivenUp)
-	return selectSQL(from) + " WHERE $3::text = '' OR listed.state = $3::text ORDER BY listed.id LIMIT $4"
+		` WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text <> '%s' OR detail.deletion_attempts >= $1)`, GivenUp)
+	return selectSQL(from) + " WHERE $3::pg_catalog.text = '' OR listed.state = $3::pg_catalog.text ORDER BY listed.id LIMIT $4"
 }
 
 // keptWindow is how many rows are looked through for errors.

@@ -48,13 +48,13 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 // lookSQL is the one statement that looks at all columns: it returns an array of texts, NULL where no row refers to $1.
 func (r *References) lookSQL() string {
 	if len(r.columns) == 0 {
-		return "SELECT '{}'::text[] WHERE $1::bigint IS NOT NULL"
+		return "SELECT '{}'::pg_catalog.text[] WHERE $1::bigint IS NOT NULL"
 	}
 	samples := make([]string, len(r.columns))
 	for i, c := range r.columns {
 		samples[i] = c.sample
 	}
-	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::text[]"
+	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[]"
 }
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

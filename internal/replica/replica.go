@@ -95,7 +95,7 @@ func size(bytes int64) string {
 const readSQL = `
 SELECT sender.state IS NULL,
     coalesce(sender.application_name, ''),
-    coalesce(host(sender.client_addr), ''),
+    coalesce(pg_catalog.host(sender.client_addr), ''),
     coalesce(extract(epoch FROM sender.replay_lag), 0)::double precision,
     coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), sender.replay_lsn), 0)::bigint
 FROM pg_catalog.pg_stat_replication AS sender

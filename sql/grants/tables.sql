@@ -6,10 +6,10 @@ DECLARE
 BEGIN
     FOR statement IN
         WITH RECURSIVE wanted AS (
-            SELECT to_regclass(listed.name) AS relation, listed.privileges, listed.referring
-            FROM json_to_recordset(:'tables') AS listed (name text, privileges text, referring text)
+            SELECT pg_catalog.to_regclass(listed.name) AS relation, listed.privileges, listed.referring
+            FROM pg_catalog.json_to_recordset(:'tables') AS listed (name text, privileges text, referring text)
         ), below (relation, privileges, referring, depth) AS (
-            SELECT wanted.relation::oid, wanted.privileges, wanted.referring, 0
+            SELECT wanted.relation::pg_catalog.oid, wanted.privileges, wanted.referring, 0
             FROM wanted
             WHERE wanted.referring <> '' AND wanted.relation IS NOT NULL
             UNION
@@ -19,7 +19,7 @@ BEGIN
             JOIN pg_catalog.pg_constraint AS reference ON reference.contype = 'f' AND reference.confrelid = below.relation
             WHERE below.depth = 0 OR below.referring = 'all'
         ), granted (relation, privileges) AS (
-            SELECT wanted.relation::oid, wanted.privileges FROM wanted WHERE wanted.referring = '' AND wanted.relation IS NOT NULL
+            SELECT wanted.relation::pg_catalog.oid, wanted.privileges FROM wanted WHERE wanted.referring = '' AND wanted.relation IS NOT NULL
             UNION
             SELECT below.relation, below.privileges FROM below WHERE below.depth = 1
         ), leaf AS (

@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS "sexton".objects (
     kind text NOT NULL,
     identity text NOT NULL,
     component text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now(),
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
     PRIMARY KEY (kind, identity)
 );
 

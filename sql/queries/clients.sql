@@ -1,13 +1,13 @@
 -- name: ClientBeat :execrows
 UPDATE "sexton".clients
-SET seen_at = clock_timestamp(),
+SET seen_at = pg_catalog.clock_timestamp(),
     deaf = @deaf,
     held = @held
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
 INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
-VALUES (@client_id, @host, @pid, clock_timestamp(), clock_timestamp(), @deaf, @held)
+VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -16,7 +16,7 @@ SET seen_at = EXCLUDED.seen_at,
 -- name: ClientsAlive :many
 SELECT client_id, host, started_at, deaf, held
 FROM "sexton".clients
-WHERE seen_at >= clock_timestamp() - make_interval(secs => @silence_seconds::float8)
+WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
 ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many
@@ -25,7 +25,7 @@ WITH silent AS (
     SELECT client.client_id
     FROM "sexton".clients AS client
     WHERE client.client_id <> @self
-      AND client.seen_at < clock_timestamp() - make_interval(secs => @silence_seconds::float8)
+      AND client.seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
     ORDER BY client.client_id
     FOR UPDATE SKIP LOCKED
 )
@@ -43,6 +43,6 @@ WHERE client_id = @client_id;
 -- that a holder is dead.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
-WHERE holder = ANY (@holders::text[])
-  AND expires_at > clock_timestamp()
+WHERE holder = ANY (@holders::pg_catalog.text[])
+  AND expires_at > pg_catalog.clock_timestamp()
 RETURNING key, holder;

@@ -1,6 +1,6 @@
 -- name: LeaseLook :one
 -- Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
-SELECT token, holder, greatest(expires_at, acquired_at)::timestamptz AS expires_at, (expires_at > clock_timestamp())::boolean AS held
+SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
 FROM "sexton".leases
 WHERE key = @key;
 
@@ -9,20 +9,20 @@ WHERE key = @key;
 -- that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
 -- unchanged for longer than a lease lasts is over, whatever the server's clock says now.
 INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
-SELECT @key, 1, @holder, clock_timestamp(), clock_timestamp() + make_interval(secs => @ttl_seconds::float8)
+SELECT @key, 1, @holder, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE NOT EXISTS (
     SELECT FROM "sexton".leases AS taken
     WHERE taken.key = @key
-      AND taken.expires_at > clock_timestamp()
-      AND NOT (taken.token = @seen_token AND taken.expires_at = @seen_until::timestamptz)
+      AND taken.expires_at > pg_catalog.clock_timestamp()
+      AND NOT (taken.token = @seen_token AND taken.expires_at = @seen_until::pg_catalog.timestamptz)
 )
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
     holder = EXCLUDED.holder,
     acquired_at = EXCLUDED.acquired_at,
     expires_at = EXCLUDED.expires_at
-WHERE lease.expires_at <= clock_timestamp()
-    OR (lease.token = @seen_token AND lease.expires_at = @seen_until::timestamptz)
+WHERE lease.expires_at <= pg_catalog.clock_timestamp()
+    OR (lease.token = @seen_token AND lease.expires_at = @seen_until::pg_catalog.timestamptz)
 RETURNING token, expires_at;
 
 -- name: LeaseAdvance :execrows
@@ -31,14 +31,14 @@ UPDATE "sexton".leases
 SET token = @new_token
 WHERE key = @key
   AND token = @token
-  AND expires_at > clock_timestamp();
+  AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRenew :execrows
 UPDATE "sexton".leases
-SET expires_at = clock_timestamp() + make_interval(secs => @ttl_seconds::float8)
+SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE key = @key
   AND token = @token
-  AND expires_at > clock_timestamp();
+  AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRelease :execrows
 -- Not now: where the server's clock is set back, now comes again.
@@ -50,13 +50,13 @@ WHERE key = @key
 -- name: LeasesHeld :many
 SELECT key, token, holder, acquired_at, expires_at
 FROM "sexton".leases
-WHERE expires_at > clock_timestamp()
+WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 
 -- name: FenceRaise :one
 -- The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
 WITH bounded AS MATERIALIZED (
-    SELECT set_config('lock_timeout', @lock_timeout::text, true) AS lock_timeout
+    SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
 )
 INSERT INTO "sexton".fences AS fence (key, token)
 SELECT @key, @token

@@ -1,10 +1,10 @@
 -- name: RunStart :one
 -- Nobody waits for the disk: a crash of the server that loses the row ends the run as well.
 WITH hurried AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit
+    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
 )
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
-SELECT @kind, @database, @holder, clock_timestamp()
+SELECT @kind, @database, @holder, pg_catalog.clock_timestamp()
 FROM hurried
 WHERE hurried.synchronous_commit IS NOT NULL
 RETURNING id, started_at;
@@ -12,7 +12,7 @@ RETURNING id, started_at;
 -- name: RunsAbandon :execrows
 -- Called by a new holder of the kind's lease: whoever left these rows open is gone.
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
+SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
     error = 'the worker died before this run could end'
 WHERE kind = @kind
@@ -23,13 +23,13 @@ WHERE kind = @kind
 -- name: RunsAbandonOld :execrows
 -- No pass is longer than a minute: whoever left these rows open is gone.
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
+SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
     error = 'the worker died before this run could end'
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
-  AND started_at < clock_timestamp() - interval '5 minutes';
+  AND started_at < pg_catalog.clock_timestamp() - interval '5 minutes';
 
 -- name: RunProgress :exec
 UPDATE "sexton".runs
@@ -39,8 +39,8 @@ WHERE id = @id
 
 -- name: RunFinish :exec
 UPDATE "sexton".runs
-SET ended_at = clock_timestamp(),
-    outcome = @outcome::text,
+SET ended_at = pg_catalog.clock_timestamp(),
+    outcome = @outcome::pg_catalog.text,
     changed = @changed,
     stats = @stats,
     error = sqlc.narg('error'),
@@ -56,7 +56,7 @@ WITH own AS (
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
-        ended_at = clock_timestamp()
+        ended_at = pg_catalog.clock_timestamp()
     WHERE earlier.id = (
         SELECT candidate.id
         FROM "sexton".runs AS candidate
@@ -65,7 +65,7 @@ WITH own AS (
           AND candidate.outcome = own.outcome
           AND NOT candidate.changed
           AND candidate.error IS NULL
-          AND candidate.started_at >= date_trunc('minute', own.started_at)
+          AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
         ORDER BY candidate.id DESC
         LIMIT 1
     )
@@ -80,7 +80,7 @@ DELETE FROM "sexton".runs
 WHERE id IN (
     SELECT old.id
     FROM "sexton".runs AS old
-    WHERE old.started_at < clock_timestamp() - interval '7 days'
+    WHERE old.started_at < pg_catalog.clock_timestamp() - interval '7 days'
     ORDER BY old.started_at
     LIMIT 1000
 );
@@ -89,8 +89,8 @@ WHERE id IN (
 -- One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
 -- take the index on the time alone, and read all of it for a database that has no run.
 SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
-FROM unnest(@kinds::text[]) AS kind (name)
-CROSS JOIN unnest(@databases::text[]) AS database (name)
+FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT last.*
     FROM "sexton".runs AS last
@@ -104,9 +104,9 @@ ORDER BY run.kind, run.database;
 -- name: RunsLastSuccess :many
 -- When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
 -- run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
-SELECT kind.name::text AS kind, database.name::text AS database, extract(epoch FROM success.ended_at)::float8 AS ended_epoch
-FROM unnest(@kinds::text[]) AS kind (name)
-CROSS JOIN unnest(@databases::text[]) AS database (name)
+SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, extract(epoch FROM success.ended_at)::pg_catalog.float8 AS ended_epoch
+FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
     SELECT recent.ended_at
     FROM (
@@ -127,7 +127,7 @@ DELETE FROM "sexton".events
 WHERE id IN (
     SELECT old.id
     FROM "sexton".events AS old
-    WHERE old.created_at < clock_timestamp() - interval '7 days'
+    WHERE old.created_at < pg_catalog.clock_timestamp() - interval '7 days'
     ORDER BY old.id
     LIMIT 1000
 );

@@ -19,19 +19,19 @@ WITH RECURSIVE parent AS (
     FROM parent
     WHERE parent.name IS NOT NULL
 )
-SELECT parent.name::text AS name
+SELECT parent.name::pg_catalog.text AS name
 FROM parent
 WHERE parent.name IS NOT NULL;
 
 -- name: TombstoneBacklogs :many
 -- How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
 SELECT
-    parent.name::text AS name,
+    parent.name::pg_catalog.text AS name,
     counted.pending::bigint AS pending,
-    coalesce(greatest(extract(epoch FROM clock_timestamp() - head.created_at), 0), 0)::float8 AS oldest_age_seconds
-FROM unnest(@parents::text[]) AS parent (name)
+    coalesce(greatest(extract(epoch FROM pg_catalog.clock_timestamp() - head.created_at), 0), 0)::pg_catalog.float8 AS oldest_age_seconds
+FROM pg_catalog.unnest(@parents::pg_catalog.text[]) AS parent (name)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS pending
+    SELECT pg_catalog.count(*) AS pending
     FROM (
         SELECT
         FROM "public".loose_foreign_keys_deleted_records AS waiting
@@ -50,7 +50,7 @@ ORDER BY parent.name;
 
 -- name: SweptKeys :one
 -- Parents of a database that wait for their second look. The count stops at so many rows.
-SELECT coalesce(sum(cardinality(coalesce(counted.integer_keys::text[], counted.text_keys))), 0)::bigint AS keys
+SELECT coalesce(pg_catalog.sum(pg_catalog.cardinality(coalesce(counted.integer_keys::pg_catalog.text[], counted.text_keys))), 0)::bigint AS keys
 FROM (
     SELECT swept.integer_keys, swept.text_keys
     FROM "sexton".swept AS swept
@@ -62,4 +62,4 @@ FROM (
 -- Takes over what waits for its second look under a name that no configured database has any more.
 UPDATE "sexton".swept AS swept
 SET database = @database
-WHERE swept.database <> ALL (@configured::text[]) AND swept.parent = ANY (@parents::text[]);
+WHERE swept.database <> ALL (@configured::pg_catalog.text[]) AND swept.parent = ANY (@parents::pg_catalog.text[]);

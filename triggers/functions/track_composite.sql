@@ -38,7 +38,7 @@ BEGIN
         (fully_qualified_table_name, parent_oid, tracked_as, primary_key_text)
     SELECT present, root, installed, ARRAY["key_texts"]::pg_catalog.text
     FROM sexton_deleted AS gone
-    WHERE num_nulls("key_columns") = 0;
+    WHERE pg_catalog.num_nulls("key_columns") = 0;
 
     RETURN NULL;
 END;

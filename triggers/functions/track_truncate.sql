@@ -23,7 +23,7 @@ DECLARE
     root CONSTANT pg_catalog.regclass := coalesce(pg_catalog.pg_partition_root(TG_RELID), TG_RELID::pg_catalog.regclass);
     present CONSTANT pg_catalog.text := root::pg_catalog.text;
     installed CONSTANT pg_catalog.text := CASE WHEN present <> TG_ARGV[0] THEN TG_ARGV[0] END;
-    policy text := coalesce(nullif(current_setting('sexton.truncate', true), ''), TG_ARGV[5]);
+    policy text := coalesce(nullif(pg_catalog.current_setting('sexton.truncate', true), ''), TG_ARGV[5]);
     key_numbers pg_catalog.int2[] := TG_ARGV[1];
     key_source CONSTANT pg_catalog.text := pg_catalog.format('ONLY %I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME);
 BEGIN
@@ -34,7 +34,7 @@ BEGIN
     IF policy = 'reject' THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX002',
-            MESSAGE = format('truncate of %s is refused: its deletions are tracked', present),
+            MESSAGE = pg_catalog.format('truncate of %s is refused: its deletions are tracked', present),
             DETAIL = 'TRUNCATE would leave the rows that refer to it behind.',
             HINT = 'Use DELETE, or SET sexton.truncate = ''ignore'' to leave them, or SET sexton.truncate = ''capture'' to have them cleaned up.';
     END IF;
@@ -42,20 +42,20 @@ BEGIN
     IF policy <> 'capture' THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('sexton.truncate has the unknown value %L', policy),
+            MESSAGE = pg_catalog.format('sexton.truncate has the unknown value %L', policy),
             HINT = 'Allowed are reject, capture and ignore.';
     END IF;
 
-    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = TG_RELID AND c.relkind = 'p') THEN
+    IF EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID AND c.relkind = 'p') THEN
         RETURN NULL;
     END IF;
 
     -- TRUNCATE removes rows that an older snapshot does not see; they would go unrecorded.
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+    IF pg_catalog.current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX002',
-            MESSAGE = format('truncate of %s cannot be captured at isolation level %s',
-                present, current_setting('transaction_isolation')),
+            MESSAGE = pg_catalog.format('truncate of %s cannot be captured at isolation level %s',
+                present, pg_catalog.current_setting('transaction_isolation')),
             HINT = 'Use READ COMMITTED, or DELETE.';
     END IF;
 

@@ -9,7 +9,7 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
 #variable_conflict use_variable
 BEGIN
-    IF current_setting('sexton.notify', true) = 'off' THEN
+    IF pg_catalog.current_setting('sexton.notify', true) = 'off' THEN
         RETURN NULL;
     END IF;
 

@@ -2,13 +2,13 @@
 -- or that table's root, had when it was installed.
 SELECT
     c.oid,
-    n.nspname::text AS schema_name,
-    c.relname::text AS table_name,
-    format('%I.%I', n.nspname, c.relname) AS display,
-    tg.tgname::text AS name,
-    convert_from(substring(tg.tgargs FROM 1 FOR greatest(position('\x00'::bytea IN tg.tgargs) - 1, 0)), getdatabaseencoding()) AS tracks
-FROM pg_trigger AS tg
-JOIN pg_class AS c ON c.oid = tg.tgrelid
-JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE tg.tgfoid = ANY ($1::oid[]) AND NOT tg.tgisinternal
+    n.nspname::pg_catalog.text AS schema_name,
+    c.relname::pg_catalog.text AS table_name,
+    pg_catalog.format('%I.%I', n.nspname, c.relname) AS display,
+    tg.tgname::pg_catalog.text AS name,
+    pg_catalog.convert_from(substring(tg.tgargs FROM 1 FOR greatest(position('\x00'::pg_catalog.bytea IN tg.tgargs) - 1, 0)), pg_catalog.getdatabaseencoding()) AS tracks
+FROM pg_catalog.pg_trigger AS tg
+JOIN pg_catalog.pg_class AS c ON c.oid = tg.tgrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE tg.tgfoid = ANY ($1::pg_catalog.oid[]) AND NOT tg.tgisinternal
 ORDER BY display, name;

@@ -3,40 +3,40 @@
 -- such column. Domains count as what they are built on.
 WITH RECURSIVE wanted AS (
     SELECT w.ordinal, c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname, c.relname, a.atttypid
-    FROM unnest($1::text[], $2::text[], $3::text[])
+    FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.text[])
         WITH ORDINALITY AS w (schema_name, table_name, key_column, ordinal)
-    LEFT JOIN pg_namespace AS n ON n.nspname = w.schema_name
-    LEFT JOIN pg_class AS c
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
+    LEFT JOIN pg_catalog.pg_class AS c
         ON c.relnamespace = n.oid AND c.relname = w.table_name
         AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-    LEFT JOIN pg_attribute AS a
+    LEFT JOIN pg_catalog.pg_attribute AS a
         ON a.attrelid = c.oid AND a.attname = w.key_column AND a.attnum > 0 AND NOT a.attisdropped
 ),
 base_types AS (
     SELECT w.ordinal, t.oid, t.typtype, t.typbasetype
     FROM wanted AS w
-    JOIN pg_type AS t ON t.oid = w.atttypid
+    JOIN pg_catalog.pg_type AS t ON t.oid = w.atttypid
     UNION ALL
     SELECT b.ordinal, t.oid, t.typtype, t.typbasetype
     FROM base_types AS b
-    JOIN pg_type AS t ON t.oid = b.typbasetype
+    JOIN pg_catalog.pg_type AS t ON t.oid = b.typbasetype
     WHERE b.typtype = 'd'
 )
 SELECT
     coalesce(w.oid, 0) AS oid,
-    coalesce(w.relkind::text, '') AS relkind,
+    coalesce(w.relkind::pg_catalog.text, '') AS relkind,
     coalesce(w.relpersistence = 't', false) AS temporary,
     CASE WHEN w.relispartition
-        THEN (SELECT format('%I.%I', rn.nspname, rc.relname)
-              FROM pg_class AS rc
-              JOIN pg_namespace AS rn ON rn.oid = rc.relnamespace
-              WHERE rc.oid = pg_partition_root(w.oid))
+        THEN (SELECT pg_catalog.format('%I.%I', rn.nspname, rc.relname)
+              FROM pg_catalog.pg_class AS rc
+              JOIN pg_catalog.pg_namespace AS rn ON rn.oid = rc.relnamespace
+              WHERE rc.oid = pg_catalog.pg_partition_root(w.oid))
         ELSE ''
     END AS partition_of,
-    CASE WHEN w.oid IS NULL THEN '' ELSE format('%I.%I', w.nspname, w.relname) END AS recorded,
+    CASE WHEN w.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', w.nspname, w.relname) END AS recorded,
     CASE
         WHEN b.oid IS NULL THEN ''
-        WHEN b.oid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype) THEN 'bigint'
+        WHEN b.oid IN ('int2'::pg_catalog.regtype, 'int4'::pg_catalog.regtype, 'int8'::pg_catalog.regtype) THEN 'bigint'
         ELSE 'text'
     END AS key_class
 FROM wanted AS w

@@ -2,22 +2,22 @@
 -- tables, $2 the schema of the tombstones. The owner is the role that the functions will belong to: that of the registry, where this
 -- role may hand them over.
 SELECT
-    current_user::text,
-    coalesce(has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,
+    current_user::pg_catalog.text,
+    coalesce(pg_catalog.has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,
     objects.oid IS NOT NULL AS has_registry,
     tombstones.oid IS NOT NULL AS has_tombstones,
     owner.name AS owner,
-    coalesce(has_schema_privilege(owner.name, tracked.oid, 'USAGE')
-        AND has_table_privilege(owner.name, tombstones.oid, 'INSERT'), false) AS may_insert
+    coalesce(pg_catalog.has_schema_privilege(owner.name, tracked.oid, 'USAGE')
+        AND pg_catalog.has_table_privilege(owner.name, tombstones.oid, 'INSERT'), false) AS may_insert
 FROM (VALUES (1)) AS one
-LEFT JOIN pg_namespace AS jobs ON jobs.nspname = $1::text
-LEFT JOIN pg_namespace AS tracked ON tracked.nspname = $2::text
-LEFT JOIN pg_class AS objects
+LEFT JOIN pg_catalog.pg_namespace AS jobs ON jobs.nspname = $1::pg_catalog.text
+LEFT JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $2::pg_catalog.text
+LEFT JOIN pg_catalog.pg_class AS objects
     ON objects.relnamespace = jobs.oid AND objects.relname = 'objects' AND objects.relkind = 'r'
-LEFT JOIN pg_class AS tombstones
+LEFT JOIN pg_catalog.pg_class AS tombstones
     ON tombstones.relnamespace = tracked.oid
     AND tombstones.relname = 'loose_foreign_keys_deleted_records'
     AND tombstones.relkind IN ('r', 'p')
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN pg_has_role(objects.relowner, 'MEMBER') THEN pg_get_userbyid(objects.relowner) ELSE current_user END
+    SELECT CASE WHEN pg_catalog.pg_has_role(objects.relowner, 'MEMBER') THEN pg_catalog.pg_get_userbyid(objects.relowner) ELSE current_user END
 ) AS owner (name);

@@ -1,8 +1,8 @@
 -- The trigger functions that Sexton created in its schema ($1).
-SELECT p.oid, p.proname::text
+SELECT p.oid, p.proname::pg_catalog.text
 FROM "sexton".objects AS o
-JOIN pg_namespace AS n ON n.nspname = $1::text
-JOIN pg_proc AS p ON p.pronamespace = n.oid AND p.pronargs = 0
-    AND o.identity = '"sexton".' || quote_ident(p.proname) || '()'
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1::pg_catalog.text
+JOIN pg_catalog.pg_proc AS p ON p.pronamespace = n.oid AND p.pronargs = 0
+    AND o.identity = '"sexton".' || pg_catalog.quote_ident(p.proname) || '()'
 WHERE o.component = 'triggers' AND o.kind = 'function'
 ORDER BY p.proname;

@@ -2,37 +2,37 @@
 -- parallel, one row per column; $5 schema of the functions. same_columns is NULL where a trigger's attribute numbers are about
 -- another table, as after a restore.
 WITH parents AS (
-    SELECT w.place, root.oid, array_agg(w.column_name ORDER BY w.ordinal) AS columns
-    FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (place, schema_name, table_name, column_name, ordinal)
-    JOIN pg_namespace AS n ON n.nspname = w.schema_name
-    JOIN pg_class AS root ON root.relnamespace = n.oid AND root.relname = w.table_name
+    SELECT w.place, root.oid, pg_catalog.array_agg(w.column_name ORDER BY w.ordinal) AS columns
+    FROM unnest($1::int[], $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[]) WITH ORDINALITY AS w (place, schema_name, table_name, column_name, ordinal)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
+    JOIN pg_catalog.pg_class AS root ON root.relnamespace = n.oid AND root.relname = w.table_name
     GROUP BY w.place, root.oid
 ),
 tables AS (
     SELECT p.* FROM parents AS p
     UNION
-    SELECT p.place, t.relid, p.columns FROM parents AS p CROSS JOIN LATERAL pg_partition_tree(p.oid::regclass) AS t
+    SELECT p.place, t.relid, p.columns FROM parents AS p CROSS JOIN LATERAL pg_catalog.pg_partition_tree(p.oid::pg_catalog.regclass) AS t
 ),
 installed AS (
-    SELECT t.place, t.oid, p.proname::text AS function, a.args, k.numbers, k.integer,
-        cardinality(a.args) - 1 AS last,
-        concat((SELECT c.system_identifier FROM pg_control_system() AS c), '/', t.oid) AS about
+    SELECT t.place, t.oid, p.proname::pg_catalog.text AS function, a.args, k.numbers, k.integer,
+        pg_catalog.cardinality(a.args) - 1 AS last,
+        pg_catalog.concat((SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', t.oid) AS about
     FROM tables AS t
-    JOIN pg_trigger AS tg ON tg.tgrelid = t.oid AND tg.tgname = 'sexton_track' AND NOT tg.tgisinternal
-    JOIN pg_proc AS p ON p.oid = tg.tgfoid
-    JOIN pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $5::text
+    JOIN pg_catalog.pg_trigger AS tg ON tg.tgrelid = t.oid AND tg.tgname = 'sexton_track' AND NOT tg.tgisinternal
+    JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid
+    JOIN pg_catalog.pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $5::pg_catalog.text
     -- Names may hold anything and come first; each argument is ended by a zero byte.
-    CROSS JOIN LATERAL string_to_array(encode(tg.tgargs, 'escape'), '\000') AS a (args)
+    CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), '\000') AS a (args)
     CROSS JOIN LATERAL (
-        SELECT array_agg(a.attnum ORDER BY c.place)::text AS numbers,
-            count(*) = 1 AND bool_and(a.atttypid = ANY ('{20,21,23}'::oid[])) AS integer
-        FROM unnest(t.columns) WITH ORDINALITY AS c (name, place)
-        JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attname = c.name AND a.attnum > 0
+        SELECT pg_catalog.array_agg(a.attnum ORDER BY c.place)::pg_catalog.text AS numbers,
+            pg_catalog.count(*) = 1 AND pg_catalog.bool_and(a.atttypid = ANY ('{20,21,23}'::pg_catalog.oid[])) AS integer
+        FROM pg_catalog.unnest(t.columns) WITH ORDINALITY AS c (name, place)
+        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = t.oid AND a.attname = c.name AND a.attnum > 0
     ) AS k
 )
 SELECT
     i.place,
-    i.oid::regclass::text AS display,
+    i.oid::pg_catalog.regclass::pg_catalog.text AS display,
     i.function,
     CASE WHEN i.args[i.last] = i.about THEN i.args[i.last - 2] = i.numbers END AS same_columns,
     coalesce((i.args[i.last - 1] = ANY ('{20,21,23}')) <> i.integer, false) AS other_type

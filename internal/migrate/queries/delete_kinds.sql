@@ -2,6 +2,6 @@
 DELETE FROM "sexton".job_kinds AS k
 WHERE NOT EXISTS (
     SELECT
-    FROM jsonb_to_recordset($1::jsonb) AS w (kind text)
+    FROM pg_catalog.jsonb_to_recordset($1::pg_catalog.jsonb) AS w (kind text)
     WHERE w.kind = k.kind
 );

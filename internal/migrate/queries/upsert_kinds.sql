@@ -2,7 +2,7 @@
 INSERT INTO "sexton".job_kinds AS k
     (kind, queue, args, defaults, cron, max_attempts, row_table, row_column, row_argument)
 SELECT w.kind, w.queue, w.args, w.defaults, w.cron, w.max_attempts, w.row_table, w.row_column, w.row_argument
-FROM jsonb_to_recordset($1::jsonb)
+FROM pg_catalog.jsonb_to_recordset($1::pg_catalog.jsonb)
     AS w (kind text, queue text, args jsonb, defaults jsonb, cron boolean, max_attempts smallint, row_table text, row_column text, row_argument text)
 ON CONFLICT (kind) DO UPDATE SET
     queue = excluded.queue,

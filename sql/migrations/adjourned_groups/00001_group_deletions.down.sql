@@ -4,8 +4,8 @@ DROP FUNCTION IF EXISTS "sexton".group_destruction_above(bigint);
 DO $sexton$
 BEGIN
     IF EXISTS (
-        SELECT FROM pg_proc
-        WHERE oid = to_regprocedure('"sexton".may_remove_group(bigint, bigint)')
+        SELECT FROM pg_catalog.pg_proc
+        WHERE oid = pg_catalog.to_regprocedure('"sexton".may_remove_group(bigint, bigint)')
           AND prosrc = 'SELECT "sexton".default_may_remove_group(user_id, group_id)'
     ) THEN
         DROP FUNCTION "sexton".may_remove_group(bigint, bigint);

@@ -2,7 +2,7 @@
 -- as it is.
 DO $sexton$
 BEGIN
-    IF to_regclass('"public".group_deletion_schedules') IS NULL THEN
+    IF pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
         CREATE TABLE "public".group_deletion_schedules (
             group_id bigint PRIMARY KEY REFERENCES "public".groups ON DELETE CASCADE,
             -- No key: where that user goes first, the group is restored rather than left with its mark for ever.
@@ -26,7 +26,7 @@ $sexton$;
 CREATE TABLE "sexton".group_destructions (
     group_id bigint PRIMARY KEY,
     user_id bigint NOT NULL,
-    begun_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- What is being removed now.
     step text,
     done bigint NOT NULL DEFAULT 0,
@@ -36,7 +36,7 @@ CREATE TABLE "sexton".group_destructions (
     total bigint,
     attempts integer NOT NULL DEFAULT 0,
     last_error text,
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (
     -- Every batch counts itself here, so let the new version stay on the page of the old one.
     fillfactor = 50
@@ -51,7 +51,7 @@ CREATE TABLE "sexton".group_deletion_failures (
     attempts integer NOT NULL DEFAULT 1,
     last_error text NOT NULL,
     retry_at timestamptz NOT NULL,
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
 COMMENT ON TABLE "sexton".group_deletion_failures IS 'Sexton: due groups that are put off after an error';
@@ -72,12 +72,12 @@ DECLARE
 BEGIN
     IF "sexton".application_table('application_settings') THEN
         -- By its name in the row, which an application without such a column does not have.
-        SELECT max((to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
+        SELECT pg_catalog.max((pg_catalog.to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
         FROM "public".application_settings AS settings;
     END IF;
 
     IF period BETWEEN 1 AND 90 THEN
-        RETURN (statement_timestamp() AT TIME ZONE 'UTC')::date - period;
+        RETURN (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date - period;
     END IF;
 
     RETURN NULL;
@@ -102,7 +102,7 @@ SET row_security = off
 SET enable_seqscan = off
 AS $sexton$
 DECLARE
-    today CONSTANT date := (statement_timestamp() AT TIME ZONE 'UTC')::date;
+    today CONSTANT date := (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
     is_admin boolean;
     line bigint[];
     owned bigint[];
@@ -128,7 +128,7 @@ BEGIN
         UNION
         SELECT parent.id, parent.parent_id FROM above JOIN "public".groups AS parent ON parent.id = above.parent_id
     )
-    SELECT array_agg(above.id) INTO line FROM above;
+    SELECT pg_catalog.array_agg(above.id) INTO line FROM above;
 
     IF line IS NULL THEN
         RETURN false;
@@ -138,7 +138,7 @@ BEGIN
         RETURN false;
     END IF;
 
-    SELECT array_agg(member.source_id) INTO owned
+    SELECT pg_catalog.array_agg(member.source_id) INTO owned
     FROM "public".members AS member
     WHERE member.user_id = default_may_remove_group.user_id
       AND member.source_type = 'Namespace'
@@ -173,7 +173,7 @@ COMMENT ON FUNCTION "sexton".default_may_remove_group(bigint, bigint) IS 'Sexton
 -- migration ever writes it again, so that a replacement outlives every upgrade, while the rule above gets better.
 DO $sexton$
 BEGIN
-    IF to_regprocedure('"sexton".may_remove_group(bigint, bigint)') IS NULL THEN
+    IF pg_catalog.to_regprocedure('"sexton".may_remove_group(bigint, bigint)') IS NULL THEN
         CREATE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)
         RETURNS boolean
         LANGUAGE sql

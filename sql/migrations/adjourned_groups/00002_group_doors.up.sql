@@ -14,12 +14,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX020',
-            MESSAGE = format('%s: there is no group %s', door, coalesce(open_group_door.group_id::text, 'NULL'));
+            MESSAGE = pg_catalog.format('%s: there is no group %s', door, coalesce(open_group_door.group_id::pg_catalog.text, 'NULL'));
     ELSIF "sexton".may_remove_group(open_group_door.user_id, open_group_door.group_id) IS NOT TRUE THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX021',
-            MESSAGE = format('%s %s: user %s may not remove it', door, open_group_door.group_id,
-                coalesce(open_group_door.user_id::text, 'NULL')),
+            MESSAGE = pg_catalog.format('%s %s: user %s may not remove it', door, open_group_door.group_id,
+                coalesce(open_group_door.user_id::pg_catalog.text, 'NULL')),
             HINT = 'Administrators may, and owners of the group or of one above it who are not blocked.';
     END IF;
 END;
@@ -36,8 +36,8 @@ LANGUAGE sql
 VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + floor(random() * 36)::integer, 1), '')
-    FROM generate_series(1, 5);
+    SELECT pg_catalog.string_agg(pg_catalog.substr('abcdefghijklmnopqrstuvwxyz0123456789', 1 + pg_catalog.floor(pg_catalog.random() * 36)::integer, 1), '')
+    FROM pg_catalog.generate_series(1, 5);
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".five_characters() FROM PUBLIC;
@@ -62,7 +62,7 @@ SET row_security = off
 SET enable_seqscan = off
 AS $sexton$
 DECLARE
-    today CONSTANT date := (statement_timestamp() AT TIME ZONE 'UTC')::date;
+    today CONSTANT date := (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
     suffix text := '-deletion_scheduled-' || schedule_group_deletion.group_id;
     attempts CONSTANT integer := 10;
     own_name text;
@@ -94,8 +94,8 @@ BEGIN
         BEGIN
             UPDATE "public".groups
             SET marked_for_deletion_on = today,
-                name = CASE WHEN right(own_name, length(suffix)) = suffix THEN own_name ELSE own_name || tail || suffix END,
-                path = CASE WHEN right(own_path, length(suffix)) = suffix THEN own_path ELSE own_path || tail || suffix END
+                name = CASE WHEN pg_catalog.right(own_name, pg_catalog.length(suffix)) = suffix THEN own_name ELSE own_name || tail || suffix END,
+                path = CASE WHEN pg_catalog.right(own_path, pg_catalog.length(suffix)) = suffix THEN own_path ELSE own_path || tail || suffix END
             WHERE groups.id = schedule_group_deletion.group_id;
 
             EXIT;
@@ -129,7 +129,7 @@ BEGIN
     END IF;
 
     INSERT INTO "sexton".events (kind, payload)
-    SELECT 'group_deletion_scheduled', jsonb_build_object(
+    SELECT 'group_deletion_scheduled', pg_catalog.jsonb_build_object(
         'group_id', groups.id, 'parent_id', groups.parent_id, 'path', groups.path,
         'user_id', schedule_group_deletion.user_id, 'marked_for_deletion_on', today)
     FROM "public".groups
@@ -162,8 +162,8 @@ BEGIN
     SELECT groups.* INTO own FROM "public".groups WHERE groups.id = restore_group.group_id;
 
     -- Whoever gave the group another name since then meant it. A bare suffix stays: a group needs a name.
-    old_name := CASE WHEN right(own.name, length(suffix)) = suffix THEN coalesce(nullif(left(own.name, -length(suffix)), ''), own.name) ELSE own.name END;
-    old_path := CASE WHEN right(own.path, length(suffix)) = suffix THEN coalesce(nullif(left(own.path, -length(suffix)), ''), own.path) ELSE own.path END;
+    old_name := CASE WHEN pg_catalog.right(own.name, pg_catalog.length(suffix)) = suffix THEN coalesce(nullif(pg_catalog.left(own.name, -pg_catalog.length(suffix)), ''), own.name) ELSE own.name END;
+    old_path := CASE WHEN pg_catalog.right(own.path, pg_catalog.length(suffix)) = suffix THEN coalesce(nullif(pg_catalog.left(own.path, -pg_catalog.length(suffix)), ''), own.path) ELSE own.path END;
 
     IF old_path <> own.path AND EXISTS (
         SELECT FROM "public".groups AS other
@@ -200,7 +200,7 @@ BEGIN
 
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_restored',
-        jsonb_build_object(
+        pg_catalog.jsonb_build_object(
             'group_id', own.id, 'parent_id', own.parent_id, 'path', old_path || tail,
             'user_id', restore_group.user_id, 'scheduled_by', scheduled_by, 'reason', restore_group.reason));
 END;
@@ -319,8 +319,8 @@ BEGIN
             ERRCODE = 'SX022',
             MESSAGE = CASE
                 WHEN begun = cancel_group_deletion.group_id
-                THEN format('cancel the deletion of group %s: its destruction has begun', begun)
-                ELSE format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
+                THEN pg_catalog.format('cancel the deletion of group %s: its destruction has begun', begun)
+                ELSE pg_catalog.format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
             END,
             HINT = CASE
                 WHEN begun = cancel_group_deletion.group_id THEN 'What has been removed cannot be brought back.'
@@ -366,8 +366,8 @@ BEGIN
     IF due IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX023',
-            MESSAGE = format('delete group %s now: the application''s settings have no period of 1 to 90 days', delete_group_now.group_id),
-            HINT = format('Set deletion_adjourned_period in %s.', '"public".application_settings');
+            MESSAGE = pg_catalog.format('delete group %s now: the application''s settings have no period of 1 to 90 days', delete_group_now.group_id),
+            HINT = pg_catalog.format('Set deletion_adjourned_period in %s.', '"public".application_settings');
     ELSIF "sexton".group_destruction_above(delete_group_now.group_id) IS NOT NULL THEN
         RETURN false;
     END IF;
@@ -388,12 +388,12 @@ BEGIN
 
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_deletion_hastened',
-        jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
+        pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
 
     -- Without the kind, the daily job takes the group up.
     IF EXISTS (SELECT FROM "sexton".job_kinds WHERE job_kinds.kind = 'group_destroy') THEN
         PERFORM "sexton".enqueue('group_destroy',
-            jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
+            pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
     END IF;
 
     RETURN true;

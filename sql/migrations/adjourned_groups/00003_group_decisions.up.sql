@@ -11,8 +11,8 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT job.id
     FROM "sexton".river_job AS job
-    WHERE job.unique_key = sha256(convert_to(
-            format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
+    WHERE job.unique_key = pg_catalog.sha256(pg_catalog.convert_to(
+            pg_catalog.format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
       AND job.unique_states IS NOT NULL
       AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
 $sexton$;
@@ -67,7 +67,7 @@ BEGIN
         outcome := 'waiting';
     ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
         PERFORM "sexton".enqueue('group_destroy',
-            jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
+            pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
         outcome := 'enqueued';
     ELSE
         reason := CASE

@@ -21,8 +21,8 @@ AS $sexton$
         least(counts.due, 10000),
         counts.due > 10000,
         coalesce((
-            SELECT greatest(extract(epoch FROM statement_timestamp()
-                - (min(groups.marked_for_deletion_on) + (counts.day - counts.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'), 0)
+            SELECT greatest(extract(epoch FROM pg_catalog.statement_timestamp()
+                - (pg_catalog.min(groups.marked_for_deletion_on) + (counts.day - counts.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'), 0)
             FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
             WHERE groups.marked_for_deletion_on < counts.cutoff
         ), 0)::double precision,
@@ -33,22 +33,22 @@ AS $sexton$
         SELECT
             today.day,
             today.cutoff,
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
                 WHERE groups.marked_for_deletion_on < today.cutoff
                 LIMIT 10001
             ) AS counted) AS due,
-            (SELECT count(*) FROM (
-                SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > statement_timestamp() LIMIT 10000
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10000
             ) AS counted) AS failed
-        FROM (SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+        FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
     ) AS counts
     LEFT JOIN LATERAL (
         SELECT failure.retry_at, failure.last_error
         FROM "sexton".group_deletion_failures AS failure
-        WHERE failure.retry_at > statement_timestamp()
+        WHERE failure.retry_at > pg_catalog.statement_timestamp()
         ORDER BY failure.retry_at
         LIMIT 1
     ) AS first ON true;

@@ -11,10 +11,10 @@ COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked i
 -- (txid, id): ids are given out before commit, so an id alone would skip what commits late.
 CREATE TABLE "sexton".events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    txid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    txid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
     kind text NOT NULL,
     payload jsonb NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now()
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 CREATE INDEX events_txid_id_idx ON "sexton".events (txid, id);
@@ -29,7 +29,7 @@ LANGUAGE sql
 IMMUTABLE STRICT
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    SELECT 'sexton ' || left(fence_key, 24) || ' ' || left(md5(fence_key), 8);
+    SELECT 'sexton ' || pg_catalog.left(fence_key, 24) || ' ' || pg_catalog.left(pg_catalog.md5(fence_key), 8);
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".session_name(text) FROM PUBLIC;
@@ -64,21 +64,21 @@ DECLARE
 BEGIN
     -- The timeouts come first: the fence may be locked by a new holder.
     PERFORM
-        set_config('statement_timeout', statement_timeout_ms::text, true),
-        set_config('lock_timeout', lock_timeout_ms::text, true),
-        set_config('idle_in_transaction_session_timeout', '10s', true),
-        set_config('plan_cache_mode', 'force_generic_plan', true),
-        set_config('enable_seqscan', 'off', true),
-        set_config('enable_bitmapscan', 'off', true),
-        set_config('enable_hashjoin', 'off', true),
-        set_config('enable_mergejoin', 'off', true),
-        set_config('jit', 'off', true),
+        pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
+        pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
+        pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
+        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true),
+        pg_catalog.set_config('enable_seqscan', 'off', true),
+        pg_catalog.set_config('enable_bitmapscan', 'off', true),
+        pg_catalog.set_config('enable_hashjoin', 'off', true),
+        pg_catalog.set_config('enable_mergejoin', 'off', true),
+        pg_catalog.set_config('jit', 'off', true),
         -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
-        set_config('row_security', 'off', true),
-        set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true);
+        pg_catalog.set_config('row_security', 'off', true),
+        pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true);
 
     IF NOT durable THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
     END IF;
 
     SELECT fences.token INTO found_token
@@ -89,9 +89,9 @@ BEGIN
     IF found_token IS DISTINCT FROM fence_token THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX001',
-            MESSAGE = format('lease lost: %s', fence_key),
-            DETAIL = format('The batch carries token %s, the fence stands at %s.',
-                coalesce(fence_token::text, 'none'), coalesce(found_token::text, 'none')),
+            MESSAGE = pg_catalog.format('lease lost: %s', fence_key),
+            DETAIL = pg_catalog.format('The batch carries token %s, the fence stands at %s.',
+                coalesce(fence_token::pg_catalog.text, 'none'), coalesce(found_token::pg_catalog.text, 'none')),
             HINT = 'Another holder has taken over. Nothing of this batch is kept.';
     END IF;
 END;

@@ -21,16 +21,16 @@ DECLARE
     part text;
 BEGIN
     FOR part IN
-        SELECT format('%I.%I', namespace.nspname, proc.proname)
-        FROM pg_proc AS own
-        JOIN pg_namespace AS namespace ON namespace.oid = own.pronamespace
-        JOIN pg_proc AS proc ON proc.pronamespace = own.pronamespace AND proc.proowner = own.proowner
-        WHERE own.oid = '"sexton".backlog_rows()'::regprocedure
-          AND starts_with(proc.proname, 'backlog_of_')
+        SELECT pg_catalog.format('%I.%I', namespace.nspname, proc.proname)
+        FROM pg_catalog.pg_proc AS own
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = own.pronamespace
+        JOIN pg_catalog.pg_proc AS proc ON proc.pronamespace = own.pronamespace AND proc.proowner = own.proowner
+        WHERE own.oid = '"sexton".backlog_rows()'::pg_catalog.regprocedure
+          AND pg_catalog.starts_with(proc.proname, 'backlog_of_')
           AND proc.pronargs = 0
         ORDER BY proc.proname
     LOOP
-        RETURN QUERY EXECUTE format(
+        RETURN QUERY EXECUTE pg_catalog.format(
             'SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason FROM %s() AS b',
             part);
     END LOOP;

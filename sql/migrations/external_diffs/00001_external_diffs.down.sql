@@ -1,7 +1,7 @@
 -- The objects stay where they are, and so do the columns that say where: whoever reads diffs from them can go on.
 DO $sexton$
 BEGIN
-    IF to_regclass('"public".merge_request_diffs') IS NOT NULL THEN
+    IF pg_catalog.to_regclass('"public".merge_request_diffs') IS NOT NULL THEN
         DROP TRIGGER IF EXISTS sexton_external_diffs_removed ON "public".merge_request_diffs;
     END IF;
 END;

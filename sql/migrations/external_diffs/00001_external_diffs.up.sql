@@ -33,8 +33,8 @@ CREATE TABLE "sexton".external_diff_removals (
     key text NOT NULL,
     -- 1 local disk, 2 object storage; NULL: wherever diffs are moved to
     store integer,
-    queued_at timestamptz NOT NULL DEFAULT now(),
-    not_before timestamptz NOT NULL DEFAULT now(),
+    queued_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    not_before timestamptz NOT NULL DEFAULT pg_catalog.now(),
     attempts integer NOT NULL DEFAULT 0,
     last_error text
 ) WITH (
@@ -54,7 +54,7 @@ COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted 
 CREATE TABLE "sexton".external_diff_cursors (
     rule text PRIMARY KEY,
     after_id bigint NOT NULL,
-    round_began_at timestamptz NOT NULL DEFAULT now()
+    round_began_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: how far the search for diffs to be moved has come';
@@ -68,11 +68,11 @@ STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 BEGIN
-    IF diff IS NULL OR getdatabaseencoding() <> 'SQL_ASCII' THEN
+    IF diff IS NULL OR pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' THEN
         RETURN false;
     END IF;
 
-    PERFORM convert_from(convert_to(diff, 'SQL_ASCII'), 'UTF8');
+    PERFORM pg_catalog.convert_from(pg_catalog.convert_to(diff, 'SQL_ASCII'), 'UTF8');
     RETURN false;
 EXCEPTION
     WHEN character_not_in_repertoire THEN
@@ -92,13 +92,13 @@ STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 BEGIN
-    IF getdatabaseencoding() <> 'SQL_ASCII' THEN
-        RETURN convert_to(diff, 'UTF8');
+    IF pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' THEN
+        RETURN pg_catalog.convert_to(diff, 'UTF8');
     ELSIF "sexton".external_diff_encoded(diff) THEN
-        RETURN convert_to(translate(encode(convert_to(diff, 'SQL_ASCII'), 'base64'), E'\n', ''), 'SQL_ASCII');
+        RETURN pg_catalog.convert_to(pg_catalog.translate(pg_catalog.encode(pg_catalog.convert_to(diff, 'SQL_ASCII'), 'base64'), E'\n', ''), 'SQL_ASCII');
     END IF;
 
-    RETURN convert_to(diff, 'SQL_ASCII');
+    RETURN pg_catalog.convert_to(diff, 'SQL_ASCII');
 END;
 $sexton$;
 
@@ -129,9 +129,9 @@ BEGIN
     RETURN QUERY
     SELECT
         file.relative_order,
-        coalesce(file.new_path, file.old_path)::text,
+        coalesce(file.new_path, file.old_path)::pg_catalog.text,
         diff.external_diff_store::integer,
-        format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff),
+        pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff),
         file.external_diff_offset::bigint,
         file.external_diff_size::bigint,
         coalesce(file."binary", false)
@@ -160,7 +160,7 @@ BEGIN
     INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
     SELECT
         removed.id,
-        format('merge_request_diffs/mr-%s/%s', removed.merge_request_id, coalesce(removed.external_diff, 'diff-' || removed.id)),
+        pg_catalog.format('merge_request_diffs/mr-%s/%s', removed.merge_request_id, coalesce(removed.external_diff, 'diff-' || removed.id)),
         CASE WHEN removed.stored_externally THEN removed.external_diff_store END
     FROM sexton_removed AS removed
     WHERE removed.stored_externally
@@ -183,7 +183,7 @@ EXECUTE FUNCTION "sexton".external_diffs_removed();
 -- Also for changes that replication applies, as Sexton's other triggers. Only the table's owner may say so.
 DO $sexton$
 BEGIN
-    IF pg_has_role((SELECT relowner FROM pg_class WHERE oid = '"public".merge_request_diffs'::regclass), 'USAGE') THEN
+    IF pg_catalog.pg_has_role((SELECT relowner FROM pg_catalog.pg_class WHERE oid = '"public".merge_request_diffs'::pg_catalog.regclass), 'USAGE') THEN
         ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER sexton_external_diffs_removed;
     END IF;
 END;

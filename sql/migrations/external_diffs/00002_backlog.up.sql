@@ -16,9 +16,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-    SELECT 'merge_request_diffs', least(counts.pending, 10000), counts.pending > 10000, 0::double precision, 0::bigint, NULL::timestamptz, NULL
+    SELECT 'merge_request_diffs', least(counts.pending, 10000), counts.pending > 10000, 0::double precision, 0::bigint, NULL::pg_catalog.timestamptz, NULL
     FROM (
-        SELECT count(*) AS pending
+        SELECT pg_catalog.count(*) AS pending
         FROM (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL) LIMIT 10001) AS counted
     ) AS counts;
 $sexton$;
@@ -36,7 +36,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-    SELECT coalesce(sum(octet_length(file.diff)), 0)::bigint
+    SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(file.diff)), 0)::bigint
     FROM (SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL) ORDER BY diff.id LIMIT $1) AS first
     CROSS JOIN LATERAL (
         SELECT file.diff FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = first.id OFFSET 0

@@ -20,7 +20,7 @@ AS $sexton$
         least(counts.pending, 10000),
         counts.pending > 10000,
         coalesce((
-            SELECT greatest(extract(epoch FROM clock_timestamp() - removal.queued_at), 0)
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - removal.queued_at), 0)
             FROM "sexton".external_diff_removals AS removal
             ORDER BY removal.id
             LIMIT 1
@@ -30,9 +30,9 @@ AS $sexton$
         first.last_error
     FROM (
         SELECT
-            (SELECT count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,
-            (SELECT count(*) FROM (
-                SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > statement_timestamp() LIMIT 10000
+            (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10000
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
@@ -40,7 +40,7 @@ AS $sexton$
     LEFT JOIN LATERAL (
         SELECT removal.not_before, removal.last_error
         FROM "sexton".external_diff_removals AS removal
-        WHERE removal.not_before > statement_timestamp()
+        WHERE removal.not_before > pg_catalog.statement_timestamp()
         ORDER BY removal.not_before, removal.id
         LIMIT 1
     ) AS first ON true;

@@ -1,8 +1,8 @@
 -- Who this installation is, to others that may use the same store of objects. A copy of the database has the same number, so
 -- "sexton".external_diff_place says where the database is as well.
 CREATE TABLE "sexton".external_diff_installation (
-    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-    created_at timestamptz NOT NULL DEFAULT now()
+    id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 CREATE UNIQUE INDEX external_diff_installation_one_idx ON "sexton".external_diff_installation ((true));
@@ -15,16 +15,16 @@ INSERT INTO "sexton".external_diff_installation DEFAULT VALUES;
 CREATE TABLE "sexton".external_diff_stores (
     -- the URL with what tells one store from another, without anything secret
     store text PRIMARY KEY,
-    first_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- What the store's marker has to say; next_seal while it is being changed. The marker and the seal change every hour, so a
     -- copy of the whole server, which no identifier tells from the original, falls behind.
-    seal uuid NOT NULL DEFAULT gen_random_uuid(),
+    seal uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
     next_seal uuid,
     -- NULL until the marker has been seen in the store
     sealed_at timestamptz,
     -- A server that was started anew may be a copy that was started beside the original. Until then it changes no seal and
     -- sweeps nothing; the original does, and the copy is found out.
-    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
+    server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time(),
     hold_until timestamptz,
     -- The round in progress or, where it has ended, the last one. It goes on after the key sweep_after.
     sweep_after text NOT NULL DEFAULT '',
@@ -50,9 +50,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    number oid := (SELECT oid FROM pg_database WHERE datname = current_database());
+    number oid := (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database());
 BEGIN
-    RETURN (SELECT system_identifier FROM pg_control_system()) || '/' || number;
+    RETURN (SELECT system_identifier FROM pg_catalog.pg_control_system()) || '/' || number;
 EXCEPTION
     WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN
         RETURN 'unknown/' || number;

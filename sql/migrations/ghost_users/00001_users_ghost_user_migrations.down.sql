@@ -14,11 +14,11 @@ BEGIN
         DROP TABLE IF EXISTS "public".users_ghost_user_migrations;
     ELSE
         FOR own IN
-            SELECT substr(objects.identity, length('"public".users_ghost_user_migrations.') + 1)
+            SELECT pg_catalog.substr(objects.identity, pg_catalog.length('"public".users_ghost_user_migrations.') + 1)
             FROM "sexton".objects
-            WHERE kind = 'column' AND starts_with(objects.identity, '"public".users_ghost_user_migrations.')
+            WHERE kind = 'column' AND pg_catalog.starts_with(objects.identity, '"public".users_ghost_user_migrations.')
         LOOP
-            EXECUTE format('ALTER TABLE IF EXISTS %s DROP COLUMN IF EXISTS %I', '"public".users_ghost_user_migrations', own);
+            EXECUTE pg_catalog.format('ALTER TABLE IF EXISTS %s DROP COLUMN IF EXISTS %I', '"public".users_ghost_user_migrations', own);
         END LOOP;
     END IF;
 END;
@@ -30,4 +30,4 @@ WHERE identity IN (
     '"sexton".cancel_user_deletion(bigint, bigint)',
     '"sexton".ghost_user()',
     '"sexton".delete_user(bigint, bigint, boolean, boolean)'
-) OR kind = 'column' AND starts_with(identity, '"public".users_ghost_user_migrations.');
+) OR kind = 'column' AND pg_catalog.starts_with(identity, '"public".users_ghost_user_migrations.');

@@ -21,7 +21,7 @@ AS $sexton$
         least(counts.pending, 10000),
         counts.pending > 10000,
         coalesce((
-            SELECT greatest(extract(epoch FROM clock_timestamp() - job.created_at), 0)
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - job.created_at), 0)
             FROM "public".users_ghost_user_migrations AS job
             ORDER BY job.id
             LIMIT 1
@@ -31,9 +31,9 @@ AS $sexton$
         first.last_error
     FROM (
         SELECT
-            (SELECT count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
-            (SELECT count(*) FROM (
-                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > statement_timestamp() LIMIT 10000
+            (SELECT pg_catalog.count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10000
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
@@ -41,7 +41,7 @@ AS $sexton$
     LEFT JOIN LATERAL (
         SELECT job.consume_after, job.last_error
         FROM "public".users_ghost_user_migrations AS job
-        WHERE job.consume_after > statement_timestamp()
+        WHERE job.consume_after > pg_catalog.statement_timestamp()
         ORDER BY job.consume_after, job.id
         LIMIT 1
     ) AS first ON true;

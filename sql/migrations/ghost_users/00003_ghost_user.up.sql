@@ -22,7 +22,7 @@ DECLARE
     ghost_address text := 'ghost@example.com';
     address_number integer := 0;
     attempts CONSTANT integer := 10;
-    ids text := pg_get_serial_sequence('"public".users', 'id');
+    ids text := pg_catalog.pg_get_serial_sequence('"public".users', 'id');
     ids_step bigint;
     ids_reached bigint;
     ids_taken bigint;
@@ -33,15 +33,15 @@ BEGIN
         RETURN ghost;
     END IF;
 
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    IF pg_catalog.current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX014',
-            MESSAGE = format('there is no ghost user, and none can be made at isolation level %s', current_setting('transaction_isolation')),
+            MESSAGE = pg_catalog.format('there is no ghost user, and none can be made at isolation level %s', pg_catalog.current_setting('transaction_isolation')),
             HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
     END IF;
 
     -- The key is "sexghost" in ASCII. Whoever waited here looks again, with a new snapshot.
-    PERFORM pg_advisory_xact_lock(8315184672538588020);
+    PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
 
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
 
@@ -50,37 +50,37 @@ BEGIN
     END IF;
 
     SELECT
-        string_agg(attname, ', ' ORDER BY attnum)
+        pg_catalog.string_agg(attname, ', ' ORDER BY attnum)
             FILTER (WHERE attnotnull AND NOT atthasdef AND attidentity = '' AND attname NOT IN
                 ('username', 'email', 'name', 'state', 'user_type', 'admin', 'created_at', 'updated_at')),
-        string_agg(format(', %I', attname), '' ORDER BY attnum)
+        pg_catalog.string_agg(pg_catalog.format(', %I', attname), '' ORDER BY attnum)
             FILTER (WHERE attname IN ('created_at', 'updated_at'))
     INTO unknown, dates
-    FROM pg_attribute
-    WHERE attrelid = '"public".users'::regclass AND attnum > 0 AND NOT attisdropped;
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = '"public".users'::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped;
 
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX014',
-            MESSAGE = format('the ghost user cannot be made: users need a value for %s', unknown),
+            MESSAGE = pg_catalog.format('the ghost user cannot be made: users need a value for %s', unknown),
             HINT = 'Insert one yourself, with user_type 5, or give these columns defaults.';
     END IF;
 
     FOR attempt IN 1..attempts LOOP
-        WHILE EXISTS (SELECT FROM "public".users WHERE lower(users.username) = ghost_name) LOOP
+        WHILE EXISTS (SELECT FROM "public".users WHERE pg_catalog.lower(users.username) = ghost_name) LOOP
             name_number := name_number + 1;
             ghost_name := 'ghost' || name_number;
         END LOOP;
 
-        WHILE EXISTS (SELECT FROM "public".users WHERE lower(users.email) = ghost_address) LOOP
+        WHILE EXISTS (SELECT FROM "public".users WHERE pg_catalog.lower(users.email) = ghost_address) LOOP
             address_number := address_number + 1;
             ghost_address := 'ghost' || address_number || '@example.com';
         END LOOP;
 
         BEGIN
-            EXECUTE format(
+            EXECUTE pg_catalog.format(
                 'INSERT INTO %s (username, email, name, state, user_type, admin%s) VALUES ($1, $2, ''Ghost User'', ''active'', 5, false%s) RETURNING id',
-                '"public".users', dates, regexp_replace(coalesce(dates, ''), '[a-z_]+', 'now()', 'g'))
+                '"public".users', dates, pg_catalog.regexp_replace(coalesce(dates, ''), '[a-z_]+', 'now()', 'g'))
             INTO ghost
             USING ghost_name, ghost_address;
 
@@ -91,7 +91,7 @@ BEGIN
                 IF attempt = attempts THEN
                     RAISE EXCEPTION USING
                         ERRCODE = 'SX014',
-                        MESSAGE = format('the ghost user cannot be made: %s', SQLERRM),
+                        MESSAGE = pg_catalog.format('the ghost user cannot be made: %s', SQLERRM),
                         HINT = 'Insert one yourself, with user_type 5. Where ids are taken, set the sequence of users.id past them.';
                 END IF;
         END;
@@ -99,9 +99,9 @@ BEGIN
         -- Ids that were inserted by their values stand in the way of the sequence, one attempt each. It goes to the end of
         -- their run, not past the highest id of all: that one may have been chosen to be far away.
         CONTINUE WHEN ids IS NULL
-            OR NOT has_sequence_privilege(ids, 'SELECT') OR NOT has_sequence_privilege(ids, 'UPDATE');
+            OR NOT pg_catalog.has_sequence_privilege(ids, 'SELECT') OR NOT pg_catalog.has_sequence_privilege(ids, 'UPDATE');
 
-        SELECT sequence.seqincrement INTO ids_step FROM pg_sequence AS sequence WHERE sequence.seqrelid = ids::regclass;
+        SELECT sequence.seqincrement INTO ids_step FROM pg_catalog.pg_sequence AS sequence WHERE sequence.seqrelid = ids::pg_catalog.regclass;
         EXECUTE 'SELECT last_value FROM ' || ids INTO ids_reached;
 
         CONTINUE WHEN NOT EXISTS (SELECT FROM "public".users WHERE users.id = ids_reached + ids_step);
@@ -116,10 +116,10 @@ BEGIN
         LIMIT 1;
 
         IF (ids_taken - ids_reached) / ids_step <= 100000 THEN
-            PERFORM nextval(ids) FROM generate_series(1, (ids_taken - ids_reached) / ids_step);
+            PERFORM pg_catalog.nextval(ids) FROM pg_catalog.generate_series(1, (ids_taken - ids_reached) / ids_step);
         ELSE
             -- setval would take back what others have drawn since, had they drawn more than all of these at the same time.
-            PERFORM setval(ids, ids_taken);
+            PERFORM pg_catalog.setval(ids, ids_taken);
         END IF;
     END LOOP;
 END;

@@ -17,7 +17,7 @@ CREATE TABLE "sexton".runs (
     kind text NOT NULL,
     database text NOT NULL,
     holder text NOT NULL,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     ended_at timestamptz,
     outcome text CHECK (outcome IN ('done', 'over_limit', 'skipped', 'failed')),
     -- Whether anything was done; runs that changed nothing share a row per minute.

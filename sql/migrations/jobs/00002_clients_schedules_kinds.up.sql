@@ -4,8 +4,8 @@ CREATE TABLE "sexton".clients (
     client_id text PRIMARY KEY,
     host text NOT NULL,
     pid integer NOT NULL,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    seen_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- What the client polls for, as kind/database, because notifications do not reach it.
     deaf text[] NOT NULL DEFAULT '{}',
     -- What does not fit the database and is held, as kind/database: reason.
@@ -40,7 +40,7 @@ CREATE TABLE "sexton".job_kinds (
     row_table text,
     row_column text,
     row_argument text,
-    CHECK (jsonb_typeof(args) = 'object' AND jsonb_typeof(defaults) = 'object')
+    CHECK (pg_catalog.jsonb_typeof(args) = 'object' AND pg_catalog.jsonb_typeof(defaults) = 'object')
 );
 
 COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';

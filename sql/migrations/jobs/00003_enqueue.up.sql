@@ -13,25 +13,25 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    encoded text := value::text;
+    encoded text := value::pg_catalog.text;
 BEGIN
-    CASE type || ' ' || jsonb_typeof(value)
+    CASE type || ' ' || pg_catalog.jsonb_typeof(value)
     WHEN 'text string' THEN
         -- Postgres and Go escape alike but for these, which Go keeps out of HTML and JavaScript. E'' means
         -- the same under every setting of standard_conforming_strings.
-        encoded := replace(replace(replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
+        encoded := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
 
-        IF getdatabaseencoding() = 'UTF8' THEN
+        IF pg_catalog.getdatabaseencoding() = 'UTF8' THEN
             -- Other encodings lack the two line separators, and chr refuses them there.
-            encoded := replace(replace(encoded, chr(8232), E'\\u2028'), chr(8233), E'\\u2029');
+            encoded := pg_catalog.replace(pg_catalog.replace(encoded, pg_catalog.chr(8232), E'\\u2028'), pg_catalog.chr(8233), E'\\u2029');
         END IF;
 
         RETURN encoded;
     WHEN 'bigint number' THEN
-        IF trunc(value::numeric) = value::numeric
+        IF pg_catalog.trunc(value::numeric) = value::numeric
             AND value::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
         THEN
-            RETURN value::bigint::text;
+            RETURN value::bigint::pg_catalog.text;
         END IF;
     WHEN 'boolean boolean' THEN
         RETURN encoded;
@@ -59,34 +59,34 @@ DECLARE
     complaints text;
     members text;
 BEGIN
-    IF jsonb_typeof(args) IS DISTINCT FROM 'object' THEN
-        complaints := format('the arguments must be a JSON object, not %s', coalesce(jsonb_typeof(args), 'NULL'));
+    IF pg_catalog.jsonb_typeof(args) IS DISTINCT FROM 'object' THEN
+        complaints := pg_catalog.format('the arguments must be a JSON object, not %s', coalesce(pg_catalog.jsonb_typeof(args), 'NULL'));
     ELSE
         SELECT
-            string_agg(
+            pg_catalog.string_agg(
                 CASE
-                    WHEN wanted.type IS NULL THEN format('there is no argument "%s"', name)
-                    WHEN given.value IS NULL THEN format('argument "%s" is missing', name)
-                    WHEN encoded.value IS NULL THEN format('argument "%s" must be %s, not %s', name, wanted.type,
-                        CASE jsonb_typeof(given.value) WHEN 'number' THEN left(given.value::text, 40) ELSE jsonb_typeof(given.value) END)
+                    WHEN wanted.type IS NULL THEN pg_catalog.format('there is no argument "%s"', name)
+                    WHEN given.value IS NULL THEN pg_catalog.format('argument "%s" is missing', name)
+                    WHEN encoded.value IS NULL THEN pg_catalog.format('argument "%s" must be %s, not %s', name, wanted.type,
+                        CASE pg_catalog.jsonb_typeof(given.value) WHEN 'number' THEN pg_catalog.left(given.value::pg_catalog.text, 40) ELSE pg_catalog.jsonb_typeof(given.value) END)
                 END,
                 '; ' ORDER BY name COLLATE "C"),
-            string_agg(to_json(name)::text || ':' || encoded.value, ',' ORDER BY name COLLATE "C")
+            pg_catalog.string_agg(pg_catalog.to_json(name)::pg_catalog.text || ':' || encoded.value, ',' ORDER BY name COLLATE "C")
         INTO complaints, members
-        FROM jsonb_each_text(types) AS wanted (name, type)
-        FULL JOIN jsonb_each(defaults || args) AS given (name, value) USING (name)
+        FROM pg_catalog.jsonb_each_text(types) AS wanted (name, type)
+        FULL JOIN pg_catalog.jsonb_each(defaults || args) AS given (name, value) USING (name)
         CROSS JOIN LATERAL (SELECT "sexton".job_argument(wanted.type, given.value)) AS encoded (value);
     END IF;
 
     IF complaints IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('enqueue %s: %s', kind, complaints),
+            MESSAGE = pg_catalog.format('enqueue %s: %s', kind, complaints),
             HINT = coalesce(
-                (SELECT 'Arguments: ' || string_agg(
-                    format('%s %s', a.name, a.type) || coalesce(' (default ' || (defaults -> a.name)::text || ')', ''),
+                (SELECT 'Arguments: ' || pg_catalog.string_agg(
+                    pg_catalog.format('%s %s', a.name, a.type) || coalesce(' (default ' || (defaults -> a.name)::pg_catalog.text || ')', ''),
                     ', ' ORDER BY a.name COLLATE "C") || '.'
-                 FROM jsonb_each_text(types) AS a (name, type)),
+                 FROM pg_catalog.jsonb_each_text(types) AS a (name, type)),
                 'This kind takes no arguments.');
     END IF;
 
@@ -125,7 +125,7 @@ DECLARE
     job_kind "sexton".job_kinds;
     encoded text;
     key bytea;
-    due CONSTANT boolean := run_at IS NULL OR run_at <= clock_timestamp();
+    due CONSTANT boolean := run_at IS NULL OR run_at <= pg_catalog.clock_timestamp();
     job_id bigint;
     job_is_late boolean;
     job_is_ours boolean := false;
@@ -137,25 +137,25 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('enqueue: there is no kind %L', kind),
+            MESSAGE = pg_catalog.format('enqueue: there is no kind %L', kind),
             HINT = coalesce(
-                (SELECT 'Kinds: ' || string_agg(k.kind, ', ' ORDER BY k.kind COLLATE "C") || '.' FROM "sexton".job_kinds AS k),
+                (SELECT 'Kinds: ' || pg_catalog.string_agg(k.kind, ', ' ORDER BY k.kind COLLATE "C") || '.' FROM "sexton".job_kinds AS k),
                 'There are no kinds; run "sexton migrate up".');
     ELSIF job_kind.cron AND run_at IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('enqueue %s: this kind runs on a schedule and takes no run_at', kind),
+            MESSAGE = pg_catalog.format('enqueue %s: this kind runs on a schedule and takes no run_at', kind),
             HINT = 'Leave run_at out to have it run now.';
-    ELSIF run_at >= make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
+    ELSIF run_at >= pg_catalog.make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
         -- River's client cannot read such a time, infinity included.
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('enqueue %s: run_at must lie before the year 10000, not at %s', kind, run_at),
+            MESSAGE = pg_catalog.format('enqueue %s: run_at must lie before the year 10000, not at %s', kind, run_at),
             HINT = 'Leave run_at out to have it run now.';
     END IF;
 
     encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
-    key := sha256(convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
+    key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 
     IF job_kind.row_table IS NOT NULL THEN
         EXECUTE pg_catalog.format(
@@ -178,11 +178,11 @@ BEGIN
         INSERT INTO "sexton".river_job AS j
             (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
         VALUES (
-            encoded::jsonb,
+            encoded::pg_catalog.jsonb,
             job_kind.kind,
             job_kind.max_attempts,
             job_kind.queue,
-            CASE WHEN due THEN now() ELSE run_at END,
+            CASE WHEN due THEN pg_catalog.now() ELSE run_at END,
             CASE WHEN due THEN 'available' ELSE 'scheduled' END::"sexton".river_job_state,
             '{}',
             key,
@@ -211,7 +211,7 @@ BEGIN
         BEGIN
             UPDATE "sexton".river_job AS j
             SET
-                scheduled_at = CASE WHEN due THEN least(j.scheduled_at, now()) ELSE run_at END,
+                scheduled_at = CASE WHEN due THEN least(j.scheduled_at, pg_catalog.now()) ELSE run_at END,
                 state = CASE WHEN due THEN 'available' ELSE j.state END
             WHERE j.id = job_id
                 AND j.state IN ('scheduled', 'retryable')
@@ -234,7 +234,7 @@ BEGIN
     IF job_id IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '40001',
-            MESSAGE = format('enqueue %s: equal jobs kept ending while they were looked at', kind),
+            MESSAGE = pg_catalog.format('enqueue %s: equal jobs kept ending while they were looked at', kind),
             HINT = 'Try again.';
     END IF;
 
@@ -260,10 +260,10 @@ BEGIN
     END IF;
 
     -- Channel and payload as River's client sends them, so that repetitions fold.
-    IF job_is_ours AND due AND current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
-        PERFORM pg_notify(
-            array_to_string(parse_ident('"sexton".river_insert'), '.'),
-            format('{"queue": %s}', to_json(job_kind.queue)));
+    IF job_is_ours AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_catalog.pg_notify(
+            pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),
+            pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job_kind.queue)));
     END IF;
 
     RETURN job_id;

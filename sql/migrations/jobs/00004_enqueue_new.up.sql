@@ -10,7 +10,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    key CONSTANT bytea := sha256(convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
+    key CONSTANT bytea := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 BEGIN
     RETURN EXISTS (
         SELECT FROM "sexton".river_job AS j
@@ -38,7 +38,7 @@ DECLARE
     unfinished CONSTANT bit(8) := B'11110001';
     job_kind "sexton".job_kinds;
     encoded text;
-    due CONSTANT boolean := run_at IS NULL OR run_at <= clock_timestamp();
+    due CONSTANT boolean := run_at IS NULL OR run_at <= pg_catalog.clock_timestamp();
     job_id bigint;
 BEGIN
     SELECT k.* INTO job_kind FROM "sexton".job_kinds AS k WHERE k.kind = enqueue_new.kind;
@@ -46,7 +46,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = format('enqueue: there is no kind %L', kind),
+            MESSAGE = pg_catalog.format('enqueue: there is no kind %L', kind),
             HINT = 'Run "sexton migrate up".';
     END IF;
 
@@ -55,14 +55,14 @@ BEGIN
     INSERT INTO "sexton".river_job AS j
         (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
     VALUES (
-        encoded::jsonb,
+        encoded::pg_catalog.jsonb,
         job_kind.kind,
         job_kind.max_attempts,
         job_kind.queue,
-        CASE WHEN due THEN now() ELSE run_at END,
+        CASE WHEN due THEN pg_catalog.now() ELSE run_at END,
         CASE WHEN due THEN 'available' ELSE 'scheduled' END::"sexton".river_job_state,
         '{}',
-        sha256(convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8')),
+        pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8')),
         unfinished
     )
     ON CONFLICT (unique_key)
@@ -73,10 +73,10 @@ BEGIN
     RETURNING j.id INTO job_id;
 
     -- Channel and payload as River's client sends them, so that repetitions fold.
-    IF job_id IS NOT NULL AND due AND current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
-        PERFORM pg_notify(
-            array_to_string(parse_ident('"sexton".river_insert'), '.'),
-            format('{"queue": %s}', to_json(job_kind.queue)));
+    IF job_id IS NOT NULL AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_catalog.pg_notify(
+            pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),
+            pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job_kind.queue)));
     END IF;
 
     RETURN job_id;

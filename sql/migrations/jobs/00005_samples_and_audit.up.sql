@@ -21,7 +21,7 @@ COMMENT ON TABLE "sexton".samples IS 'Sexton: backlog over time, every 15 s for 
 -- What people changed, written before or together with the change.
 CREATE TABLE "sexton".audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     actor text NOT NULL,
     -- The address that the request came from; empty for the command line.
     remote text NOT NULL,

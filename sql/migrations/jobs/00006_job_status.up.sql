@@ -26,14 +26,14 @@ AS $sexton$
 BEGIN
     RETURN QUERY SELECT
         job.kind,
-        job.state::text,
+        job.state::pg_catalog.text,
         job.attempt::integer,
         job.max_attempts::integer,
         job.created_at,
         job.scheduled_at,
         job.attempted_at,
         job.finalized_at,
-        coalesce(job.errors[array_upper(job.errors, 1)] ->> 'error', job.metadata #>> '{output,error}'),
+        coalesce(job.errors[pg_catalog.array_upper(job.errors, 1)] ->> 'error', job.metadata #>> '{output,error}'),
         job.metadata #>> '{output,outcome}',
         nullif(job.metadata #>> '{output,run_id}', '0')::bigint
     FROM "sexton".river_job AS job

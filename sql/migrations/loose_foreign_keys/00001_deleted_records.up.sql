@@ -9,9 +9,9 @@ CREATE TABLE "public".loose_foreign_keys_deleted_records (
     primary_key_value bigint,
     -- 1 is pending, 3 is revived: the parent lives, so its children stay.
     status smallint NOT NULL DEFAULT 1,
-    created_at timestamptz NOT NULL DEFAULT now(),
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
     fully_qualified_table_name text COLLATE "C" NOT NULL,
-    consume_after timestamptz NOT NULL DEFAULT now(),
+    consume_after timestamptz NOT NULL DEFAULT pg_catalog.now(),
     cleanup_attempts smallint NOT NULL DEFAULT 0,
     -- Keys that are no integers, in their text form.
     primary_key_text text,

@@ -9,7 +9,7 @@ CREATE TABLE "sexton".swept (
     integer_keys bigint[],
     text_keys text[],
     -- When the tombstones were removed, by the server's clock: after the look that found no child.
-    swept_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    swept_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- The prepared transactions that there were once all older sessions had ended; NULL until then.
     prepared xid[],
     -- A second look that failed is put off.

@@ -48,23 +48,23 @@ AS $sexton$
             FROM "public".loose_foreign_keys_deleted_records AS deferred
             WHERE deferred.status = 1
               AND deferred.fully_qualified_table_name = parent.name
-              AND deferred.consume_after > statement_timestamp()
+              AND deferred.consume_after > pg_catalog.statement_timestamp()
             ORDER BY deferred.consume_after
             LIMIT 1
         ) AS first
     ), counts AS MATERIALIZED (
         -- Otherwise everybody who uses a count would count again.
         SELECT
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001
             ) AS counted) AS pending,
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM parent
                 CROSS JOIN LATERAL (
                     SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
                     WHERE deferred.status = 1
                       AND deferred.fully_qualified_table_name = parent.name
-                      AND deferred.consume_after > statement_timestamp()
+                      AND deferred.consume_after > pg_catalog.statement_timestamp()
                     LIMIT 10000
                 ) AS one
                 LIMIT 10000
@@ -75,7 +75,7 @@ AS $sexton$
         least(counts.pending, 10000),
         counts.pending > 10000,
         coalesce((
-            SELECT greatest(extract(epoch FROM clock_timestamp() - min(head.created_at)), 0)
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(head.created_at)), 0)
             FROM parent
             CROSS JOIN LATERAL (
                 SELECT oldest.created_at
@@ -86,7 +86,7 @@ AS $sexton$
             ) AS head
         ), 0)::double precision,
         counts.deferred,
-        (SELECT min(upcoming.consume_after) FROM upcoming),
+        (SELECT pg_catalog.min(upcoming.consume_after) FROM upcoming),
         (SELECT upcoming.last_error FROM upcoming ORDER BY upcoming.consume_after LIMIT 1)
     FROM counts;
 $sexton$;

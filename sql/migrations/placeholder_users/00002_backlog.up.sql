@@ -5,7 +5,7 @@ CREATE TABLE "sexton".placeholder_rules (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     max_attempts integer NOT NULL,
     retry_seconds double precision NOT NULL,
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
 -- The defaults of the configuration, until a worker has started.
@@ -38,26 +38,26 @@ BEGIN
         'import_placeholder_user_details',
         least(counts.pending, 10000),
         counts.pending > 10000,
-        greatest(coalesce(extract(epoch FROM statement_timestamp() - least(
-            (SELECT min(untried.created_at) FROM (
+        greatest(coalesce(extract(epoch FROM pg_catalog.statement_timestamp() - least(
+            (SELECT pg_catalog.min(untried.created_at) FROM (
                 SELECT detail.created_at
                 FROM "public".import_placeholder_user_details AS detail
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts < $1
                   AND detail.last_deletion_attempt_at IS NULL
-                  AND isfinite(detail.created_at)
+                  AND pg_catalog.isfinite(detail.created_at)
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
                 LIMIT 10001
             ) AS untried),
-            (SELECT min(tried.last_deletion_attempt_at) + make_interval(secs => $2) FROM (
+            (SELECT pg_catalog.min(tried.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) FROM (
                 SELECT detail.last_deletion_attempt_at
                 FROM "public".import_placeholder_user_details AS detail
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts < $1
-                  AND detail.last_deletion_attempt_at < statement_timestamp() - make_interval(secs => $2)
-                  AND isfinite(detail.last_deletion_attempt_at)
+                  AND detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
+                  AND pg_catalog.isfinite(detail.last_deletion_attempt_at)
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
@@ -70,7 +70,7 @@ BEGIN
         least(counts.given_up, 10000)
     FROM (
         SELECT
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".import_placeholder_user_details AS detail
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts < $1
@@ -79,18 +79,18 @@ BEGIN
                   )
                 LIMIT 10001
             ) AS counted) AS pending,
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".import_placeholder_user_details AS detail
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts < $1
-                  AND detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $2)
+                  AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
                   AND detail.last_deletion_attempt_at < 'infinity'
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
                 LIMIT 10000
             ) AS counted) AS deferred,
-            (SELECT count(*) FROM (
+            (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".import_placeholder_user_details AS detail
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts >= $1
@@ -110,14 +110,14 @@ BEGIN
     ) AS counts
     -- Each number of attempts is a stretch of the index of its own.
     LEFT JOIN LATERAL (
-        SELECT next.last_deletion_attempt_at + make_interval(secs => $2) AS retry_at, next.last_error
-        FROM generate_series(0, $1 - 1) AS tried (times)
+        SELECT next.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2) AS retry_at, next.last_error
+        FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
         CROSS JOIN LATERAL (
             SELECT detail.last_deletion_attempt_at, detail.last_error
             FROM "public".import_placeholder_user_details AS detail
             WHERE detail.namespace_id IS NULL
               AND detail.deletion_attempts = tried.times
-              AND detail.last_deletion_attempt_at >= statement_timestamp() - make_interval(secs => $2)
+              AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
               AND detail.last_deletion_attempt_at < 'infinity'
               AND NOT EXISTS (
                   SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
