@@ -225,7 +225,7 @@ func (s *standing) kept() string {
 // deletion, which takes both along, was another session's.
 const forgetSQL = `
 WITH gone AS MATERIALIZED (
-    SELECT $2::text AS key WHERE NOT EXISTS (SELECT FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1)
+    SELECT $2::pg_catalog.text AS key WHERE NOT EXISTS (SELECT FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1)
 ),
 unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = gone.key)
 DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = gone.key`

@@ -3,19 +3,19 @@
 SELECT
     EXISTS (
         SELECT FROM "sexton".objects AS o
-        WHERE o.kind = 'event trigger function' AND o.identity = format('"sexton".%s()', $2::text)) AS wanted,
-    (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) AS superuser,
+        WHERE o.kind = 'event trigger function' AND o.identity = pg_catalog.format('"sexton".%s()', $2::pg_catalog.text)) AS wanted,
+    (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user) AS superuser,
     p.oid IS NOT NULL AS has_function,
     coalesce(p.prosrc, '') AS body,
     coalesce(p.proconfig, '{}') AS settings,
-    coalesce(p.prosecdef AND p.prorettype = 'event_trigger'::regtype AND r.rolsuper, false) AS mighty,
+    coalesce(p.prosecdef AND p.prorettype = 'pg_catalog.event_trigger'::pg_catalog.regtype AND r.rolsuper, false) AS mighty,
     e.oid IS NOT NULL AS has_trigger,
     coalesce(e.evtfoid = p.oid, false) AS runs_it,
     coalesce(e.evtenabled = 'O', false) AS enabled,
     coalesce(e.evtevent = 'ddl_command_end' AND e.evttags @> '{ALTER TABLE,CREATE SCHEMA,CREATE TABLE}', false) AS event_matches,
     "loud" AS loud
 FROM (VALUES (1)) AS one
-LEFT JOIN pg_namespace AS n ON n.nspname = $1::text
-LEFT JOIN pg_proc AS p ON p.pronamespace = n.oid AND p.proname = $2::text AND p.pronargs = 0
-LEFT JOIN pg_roles AS r ON r.oid = p.proowner
-LEFT JOIN pg_event_trigger AS e ON e.evtname = $3::text;
+LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1::pg_catalog.text
+LEFT JOIN pg_catalog.pg_proc AS p ON p.pronamespace = n.oid AND p.proname = $2::pg_catalog.text AND p.pronargs = 0
+LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+LEFT JOIN pg_catalog.pg_event_trigger AS e ON e.evtname = $3::pg_catalog.text;
