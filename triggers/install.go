@@ -131,7 +131,8 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	var owner string
 	var mayRegister bool
 	err := tx.QueryRow(ctx, `
-		SELECT pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text, pg_catalog.has_table_privilege(pg_catalog.format('%I.objects', $1::pg_catalog.text), 'INSERT')
+		SELECT pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text,
+			pg_catalog.has_table_privilege(pg_catalog.format('%I.objects', $1::pg_catalog.text), 'INSERT')
 		FROM pg_catalog.pg_proc AS p
 		WHERE p.oid = pg_catalog.to_regprocedure(pg_catalog.format('%I.%I()', $1::pg_catalog.text, $2::pg_catalog.text))`,
 		c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)

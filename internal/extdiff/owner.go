@@ -176,7 +176,8 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
 	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at) VALUES ($1, $2::pg_catalog.text::pg_catalog.uuid, pg_catalog.clock_timestamp())
+		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at)
+		VALUES ($1, $2::pg_catalog.text::pg_catalog.uuid, pg_catalog.clock_timestamp())
 		ON CONFLICT (store) DO UPDATE SET sealed_at = pg_catalog.clock_timestamp() WHERE store.sealed_at IS NULL`
 	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sql), o.Store.Identity(), seal); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
