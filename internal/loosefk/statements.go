@@ -123,7 +123,7 @@ func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, 
 	args := &arguments{}
 	keysAt, pointersAt := args.add(keys.values), args.add(pointers)
 	found := func(alias string) string {
-		return fmt.Sprintf("%s.ctid = ANY ($%d::tid[]) AND (%s%s) IS TRUE%s", alias, pointersAt,
+		return fmt.Sprintf("%s.ctid = ANY ($%d::pg_catalog.tid[]) AND (%s%s) IS TRUE%s", alias, pointersAt,
 			p.matches(r, alias, p.doomed(r, keys, keysAt)), r.restrictions(alias, args), r.attached(leaf, args))
 	}
 	if skip {
