@@ -35,7 +35,7 @@ BEGIN
 
     INSERT INTO "sexton".objects (kind, identity, component)
     SELECT 'column', '"public".users_ghost_user_migrations.' || own.name, 'ghost_users'
-    FROM unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state']) AS own (name)
+    FROM pg_catalog.unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state']) AS own (name)
     WHERE NOT EXISTS (
         SELECT FROM pg_catalog.pg_attribute
         WHERE attrelid = '"public".users_ghost_user_migrations'::pg_catalog.regclass AND attname = own.name AND NOT attisdropped
@@ -185,7 +185,7 @@ DECLARE
     abandoned_names text;
 BEGIN
     -- Two calls for one user take turns here.
-    SELECT coalesce(users.user_type, 0), coalesce(users.state::text, 'active') INTO kind, previous
+    SELECT coalesce(users.user_type, 0), coalesce(users.state::pg_catalog.text, 'active') INTO kind, previous
     FROM "public".users
     WHERE users.id = delete_user.user_id
     FOR NO KEY UPDATE;
@@ -210,7 +210,7 @@ BEGIN
     INSERT INTO "public".users_ghost_user_migrations
         (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
     VALUES
-        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), now(), now(), now(), previous)
+        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), pg_catalog.now(), pg_catalog.now(), pg_catalog.now(), previous)
     ON CONFLICT DO NOTHING;
 
     IF NOT FOUND THEN
@@ -333,7 +333,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX010',
-            MESSAGE = format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::text, 'NULL'));
+            MESSAGE = pg_catalog.format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::pg_catalog.text, 'NULL'));
     END IF;
 
     -- Each batch of a worker locks this row before it changes the first of the user's rows, and counts them in it.
@@ -347,7 +347,7 @@ BEGIN
     ELSIF job.moved_rows + job.deleted_rows + job.nullified_rows > 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX017',
-            MESSAGE = format('cancel the deletion of user %s: it has begun, with %s rows moved, %s deleted and %s nullified',
+            MESSAGE = pg_catalog.format('cancel the deletion of user %s: it has begun, with %s rows moved, %s deleted and %s nullified',
                 cancel_user_deletion.user_id, job.moved_rows, job.deleted_rows, job.nullified_rows),
             HINT = 'What is gone cannot be brought back; let the deletion end, or restore the user from a backup.';
     END IF;
@@ -356,12 +356,12 @@ BEGIN
 
     IF job.previous_state IS NOT NULL THEN
         -- As literals: the column may be of an enumerated type.
-        EXECUTE format('UPDATE "public".users SET state = %L WHERE users.id = $1 AND users.state = %L', job.previous_state, 'blocked')
+        EXECUTE pg_catalog.format('UPDATE "public".users SET state = %L WHERE users.id = $1 AND users.state = %L', job.previous_state, 'blocked')
         USING cancel_user_deletion.user_id;
     END IF;
 
     INSERT INTO "sexton".events (kind, payload) VALUES
-        ('user_deletion_cancelled', jsonb_build_object(
+        ('user_deletion_cancelled', pg_catalog.jsonb_build_object(
             'user_id', cancel_user_deletion.user_id, 'by_user_id', cancel_user_deletion.by_user_id));
 
     RETURN true;
