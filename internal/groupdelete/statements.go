@@ -187,7 +187,7 @@ gone AS (
 	RETURNING want.at%s
 ),
 total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
-SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
+SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
 		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names), bots)
 }
 

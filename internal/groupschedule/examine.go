@@ -23,7 +23,7 @@ SELECT
         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = constraints.conrelid AND a.attnum = ANY (constraints.conkey) AND a.attname = 'user_id'
         WHERE constraints.conrelid = pg_catalog.to_regclass('"public".group_deletion_schedules') AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
           AND NOT EXISTS (
-              SELECT FROM pg_trigger AS installed
+              SELECT FROM pg_catalog.pg_trigger AS installed
               WHERE installed.tgrelid = constraints.conrelid AND installed.tgname = 'sexton_group_schedule_lost' AND installed.tgenabled IN ('O', 'A')
           )
     ), ''),

@@ -2,7 +2,7 @@ DROP FUNCTION IF EXISTS "sexton".delete_group_now(bigint, bigint);
 DROP FUNCTION IF EXISTS "sexton".cancel_group_deletion(bigint, bigint);
 DO $sexton$
 BEGIN
-    IF to_regclass('"public".group_deletion_schedules') IS NOT NULL THEN
+    IF pg_catalog.to_regclass('"public".group_deletion_schedules') IS NOT NULL THEN
         DROP TRIGGER IF EXISTS sexton_group_schedule_lost ON "public".group_deletion_schedules;
     END IF;
 END;

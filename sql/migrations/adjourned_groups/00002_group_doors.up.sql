@@ -253,7 +253,7 @@ BEGIN
 
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_deletion_handed_over',
-        jsonb_build_object('group_id', OLD.group_id, 'user_id', initiator, 'scheduled_by', OLD.user_id));
+        pg_catalog.jsonb_build_object('group_id', OLD.group_id, 'user_id', initiator, 'scheduled_by', OLD.user_id));
 
     RETURN NULL;
 END;
