@@ -118,9 +118,12 @@ func (x *examination) examine(ctx context.Context) error {
 			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "triggers")
 		}
 		doctor.Skip(x.report, settings.Name)
+		if x.config.LooseForeignKeys.Enabled {
+			x.report.Skip(settings.Name, "failed_tombstones")
+		}
 	}
 	if jobs := x.config.Jobs.Database; !x.reached(jobs) {
-		x.report.Skip(jobs, "workers", "schedules", "pauses")
+		x.report.Skip(jobs, "workers", "schedules", "pauses", "stalled_jobs")
 	}
 	return failed
 }
@@ -219,11 +222,14 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 	target := x.target(db, schema)
 	target.Installed = installed
 	doctor.Examine(ctx, x.report, target)
+	if x.config.LooseForeignKeys.Enabled && installed {
+		x.report.Run(ctx, "failed_tombstones", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.failedTombstones(ctx, db) })
+	}
 	if !schema.Jobs {
 		return
 	}
 	if !installed {
-		x.report.Skip(db.Name, "workers", "schedules", "pauses")
+		x.report.Skip(db.Name, "workers", "schedules", "pauses", "stalled_jobs")
 		return
 	}
 	workers := doctor.Workers{Target: target, Silence: x.config.Jobs.Silence}
@@ -258,6 +264,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		found, paused := x.pauses(ctx)
 		return found, cmp.Or(err, paused)
 	})
+	x.report.Run(ctx, "stalled_jobs", db.Name, x.stalledJobs)
 }
 
 // bind holds the definitions against the databases that can be reached.
@@ -376,23 +383,6 @@ func (x *examination) triggers(ctx context.Context, db database.Database, parent
 		return err
 	})
 	return found, err
-}
-
-// pauses tells which jobs somebody has paused.
-func (x *examination) pauses(ctx context.Context) ([]doctor.Finding, error) {
-	var found []doctor.Finding
-	for _, job := range riverjobs.Jobs(x.config) {
-		paused, err := pausedQueue(ctx, x.connections, job.Queue)
-		if err != nil {
-			return found, err
-		}
-		if paused != "" {
-			found = append(found, doctor.Finding{
-				Severity: problem.Info, Object: job.Kind, Message: "the job is " + paused, Fix: "sexton resume " + job.Kind,
-			})
-		}
-	}
-	return found, nil
 }
 
 // asFindings takes over what definitions are checked by, each finding once: a cycle is come across from several sides.

@@ -70,9 +70,9 @@ func TestDoctorFindsNothing(t *testing.T) {
 	require.Equal(t, []string{
 		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "triggers", "version", "recovery", "clock", "listen", "notify_queue",
 		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "indexes", "partitions",
-		"tombstones", "subscriptions", "workers", "schedules", "pauses",
+		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs",
 	}, made)
-	require.Equal(t, "28 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
+	require.Equal(t, "30 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
 }
 
 func TestDoctorIsForPeopleToo(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
   fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id)
 info: main workers: workers: no worker is running
   fix: sexton run
-28 checks: 0 errors, 1 warning, 1 for information; 1 skipped
+30 checks: 0 errors, 1 warning, 1 for information; 1 skipped
 `, r.stdout)
 }
 
@@ -242,6 +242,38 @@ func TestDoctorOfAPausedJob(t *testing.T) {
 	s := installed(t)
 	s.pause()
 	s.requireFindings(0, "pauses", "info | "+kind+" | the job is paused since 2026-01-02T03:04:05Z | sexton resume "+kind)
+}
+
+func TestDoctorOfFailedTombstones(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
+		OVERRIDING SYSTEM VALUE VALUES (7, 'public.projects', 1, 0, NULL, now()), (8, 'public.projects', 2, 3, 'public.issues: 23514: check x', now() + interval '1 hour')`)
+	line := func(id, key string) string {
+		return "warning | public.projects, key " + key + " | the clean-up after this row has failed, 3 attempts so far: public.issues: 23514: check x" +
+			" | remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id " + id + "`"
+	}
+	s.requireFindings(5, "failed_tombstones", line("8", "2"))
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
+		SELECT 'public.projects', id, 1, 'x', now() + interval '2 hours' FROM generate_series(3, 15) AS id`)
+	report, _ := s.examined(5)
+	_, lines := s.diagnosis(report, "failed_tombstones")
+	require.Len(t, lines, 11)
+	require.Equal(t, line("8", "2"), lines[0])
+	require.Equal(t, "warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton tombstones list --failed`", lines[10])
+}
+
+func TestDoctorOfAJobThatNoWorkerFetches(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
+		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, kind)
+	s.requireFindings(5, "stalled_jobs", "warning | "+kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
+		" | start a worker (sexton run), or look into the log of the one that runs")
+	s.pause()
+	report, _ := s.examined(0)
+	result, _ := s.diagnosis(report, "stalled_jobs")
+	require.Equal(t, doctor.OK, result, "it is meant to wait")
 }
 
 func TestDoctorOfAScheduleThatStopped(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
+	"sexton/triggers"
 )
 
 // right is one privilege on one object of Sexton's.
@@ -110,7 +111,7 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	return found, nil
 }
 
-// Only the owner of a partition may give it a trigger, and only who may run the functions.
+// Only the owner of a partition may give it a trigger, and only a role that may run the functions; the event trigger needs neither.
 const partitionsSQL = `
 SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        CASE WHEN NOT pg_catalog.pg_has_role(class.relowner, 'USAGE')
@@ -120,13 +121,20 @@ SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (schema, name)
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
 JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind = 'p'
-WHERE NOT pg_catalog.pg_has_role(class.relowner, 'USAGE')
-   OR EXISTS (
-       SELECT FROM pg_catalog.pg_trigger AS trigger
-       JOIN pg_catalog.pg_proc AS proc ON proc.oid = trigger.tgfoid
-       JOIN pg_catalog.pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::pg_catalog.text
-       WHERE trigger.tgrelid = class.oid AND NOT pg_catalog.has_function_privilege(proc.oid, 'EXECUTE')
-   )
+WHERE (
+    NOT pg_catalog.pg_has_role(class.relowner, 'USAGE')
+    OR EXISTS (
+        SELECT FROM pg_catalog.pg_trigger AS trigger
+        JOIN pg_catalog.pg_proc AS proc ON proc.oid = trigger.tgfoid
+        JOIN pg_catalog.pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::pg_catalog.text
+        WHERE trigger.tgrelid = class.oid AND NOT pg_catalog.has_function_privilege(proc.oid, 'EXECUTE')
+    ))
+  AND NOT EXISTS (
+      SELECT FROM pg_catalog.pg_event_trigger AS event
+      JOIN pg_catalog.pg_proc AS proc ON proc.oid = event.evtfoid
+      JOIN pg_catalog.pg_namespace AS home ON home.oid = proc.pronamespace AND home.nspname = $3::pg_catalog.text
+      WHERE event.evtname = $4::pg_catalog.text AND event.evtenabled = 'O'
+  )
 ORDER BY 1`
 
 // partitions asks whether workers can track the partitions that come later.
@@ -136,12 +144,12 @@ func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		schemas, tables = append(schemas, parent.Schema), append(tables, parent.Table)
 	}
 	type row struct{ Table, Grant, Role string }
-	found, err := query(ctx, tx, partitionsSQL, []any{schemas, tables, t.Database.Names.Jobs}, func(r row) Finding {
+	found, err := query(ctx, tx, partitionsSQL, []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}, func(r row) Finding {
 		return Finding{
 			Severity: problem.Warning, Object: r.Table,
 			Message: fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
 				"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
-			Fix: r.Grant + ", or run `sexton triggers install` as the owner after each new partition",
+			Fix: r.Grant + ", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition",
 		}
 	})
 	if err != nil {

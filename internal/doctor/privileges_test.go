@@ -66,16 +66,21 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
 	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
 	p.target.Parents = append(p.target.Parents, doctor.Parent{Schema: "public", Table: "Builds", Recorded: `public."Builds"`})
 	require.Empty(t, p.findings("partitions"))
 
 	role := p.as()
-	const otherwise = ", or run `sexton triggers install` as the owner after each new partition"
+	const otherwise = ", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition"
 	f := p.one("partitions")
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, `public."Builds"`, f.Object)
 	require.Equal(t, "GRANT "+owner+" TO "+role+otherwise, f.Fix)
+	for _, wanted := range []bool{true, false} {
+		_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public", EventTrigger: &wanted}, parents)
+		require.NoError(t, err)
+		require.Equal(t, wanted, len(p.findings("partitions")) == 0)
+	}
+	require.NoError(t, conn.Close(t.Context()))
 	p.Exec("GRANT " + owner + " TO " + role)
 	require.Equal(t, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO "+role+otherwise, p.one("partitions").Fix)
 	p.Exec("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
