@@ -303,10 +303,8 @@ func (x *examination) bind(ctx context.Context) {
 
 // target collects what the checks of a database have to know of the rest of the program.
 func (x *examination) target(db database.Database, schema migrate.Database) doctor.Target {
-	// The grants are wanted with the names that they are written with.
-	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
 	t := doctor.Target{
-		Database: db, Undirected: x.undirected[db.Name], Grants: migrate.Grants(schema), Connections: x.mostConnections(),
+		Database: db, Undirected: x.undirected[db.Name], Grants: grantsOf(schema), Connections: x.mostConnections(),
 		Server: x.share(func(s server) bool { return s.id == x.servers[db.Name].id }),
 		Role:   x.share(func(s server) bool { return s == x.servers[db.Name] }),
 	}

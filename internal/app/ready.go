@@ -20,6 +20,8 @@ type readiness struct {
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
 	late     *recent.Value[map[string][]string]
+	// grants are by the place of the database; none where watchGrants was not called.
+	grants []*recent.Value[[]string]
 }
 
 func newReadiness(stopping context.Context, all *connections, lanes []*listen.Lane, heart *heartbeat.Heart) *readiness {
@@ -44,6 +46,9 @@ func (r *readiness) check(ctx context.Context) web.Readiness {
 	for i, schema := range r.all.schemas() {
 		checking.Go(func() {
 			reasons := r.reasons(ctx, i, schema)
+			if r.grants != nil {
+				reasons = append(reasons, r.grants[i].Get(ctx)...)
+			}
 			result.Databases[i] = web.DatabaseState{Name: schema.Name, Required: schema.Jobs, Reasons: reasons}
 		})
 	}

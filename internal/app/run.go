@@ -124,9 +124,9 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	}}
 	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
 	// It shows the end of the worker, too.
-	serving.Go(func() {
-		view.serve(settle, on, newReadiness(ctx, all.connections, lanes, heart), log)
-	})
+	ready := newReadiness(ctx, all.connections, lanes, heart)
+	ready.watchGrants(all.parents)
+	serving.Go(func() { view.serve(settle, on, ready, log) })
 	serving.Go(func() { view.source.sampleUntil(settle) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))
 
