@@ -78,7 +78,9 @@ GROUP BY judged.kind, judged.schema, judged.name, judged.proc
 ORDER BY pg_catalog.min(judged.position)`
 
 // MissingRights is the check of privileges alone.
-func (t Target) MissingRights(ctx context.Context) ([]Finding, error) { return t.read(ctx, t.privileges) }
+func (t Target) MissingRights(ctx context.Context) ([]Finding, error) {
+	return t.read(ctx, t.privileges)
+}
 
 // privileges compares what the role may do with Sexton's own tables with what a worker does.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
