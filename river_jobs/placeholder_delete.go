@@ -2,6 +2,9 @@ package riverjobs
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/riverqueue/river"
 
@@ -40,9 +43,17 @@ type DeletePlaceholderUserWorker struct {
 	deps Deps
 }
 
-// Work runs one pass.
+// Work runs one pass. A placeholder whose references may go with tombstones comes back later, which costs no attempt, of the job or
+// of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
 func (w *DeletePlaceholderUserWorker) Work(ctx context.Context, job *river.Job[DeletePlaceholderUserArgs]) error {
-	return workItem(ctx, w.deps, job, runDeletePlaceholder)
+	return workItem(ctx, w.deps, job, func(ctx context.Context, deps Deps, args DeletePlaceholderUserArgs) (jobrun.Report, error) {
+		patient := time.Since(job.CreatedAt) < deps.Config.PlaceholderUsers.RetryPeriod
+		report, outcome, err := workPlaceholder(ctx, deps, args, patient)
+		if err == nil && outcome == placeholder.Delayed {
+			err = river.JobSnooze(pauseAfter(job.Metadata))
+		}
+		return report, err
+	})
 }
 
 func deletePlaceholderJob(c *config.Config) Job {
@@ -57,21 +68,30 @@ func deletePlaceholderJob(c *config.Config) Job {
 	}
 }
 
-// runDeletePlaceholder needs no lease: it is one transaction, which locks the user.
 func runDeletePlaceholder(ctx context.Context, deps Deps, args DeletePlaceholderUserArgs) (jobrun.Report, error) {
+	report, _, err := workPlaceholder(ctx, deps, args, true)
+	return report, err
+}
+
+// workPlaceholder needs no lease: it is one transaction, which locks the user.
+func workPlaceholder(
+	ctx context.Context, deps Deps, args DeletePlaceholderUserArgs, patient bool,
+) (report jobrun.Report, outcome placeholder.Outcome, _ error) {
 	db := deps.jobsDB()
 	spec := jobrun.Spec{Kind: DeletePlaceholder, Database: db.Name, Shared: true}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		verdict, err := deletePlaceholder(ctx, deps, db, args.UserID)
+	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		verdict, err := deletePlaceholder(ctx, deps, db, args.UserID, patient)
 		if err != nil {
 			return jobrun.Result{}, err
 		}
+		outcome = verdict.Outcome
 		logVerdict(ctx, deps, db, verdict)
 		return verdictResult(verdict), nil
 	})
+	return report, outcome, err
 }
 
-func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, userID int64) (placeholder.Verdict, error) {
+func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, userID int64, patient bool) (placeholder.Verdict, error) {
 	references, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, db.Pool)
 	if err != nil {
 		return placeholder.Verdict{}, err
@@ -86,7 +106,39 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout,
 		},
 	}
+	verdict, err := remover.Remove(ctx, userID)
+	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.LooseForeignKeys.Enabled {
+		return verdict, err
+	}
+	pending, err := pendingAbove(ctx, deps, db, references, verdict.Blockers)
+	switch {
+	case err != nil:
+		return placeholder.Verdict{}, err
+	case len(pending) > 0:
+		verdict.Outcome = placeholder.Delayed
+		verdict.Reason = "tombstones of " + strings.Join(pending, ", ") + " wait; " + verdict.Reason
+		return verdict, nil
+	}
+	// The tombstones may have gone since the look, and what refers to the user with them.
 	return remover.Remove(ctx, userID)
+}
+
+// pendingAbove returns the tables with tombstones that may take the blockers along, wherever they are tracked.
+func pendingAbove(
+	ctx context.Context, deps Deps, db database.Database, references *placeholder.References, blockers []placeholder.Blocker,
+) (pending []string, _ error) {
+	above, err := references.Above(ctx, db.Pool, db.Names, deps.Definitions, blockers)
+	if err != nil {
+		return nil, err
+	}
+	for _, tracked := range deps.Databases {
+		found, err := placeholder.Pending(ctx, tracked.Pool, tracked.Names, above)
+		if err != nil {
+			return nil, fmt.Errorf("database %s: %w", tracked.Name, err)
+		}
+		pending = append(pending, found...)
+	}
+	return pending, nil
 }
 
 func logVerdict(ctx context.Context, deps Deps, db database.Database, verdict placeholder.Verdict) {
@@ -94,6 +146,8 @@ func logVerdict(ctx context.Context, deps Deps, db database.Database, verdict pl
 	switch verdict.Outcome {
 	case placeholder.Blocked:
 		log.WarnContext(ctx, "placeholder_user_kept", "reason", verdict.Reason, "references", verdict.Blockers)
+	case placeholder.Delayed:
+		log.InfoContext(ctx, "placeholder_user_delayed", "reason", verdict.Reason, "references", verdict.Blockers)
 	case placeholder.Queued:
 		log.InfoContext(ctx, "placeholder_user_queued")
 	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore:
@@ -114,7 +168,7 @@ func verdictResult(verdict placeholder.Verdict) jobrun.Result {
 		for _, blocker := range verdict.Blockers {
 			result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.PlaceholderReferences, Table: blocker.Column, N: 1})
 		}
-	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore:
+	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore, placeholder.Delayed:
 	}
 	return result
 }

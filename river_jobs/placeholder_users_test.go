@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
@@ -209,6 +211,54 @@ func TestDeletionThatFailsIsRetried(t *testing.T) {
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
 	b.waitFor(t, "the second try", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11)")
 	require.Equal(t, [][]string{{"0"}}, b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 11"), "attempts are the other job's")
+}
+
+// What refers to a placeholder may go with tombstones that wait: then the job comes back, and no attempt is lost.
+func TestTombstonesDelayADeletion(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
+	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
+	b.deps.Definitions = []definitions.Definition{{Child: name("projects"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Delete}}
+	run := func() (outcome, reason string) {
+		report, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 12})
+		require.NoError(t, err)
+		var stats struct{ Outcome, Reason string }
+		require.NoError(t, json.Unmarshal(report.Stats, &stats))
+		return stats.Outcome, stats.Reason
+	}
+	outcome, reason := run()
+	require.Equal(t, "blocked", outcome)
+	require.Equal(t, "still referenced by issues.author_id (id 1)", reason)
+	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.elsewhere', 1)")
+	outcome, _ = run()
+	require.Equal(t, "blocked", outcome, "tombstones of another table")
+
+	// Groups have projects as loose children, and projects issues as native ones.
+	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.groups', 1)")
+	outcome, reason = run()
+	require.Equal(t, "delayed", outcome)
+	require.Equal(t, "tombstones of public.groups wait; still referenced by issues.author_id (id 1)", reason)
+	b.client(t)
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 12}, nil)
+	require.NoError(t, err)
+	const job = "sexton.river_job WHERE kind = 'import_delete_placeholder_user'"
+	b.waitFor(t, "the job to be put off", "EXISTS (SELECT FROM "+job+" AND state = 'scheduled' AND attempt = 0)")
+	b.db.Exec("DELETE FROM loose_foreign_keys_deleted_records; DELETE FROM issues")
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
+	b.waitFor(t, "the second look", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 12)")
+}
+
+// Tombstones that wait for ever delay a deletion no longer than the retry period.
+func TestTombstonesDelayADeletionForSomeTime(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
+	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 1)")
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 12}, nil)
+	require.NoError(t, err)
+	b.db.Exec("UPDATE sexton.river_job SET created_at = now() - interval '49 hours'")
+	b.client(t)
+	b.waitFor(t, "the job to end", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
+	require.Equal(t, [][]string{{"blocked"}}, b.db.Rows("SELECT stats ->> 'outcome' FROM sexton.runs WHERE kind = 'import_delete_placeholder_user'"))
 }
 
 func TestDeletionsThatHaveNothingToDo(t *testing.T) {

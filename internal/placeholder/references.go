@@ -16,8 +16,8 @@ type References struct {
 
 // boundColumn is one column that is looked at.
 type boundColumn struct {
-	// label is table.column for people.
-	label string
+	// label is table.column for people, table the table as tombstones name it.
+	label, table string
 	// sample selects a text that names one row whose column is $1, or NULL.
 	sample string
 }
@@ -39,7 +39,7 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 		from = "ONLY " + from
 	}
 	return boundColumn{
-		label: label,
+		label: label, table: table.Printed,
 		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) $1::bigint LIMIT 1)",
 			table.Shown("child"), from, identifier(column)),
 	}

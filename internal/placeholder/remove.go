@@ -21,13 +21,14 @@ const userType = 15
 type Outcome string
 
 // The outcomes: there is no such user; it is no placeholder (any more); it was in the queue before; it is now; something
-// refers to it, or it owns what nobody else does, so it stays.
+// refers to it, or it owns what nobody else does, so it stays; what refers to it may go with tombstones that wait.
 const (
 	Gone          Outcome = "gone"
 	NoPlaceholder Outcome = "no_placeholder"
 	QueuedBefore  Outcome = "queued_before"
 	Queued        Outcome = "queued"
 	Blocked       Outcome = "blocked"
+	Delayed       Outcome = "delayed"
 )
 
 // Blocker is a column that refers to a placeholder.
