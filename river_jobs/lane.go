@@ -115,6 +115,13 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 	}
 	began, reclaimed := time.Now(), time.Now()
 	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, ctx.Err()
+		}
 		state, outcome, err := jobState(ctx, db, id)
 		switch {
 		case err != nil:
@@ -133,13 +140,6 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 				return 0, err
 			}
 			reclaimed = time.Now()
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, ctx.Err()
 		}
 	}
 }
