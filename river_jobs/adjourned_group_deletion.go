@@ -90,7 +90,7 @@ func adjournedGroupsLane(deps Deps, db database.Database) *listen.Lane {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, AdjournedGroupDeletion)
 	return &listen.Lane{
 		Kind: AdjournedGroupDeletion, Database: db.Name,
-		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + groupSchedules), db.Names.Render(`"public".groups`)},
 		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 			return adjournedGroupsDue(ctx, conn, db)
@@ -98,7 +98,6 @@ func adjournedGroupsLane(deps Deps, db database.Database) *listen.Lane {
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, AdjournedGroupDeletion, AdjournedGroupDeletionArgs{})
 		},
-		Logger: deps.Logger,
 	}
 }
 

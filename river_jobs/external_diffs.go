@@ -93,7 +93,7 @@ func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, ScheduleExternalDiffs)
 	return &listen.Lane{
 		Kind: ScheduleExternalDiffs, Database: db.Name,
-		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + diffTable), db.Names.Render(`"sexton".` + removalTable)},
 		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 			return externalDiffsDue(ctx, conn, deps)
@@ -101,7 +101,6 @@ func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{})
 		},
-		Logger: deps.Logger,
 	}
 }
 

@@ -79,7 +79,7 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, GhostUsers)
 	return &listen.Lane{
 		Kind: GhostUsers, Database: db.Name,
-		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + ghostQueue)},
 		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 			return ghostUsersDue(ctx, conn, db)
@@ -90,7 +90,6 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 			}
 			return workThroughRiver(ctx, deps, GhostUsers, MigrateRecordsToGhostUserArgs{})
 		},
-		Logger: deps.Logger,
 	}
 }
 

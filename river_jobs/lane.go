@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,18 +92,23 @@ func EnqueueTick(ctx context.Context, tx pgx.Tx, deps Deps, tick schedule.Tick) 
 	return fmt.Errorf("enqueue %s: no such job is enabled", tick.Kind)
 }
 
-// Lanes are what wakes up for the enabled kinds, by kind and database. What is due there is known once its parents are
-// noted in the bindings.
-func Lanes(deps Deps) []*listen.Lane {
-	var lanes []*listen.Lane
-	for _, job := range Jobs(deps.Config) {
-		for _, name := range job.Databases {
-			if db, connected := deps.database(name); connected && !job.Inserted() {
+// Lanes are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is
+// due there is known once its parents are noted in the bindings.
+func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
+	for _, db := range deps.Databases {
+		ear := &listen.Ear{Database: db.Name, Conn: db.Direct, Pool: db.Pool, Sessions: db.Sessions, Logger: deps.Logger}
+		before := len(lanes)
+		for _, job := range Jobs(deps.Config) {
+			if !job.Inserted() && slices.Contains(job.Databases, db.Name) {
 				lanes = append(lanes, job.Lane(deps, db))
 			}
 		}
+		if len(lanes) > before {
+			ear.Add(lanes[before:]...)
+			ears = append(ears, ear)
+		}
 	}
-	return lanes
+	return lanes, ears
 }
 
 // workThroughRiver sees to it that a job exists and waits for its end. It returns how long to leave the work

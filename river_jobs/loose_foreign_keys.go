@@ -94,7 +94,7 @@ func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
 	return &listen.Lane{
 		Kind: LooseForeignKeys, Database: db.Name,
-		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".loose_foreign_keys_deleted_records`)},
 		Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
 			return looseForeignKeysDue(ctx, deps, conn, db, fresh)
@@ -102,7 +102,6 @@ func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})
 		},
-		Logger: deps.Logger,
 	}
 }
 

@@ -87,7 +87,7 @@ func placeholderLane(deps Deps, db database.Database) *listen.Lane {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, PlaceholderCleanup)
 	return &listen.Lane{
 		Kind: PlaceholderCleanup, Database: db.Name,
-		Conn: db.Direct, Pool: db.Pool, Key1: key1, Key2: key2,
+		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + placeholderDetails)},
 		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
 			return placeholdersDue(ctx, conn, deps, db)
@@ -98,7 +98,6 @@ func placeholderLane(deps Deps, db database.Database) *listen.Lane {
 			}
 			return workThroughRiver(ctx, deps, PlaceholderCleanup, PlaceholderUserCleanupArgs{})
 		},
-		Logger: deps.Logger,
 	}
 }
 

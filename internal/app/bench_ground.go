@@ -168,7 +168,7 @@ func (g ground) open(ctx context.Context, url, definitions string, duty int, tra
 		all.close()
 		return nil, fmt.Errorf("make traced pool: %w", err)
 	}
-	db.Pool.Close()
+	db.Close()
 	db.Pool = traced
 	job, err := findJob(c, g.job.kind)
 	if err != nil {

@@ -51,8 +51,8 @@ func (a *app) connectReachable(ctx context.Context) (*connections, error) {
 func open(ctx context.Context, c *config.Config) (*connections, error) {
 	all := &connections{config: c, down: map[string]error{}}
 	// A worker has one connection in a pass, and one for each other lane whose children live here; the others are for leases,
-	// history and what looks at them.
-	size := int32(c.Jobs.MaxWorkers + len(c.Databases) + 3)
+	// history and what looks at them. Each kind that is awake has one, too.
+	size := int32(c.Jobs.MaxWorkers + len(c.Databases) + 3 + len(riverjobs.Jobs(c)))
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
@@ -99,7 +99,7 @@ func located(c *config.Config, err error) error {
 
 func (c *connections) close() {
 	for _, db := range c.databases {
-		db.Pool.Close()
+		db.Close()
 	}
 }
 

@@ -137,7 +137,7 @@ func (x *examination) connect(ctx context.Context, settings config.Database) (fa
 		case err == nil:
 			x.databases = append(x.databases, db)
 		case db.Pool != nil:
-			db.Pool.Close()
+			db.Close()
 		}
 		return err
 	}

@@ -81,6 +81,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log, Observer: view.metrics},
 	}
 	var lanes []*listen.Lane
+	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
 		DB: all.jobs(), ClientID: id, Silence: all.config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
 		Held: noted.Held,
@@ -90,7 +91,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 		_, err := heart.Reclaim(ctx)
 		return err
 	}
-	lanes = riverjobs.Lanes(deps)
+	lanes, ears = riverjobs.Lanes(deps)
 	client, err := riverjobs.NewClient(deps, id)
 	if err != nil {
 		return err
@@ -112,10 +113,10 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
 	}
-	for _, lane := range lanes {
+	for _, ear := range ears {
 		waking.Go(func() {
-			if all.await(ctx, lane.Database, deps.Bindings, log) {
-				lane.Run(ctx)
+			if all.await(ctx, ear.Database, deps.Bindings, log) {
+				ear.Run(ctx)
 			}
 		})
 	}

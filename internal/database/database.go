@@ -21,14 +21,28 @@ type Database struct {
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgschema.Names
-	// Direct connects past a transaction pooler, for what needs a session of its own.
-	Direct *pgx.ConnConfig
+	// Direct connects past a transaction pooler, for what needs a session of its own; Sessions are such connections: those of
+	// Pool where no direct URL is given.
+	Direct   *pgx.ConnConfig
+	Sessions *pgxpool.Pool
+}
+
+// Close closes all connections.
+func (d Database) Close() {
+	d.Pool.Close()
+	d.Sessions.Close()
 }
 
 // Queries returns the generated queries for the database's schemas, on its pool.
 func (d Database) Queries() *dbsqlc.Queries { return d.Names.Queries(d.Pool) }
 
-const connectTimeout = 5 * time.Second
+const (
+	connectTimeout = 5 * time.Second
+	// idleTime is for how long a connection stays that no part of the worker needs; poolsIdleTime stands in its place where the URL
+	// does not say, and would keep what one busy moment has opened for half an hour.
+	idleTime      = 15 * time.Second
+	poolsIdleTime = 30 * time.Minute
+)
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
 // URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
@@ -45,23 +59,30 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 	// What the URL asks for is meant for the application's triggers.
 	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, pooled(settings.ConnConfig, direct)))
 	db := Database{Name: name, Names: names, Direct: settings.ConnConfig.Copy()}
+	directly := settings
 	if direct != "" {
-		directly, err := parse(name, keyListen, direct)
-		if err != nil {
+		if directly, err = parse(name, keyListen, direct); err != nil {
 			return Database{}, err
 		}
 		pin(directly.ConnConfig, false)
-		db.Direct = directly.ConnConfig
+		directly.MaxConns, db.Direct = maxConns, directly.ConnConfig.Copy()
 	}
 	if db.Pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
 		return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
+	}
+	db.Sessions = db.Pool
+	if direct != "" {
+		if db.Sessions, err = pgxpool.NewWithConfig(ctx, directly); err != nil {
+			db.Pool.Close()
+			return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
+		}
 	}
 	err = db.Ping(ctx)
 	if err == nil && direct != "" {
 		err = db.tryDirect(ctx)
 	}
 	if err != nil && ctx.Err() != nil {
-		db.Pool.Close()
+		db.Close()
 		return Database{}, ctx.Err()
 	}
 	return db, err
@@ -84,6 +105,9 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	settings, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, &SettingsError{Database: name, Key: key}
+	}
+	if settings.MaxConnIdleTime == poolsIdleTime {
+		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleTime, idleTime/2
 	}
 	if settings.ConnConfig.ConnectTimeout == 0 {
 		settings.ConnConfig.ConnectTimeout = connectTimeout

@@ -34,7 +34,7 @@ func TestOpen(t *testing.T) {
 	d := pgtest.New(t)
 	db, err := open(t.Context(), query(t, d.URL, "&pool_max_conns=1"), "")
 	require.NoError(t, err)
-	defer db.Pool.Close()
+	defer db.Close()
 	require.Equal(t, "main", db.Name)
 	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
 	require.EqualValues(t, 3, db.Pool.Config().MaxConns)
@@ -54,7 +54,7 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	d := pgtest.New(t)
 	db, err := open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct"))
 	require.NoError(t, err)
-	defer db.Pool.Close()
+	defer db.Close()
 	require.Equal(t, "sexton mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
 	require.Equal(t, "sexton direct", db.Direct.RuntimeParams["application_name"])
 	require.Equal(t, "7s", db.Pool.Config().ConnConfig.ConnectTimeout.String())
@@ -66,7 +66,7 @@ func refused(t *testing.T, url, direct string) *database.UnreachableError {
 	t.Helper()
 	db, err := open(t.Context(), url, direct)
 	require.NotNil(t, db.Pool, "it may be there later")
-	defer db.Pool.Close()
+	defer db.Close()
 	var unreachable *database.UnreachableError
 	require.ErrorAs(t, err, &unreachable)
 	require.Equal(t, "main", unreachable.Database)
@@ -152,14 +152,14 @@ func TestOpenWithWrongPassword(t *testing.T) {
 
 	db, err := open(t.Context(), guarded("right"), "")
 	require.NoError(t, err)
-	db.Pool.Close()
+	db.Close()
 
 	// A smart shutdown waits for the session above and lets nobody else in.
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGTERM))
 	pgtest.WaitFor(t, "the server to shut down", func(ctx context.Context) (bool, error) {
 		db, err := open(ctx, guarded("right"), "")
 		if db.Pool != nil {
-			db.Pool.Close()
+			db.Close()
 		}
 		return err != nil, nil
 	})
@@ -254,7 +254,7 @@ func TestQueriesUseTheSchemas(t *testing.T) {
 	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
 	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3)
 	require.NoError(t, err)
-	defer db.Pool.Close()
+	defer db.Close()
 	leases, err := db.Queries().LeasesHeld(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, leases)

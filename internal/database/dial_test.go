@@ -106,7 +106,7 @@ func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 	r := newRelay(t, d, false)
 	db, err := open(t.Context(), r.url, r.url)
 	require.NoError(t, err)
-	defer db.Pool.Close()
+	defer db.Close()
 	pooled, err := db.Pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer pooled.Release()
@@ -149,7 +149,7 @@ func TestNoCancelRequestGoesThroughAPooler(t *testing.T) {
 		cancel()
 		require.Error(t, err)
 		// It waits for the connections that a context has ended.
-		db.Pool.Close()
+		db.Close()
 		if pooler {
 			require.Zero(t, r.cancels.Load())
 		} else {

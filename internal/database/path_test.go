@@ -32,7 +32,7 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 			t.Parallel()
 			db, err := open(t.Context(), test.url, test.direct)
 			require.NoError(t, err)
-			defer db.Pool.Close()
+			defer db.Close()
 			var path string
 			require.NoError(t, db.Pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
 			require.Equal(t, test.pool, path)

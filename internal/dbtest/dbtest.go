@@ -109,7 +109,7 @@ func migrateUp(ctx context.Context, url string, with components) error {
 }
 
 func connected(d *pgtest.Database) *DB {
-	return &DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Names: Names()}}
+	return &DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Sessions: d.Pool(), Names: Names()}}
 }
 
 // Track installs the tracking triggers on tables of the public schema whose key column is id.

@@ -26,7 +26,7 @@ func TestAStandbyWithoutAutovacuum(t *testing.T) {
 	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
 	db, err := database.Open(t.Context(), "main", server.URL("postgres"), "", dbtest.Names(), 2)
 	require.NoError(t, err)
-	defer db.Pool.Close()
+	defer db.Close()
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, doctor.Target{Database: db})
 

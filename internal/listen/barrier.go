@@ -34,7 +34,7 @@ func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
 	return &barrier{session: s, writers: writers}, err
 }
 
-// open tells whether all of the writers have ended.
+// open reports whether all of the writers have ended.
 func (b *barrier) open(ctx context.Context) (bool, error) {
 	if len(b.writers) == 0 {
 		return true, nil
@@ -45,9 +45,9 @@ func (b *barrier) open(ctx context.Context) (bool, error) {
 }
 
 func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timing.Answer)
+	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
 	defer cancel()
-	rows, err := s.conn.Query(ctx, sql, args...)
+	rows, err := s.conn.Conn().Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
 	}

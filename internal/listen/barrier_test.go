@@ -3,9 +3,13 @@ package listen_test
 import (
 	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -115,4 +119,75 @@ func TestBarrierWaitsForNobodyElse(t *testing.T) {
 	require.EqualValues(t, 2, p.looks.Load())
 	b.Exec(insert)
 	b.requireDrained()
+}
+
+// between runs once, when the lane has dropped its lock and is about to look for writers.
+type between struct {
+	once sync.Once
+	run  func()
+}
+
+func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "virtualtransaction") {
+		b.once.Do(b.run)
+	}
+	return ctx
+}
+
+func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// The ear dies after the lane has dropped its lock. Writers find the key free and notify, and no connection hears it.
+func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := newProbe(b)
+			p.Poll = never
+			var dials atomic.Int64
+			redial := make(chan struct{})
+			p.Ear.Conn.AfterConnect = func(ctx context.Context, _ *pgconn.PgConn) error {
+				if dials.Add(1) > 1 {
+					select {
+					case <-redial:
+					case <-ctx.Done():
+					}
+				}
+				return nil
+			}
+			writer, killer := b.connect(), b.connect()
+			begin := func() { execute(t, writer, "BEGIN; "+insert) }
+			before := name == "writer before the barrier"
+			p.tracer = &between{run: func() {
+				execute(t, killer, "SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
+				if before {
+					begin()
+				}
+			}}
+			open := p.gate()
+			b.Exec(insert)
+			p.start()
+			p.await("the work to begin", func() bool { return p.works.Load() == 1 })
+			open()
+			p.await("the ear to dial again", func() bool { return dials.Load() == 2 })
+			if before {
+				p.awaitLooks(5)
+				execute(t, writer, "COMMIT")
+				b.requireDrained()
+				close(redial)
+				return
+			}
+			looks := int64(-1)
+			pgtest.WaitFor(t, "the lane to sleep", func(context.Context) (bool, error) {
+				last := looks
+				looks = p.looks.Load()
+				return looks == last, nil
+			})
+			begin()
+			execute(t, writer, "COMMIT")
+			close(redial)
+			b.requireDrained()
+		})
+	}
 }

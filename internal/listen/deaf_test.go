@@ -52,7 +52,7 @@ func TestDeafLanePolls(t *testing.T) {
 	b := setup(t)
 	call := elsewhere(t, pgtest.New(t).URL)
 	p := newProbe(b)
-	p.Pool = call.pool
+	p.Ear.Pool = call.pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
 	open := p.gate()
 	p.start()
@@ -83,13 +83,13 @@ func TestDeafLaneStaysDeafOnFreshConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheckWait = 20 * time.Millisecond
 	p.start()
 	p.await("the lane to be deaf", p.Deaf)
 	for i := range 3 {
-		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections()) == 1, nil })
-		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections()[0])
+		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
+		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
 		p.await("a lost connection", func() bool { return p.log.logged(lost) == i+1 })
 		b.Exec(silent)
 		b.requireDrained()

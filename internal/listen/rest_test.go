@@ -93,7 +93,7 @@ func TestFailedWorkIsTriedAgain(t *testing.T) {
 	b.Exec(insert)
 	b.requireDrained()
 	require.EqualValues(t, 3, p.works.Load())
-	require.Equal(t, 2, p.log.logged(lost))
+	require.Equal(t, 2, p.log.logged(failing), "once loudly")
 }
 
 func TestLaneStopsInEveryState(t *testing.T) {
@@ -101,7 +101,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 	tests := map[string]func(t *testing.T, b *bundle, p *probe){
 		"connecting": func(_ *testing.T, _ *bundle, p *probe) {
 			var dialling atomic.Bool
-			p.Conn.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			p.Ear.Conn.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 				dialling.Store(true)
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -111,16 +111,16 @@ func TestLaneStopsInEveryState(t *testing.T) {
 		},
 		"waiting to connect again": func(_ *testing.T, _ *bundle, p *probe) {
 			p.Timing.Reconnect = never
-			p.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+			p.Ear.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			p.start()
 			p.await("the lane to give up", func() bool { return p.log.logged(lost) == 1 })
 		},
 		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
 			t.Helper()
 			p.Timing.SelfCheckWait = never
-			p.Pool = elsewhere(t, pgtest.New(t).URL).pool
+			p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
 			p.start()
-			p.await("the check", func() bool { return p.Pool.Stat().AcquireCount() == 1 && p.Pool.Stat().AcquiredConns() == 0 })
+			p.await("the check", func() bool { return p.Ear.Pool.Stat().AcquireCount() == 1 && p.Ear.Pool.Stat().AcquiredConns() == 0 })
 		},
 		"waiting for the lock": func(t *testing.T, b *bundle, p *probe) {
 			t.Helper()
@@ -130,7 +130,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.start()
 			pgtest.WaitFor(t, "a session that waits", func(context.Context) (bool, error) {
 				return len(b.Rows("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1::int::oid AND pid = ANY ($2)",
-					b.key2, b.connections())) == 1, nil
+					b.key2, b.connections(lanes))) == 1, nil
 			})
 		},
 		"at work": func(_ *testing.T, _ *bundle, p *probe) {
@@ -159,7 +159,8 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p := newProbe(b)
 			reach(t, b, p)
 			p.stop()
-			pgtest.WaitFor(t, "the connection to be closed", func(context.Context) (bool, error) { return len(b.connections()) == 0, nil })
+			pgtest.WaitFor(t, "the connection to be closed", func(context.Context) (bool, error) { return len(b.connections(ears)) == 0, nil })
+			p.await("the lane's connection to be given back", func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
@@ -29,8 +30,8 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// lanes is the application_name of the connections that listen.
-	lanes = "lane"
+	// ears is the application_name of the connections that listen, lanes that of those which lanes are awake on.
+	ears, lanes = "ear", "lane"
 )
 
 // bundle is a database with tombstones that wake a kind, and with tracked parents.
@@ -106,9 +107,10 @@ func (b *bundle) requireDrained() {
 	})
 }
 
-// probe is a lane that deletes what is due, without any safety net, and that can be looked at.
+// probe is an ear with a lane that deletes what is due, without any safety net, and that can be looked at.
 type probe struct {
 	*listen.Lane
+	*listen.Timing
 
 	b            *bundle
 	log          recorder
@@ -116,16 +118,26 @@ type probe struct {
 	looks, works atomic.Int64
 	// work stands in for deleting, where it is set; call counts from 1.
 	work func(ctx context.Context, call int64) (time.Duration, error)
+	// tracer is told of the lane's statements. May be nil.
+	tracer pgx.QueryTracer
 }
 
 func newProbe(b *bundle) *probe {
 	conn, err := pgx.ParseConfig(b.URL)
 	require.NoError(b.t, err)
-	conn.RuntimeParams["application_name"] = lanes
+	conn.RuntimeParams["application_name"] = ears
 	p := &probe{b: b, log: recorder{pgtest.Logger(b.t).Handler(), &messages{}}}
+	ear := &listen.Ear{
+		Database: "main", Conn: conn, Pool: b.Pool(), Logger: slog.New(p.log),
+		Timing: listen.Timing{
+			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
+			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond, BarrierPollMax: 4 * time.Millisecond,
+		},
+	}
+	p.Timing = &ear.Timing
 	p.Lane = &listen.Lane{
-		Kind: kind, Database: "main", Conn: conn, Pool: b.Pool(), Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
-		Due: p.due, Logger: slog.New(p.log),
+		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
+		Due: p.due,
 		Work: func(ctx context.Context) (time.Duration, error) {
 			call := p.works.Add(1)
 			if p.work != nil {
@@ -133,11 +145,8 @@ func newProbe(b *bundle) *probe {
 			}
 			return p.erase(ctx)
 		},
-		Timing: listen.Timing{
-			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
-			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond, BarrierPollMax: 4 * time.Millisecond,
-		},
 	}
+	ear.Add(p.Lane)
 	return p
 }
 
@@ -159,13 +168,21 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// start runs the lane until stop is called or the test ends; stop waits for its end.
+// start runs the ear, and the lane with it, until stop is called or the test ends; stop waits for its end. The lane's sessions go
+// the ear's way to the server.
 func (p *probe) start() {
+	settings, err := pgxpool.ParseConfig(p.b.URL)
+	require.NoError(p.b.t, err)
+	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Ear.Conn.DialFunc, p.tracer
+	settings.ConnConfig.RuntimeParams["application_name"] = lanes
+	p.Ear.Sessions, err = pgxpool.NewWithConfig(p.b.t.Context(), settings)
+	require.NoError(p.b.t, err)
+	p.b.t.Cleanup(p.Ear.Sessions.Close)
 	ctx, cancel := context.WithCancel(p.b.t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.Run(ctx)
+		p.Ear.Run(ctx)
 	}()
 	p.stop = sync.OnceFunc(func() {
 		cancel()
@@ -216,12 +233,12 @@ func (p *probe) wakeUp() {
 	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
 }
 
-// connections are the server processes of lanes.
-func (b *bundle) connections() []int {
+// connections are the server processes of ears, or of lanes.
+func (b *bundle) connections(name string) []int {
 	b.t.Helper()
 	return pgtest.Scalar[[]int](b.t, b.Database, `
 		SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
-		WHERE application_name = $1 AND datname = current_database()`, lanes)
+		WHERE application_name = $1 AND datname = current_database()`, name)
 }
 
 // recorder keeps the messages that are logged.

@@ -1,0 +1,254 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Due says what there is to do.
+type Due struct {
+	// Now is true while there are rows that the kind may take at this moment.
+	Now bool
+	// In is how long it takes until the next row falls due; 0 where none waits for its time.
+	In time.Duration
+}
+
+// Lane is one kind of work in one database.
+type Lane struct {
+	Kind     string
+	Database string
+	// Ear hears for the lane; its Add sets it.
+	Ear *Ear
+	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and whose writers the barrier waits for,
+	// quoted and qualified.
+	Key1, Key2 int32
+	Tables     []string
+	// Due is the kind's one predicate. It runs on the connection that the lane is awake on. With fresh it may rely on nothing
+	// that it remembers: this is the look before the lane sleeps.
+	Due func(ctx context.Context, conn *pgx.Conn, fresh bool) (Due, error)
+	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
+	// returns how long the lane should leave the work alone: 0 to look at once.
+	Work func(ctx context.Context) (time.Duration, error)
+
+	timing Timing
+	// woken holds a token from a notification until a look consumes it.
+	woken chan struct{}
+	// looking is true while the lane's looks succeed.
+	looking atomic.Bool
+}
+
+// Deaf reports whether notifications do not reach the lane, so that it polls.
+func (l *Lane) Deaf() bool { return l.Ear != nil && l.Ear.deaf.Load() }
+
+// Connected reports whether the lane can look at its work, and is notified of it, or polls where it is deaf.
+func (l *Lane) Connected() bool { return l.Ear != nil && l.Ear.connected.Load() && l.looking.Load() }
+
+// run serves the lane until ctx ends.
+func (l *Lane) run(ctx context.Context) {
+	l.timing = l.Ear.timing
+	defer l.looking.Store(false)
+	failing := outage{
+		log: l.Ear.Logger.With("kind", l.Kind, "database", l.Database), lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
+	}
+	for ctx.Err() == nil {
+		rest, err := l.watch(ctx, func() { failing.note(ctx, nil) })
+		if err == nil {
+			l.sleep(ctx, rest)
+			continue
+		}
+		l.looking.Store(false)
+		failing.note(ctx, err)
+		pause(ctx, l.timing.Reconnect/2+rand.N(l.timing.Reconnect/2+1))
+	}
+}
+
+// sleep ends when the lane is called, or when the time is over.
+func (l *Lane) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.woken:
+	case <-ctx.Done():
+	}
+}
+
+// watch looks and works on one connection until there is nothing to do. It returns for how long the lane may sleep. well is called
+// after each round.
+func (l *Lane) watch(ctx context.Context, well func()) (rest time.Duration, err error) {
+	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
+	conn, err := l.Ear.Sessions.Acquire(acquiring)
+	cancel()
+	if err != nil {
+		return 0, fmt.Errorf("connect: %w", err)
+	}
+	s := &session{lane: l, conn: conn}
+	defer s.end(ctx)
+	for ctx.Err() == nil {
+		leave, err := s.drain(ctx)
+		if err == nil && leave == 0 {
+			rest, err = s.fallAsleep(ctx)
+		}
+		if err != nil {
+			return 0, err
+		}
+		well()
+		switch {
+		case leave > 0:
+			l.sleep(ctx, leave) // Awake: the rest of the work waits.
+		case rest != again:
+			return rest, nil
+		}
+	}
+	return 0, ctx.Err()
+}
+
+// session is the time for which a lane is awake, on one connection.
+type session struct {
+	lane *Lane
+	conn *pgxpool.Conn
+	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
+	awake bool
+}
+
+// end gives the connection back, without the awake lock: writers would be silent for as long as the pool keeps it.
+func (s *session) end(ctx context.Context) {
+	lost := s.conn.Conn().IsClosed()
+	if s.awake && !lost {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = s.conn.Conn().Close(closing)
+	}
+	s.conn.Release()
+	if lost && ctx.Err() == nil {
+		s.lane.Ear.Sessions.Reset() // What has befallen one connection may have befallen its neighbours.
+	}
+}
+
+// again stands for a rest that is over before it began.
+const again = time.Duration(-1)
+
+// drain works until nothing is due. It returns for how long to leave alone what cannot be done now, or 0
+// where nothing is due.
+func (s *session) drain(ctx context.Context) (time.Duration, error) {
+	for {
+		due, err := s.due(ctx, false)
+		if err != nil || !due.Now {
+			return 0, err
+		}
+		if err := s.wake(ctx); err != nil {
+			return 0, err
+		}
+		leave, err := s.lane.Work(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("get work done: %w", err)
+		}
+		if leave > 0 {
+			return leave, nil
+		}
+	}
+}
+
+func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	defer cancel()
+	due, err := s.lane.Due(ctx, s.conn.Conn(), fresh)
+	if err != nil {
+		return Due{}, fmt.Errorf("look what is due: %w", err)
+	}
+	s.lane.looking.Store(true)
+	return due, nil
+}
+
+// wake takes the awake lock if it can be had. Without it the lane works all the same, and writers go on
+// notifying. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
+// A lane that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
+// silence the writers for lanes that do hear.
+func (s *session) wake(ctx context.Context) error {
+	if s.awake || !s.lane.Ear.hears() {
+		return nil
+	}
+	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
+	// belongs to the session and outlives the transaction. A statement that fails may have got it.
+	s.awake = true
+	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+		s.lane.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
+		// The server may have granted the lock in the moment in which the time was over. The session would
+		// keep it, and nobody would know.
+		if err := s.script(ctx, "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()"); err != nil {
+			return fmt.Errorf("drop awake lock: %w", err)
+		}
+		s.awake = false
+		return nil
+	default:
+		return fmt.Errorf("take awake lock: %w", err)
+	}
+}
+
+// fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where
+// something is due, or else for how long the lane may sleep.
+func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
+	if s.awake {
+		if err := s.script(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.lane.Key1, s.lane.Key2)); err != nil {
+			return 0, fmt.Errorf("drop awake lock: %w", err)
+		}
+		s.awake = false
+	}
+	barrier, err := s.raiseBarrier(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for wait := s.lane.timing.BarrierPoll; ; wait = min(2*wait, s.lane.timing.BarrierPollMax) {
+		open, err := barrier.open(ctx)
+		if err != nil {
+			return 0, err
+		}
+		// The look comes behind the barrier and behind the token: its snapshot has all that these writers left.
+		select {
+		case <-s.lane.woken:
+		default:
+		}
+		due, err := s.due(ctx, open)
+		switch {
+		case err != nil:
+			return 0, err
+		case due.Now:
+			return again, nil
+		case open:
+			return s.lane.longest(due), nil
+		}
+		s.lane.sleep(ctx, wait)
+	}
+}
+
+// longest is how long the lane may sleep without looking.
+func (l *Lane) longest(due Due) time.Duration {
+	limit := l.timing.Look - rand.N(l.timing.Look/4+1)
+	if !l.Ear.hears() {
+		limit = min(limit, l.timing.Poll)
+	}
+	if due.In > 0 {
+		limit = min(limit, due.In)
+	}
+	return limit
+}
+
+// script runs statements in one round trip, and gives the connection up where the server does not answer.
+func (s *session) script(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	defer cancel()
+	return s.conn.Conn().PgConn().Exec(ctx, sql).Close()
+}
