@@ -50,9 +50,7 @@ func (a *app) connectReachable(ctx context.Context) (*connections, error) {
 // open opens the databases. All but the one with the jobs may be down.
 func open(ctx context.Context, c *config.Config) (*connections, error) {
 	all := &connections{config: c, down: map[string]error{}}
-	// A worker has one connection in a pass, and one for each other lane whose children live here; the others are for leases,
-	// history and what looks at them. Each kind that is awake has one, too.
-	size := int32(c.Jobs.MaxWorkers + len(c.Databases) + 3 + len(riverjobs.Jobs(c)))
+	size := int32(poolSize(c))
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
@@ -70,6 +68,12 @@ func open(ctx context.Context, c *config.Config) (*connections, error) {
 		}
 	}
 	return all, nil
+}
+
+// poolSize is how many connections a database's pool has at most. A worker has one in a pass, one for each other lane whose children
+// live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
+func poolSize(c *config.Config) int {
+	return c.Jobs.MaxWorkers + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
 }
 
 // complete returns why the first of those databases that are down cannot be reached, in their order.

@@ -6,7 +6,6 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
-	riverjobs "sexton/river_jobs"
 )
 
 // server is where a database is, and as which role.
@@ -35,9 +34,9 @@ SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_st
 	return found, nil
 }
 
-// mostConnections is what one worker may open to one database: its pool, as in open, and one connection per job that listens.
+// mostConnections is what one worker may open to one database: its pool and the two connections that listen.
 func (x *examination) mostConnections() int {
-	return x.config.Jobs.MaxWorkers + len(x.config.Databases) + 3 + len(riverjobs.Jobs(x.config))
+	return poolSize(x.config) + 2
 }
 
 // share sums up what a worker may open to the databases on matching servers.

@@ -121,15 +121,15 @@ func TestDoctorCountsConnectionsPerServer(t *testing.T) {
 	s := installedTwo(t, "main")
 	role := s.CreateRole()
 	s.environ = append(s.environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
-	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 31")
+	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 35")
 	report, _ := s.examined(5)
 	_, lines := s.diagnosis(report, "connections")
-	require.Empty(t, lines, "16 for each, as two roles")
+	require.Empty(t, lines, "18 for each, as two roles")
 	ci := (&site{Database: s.ci, tb: t}).AsRole(role)
 	s.environ = append(s.environ, "SEXTON_DATABASES__CI__URL="+ci)
 	report, _ = s.examined(5)
 	_, lines = s.diagnosis(report, "connections")
-	want := "warning | role " + role + " | of 31 connections others have 0, and a worker may open 32 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 32; or lower jobs.max_workers"
+	want := "warning | role " + role + " | of 35 connections others have 0, and a worker may open 36 to databases main, ci together | " +
+		"ALTER ROLE " + role + " CONNECTION LIMIT 36; or lower jobs.max_workers"
 	require.Equal(t, []string{want, want}, lines)
 }

@@ -40,7 +40,7 @@ const (
 	connectTimeout = 5 * time.Second
 	// idleTime is for how long a connection stays that no part of the worker needs; poolsIdleTime stands in its place where the URL
 	// does not say, and would keep what one busy moment has opened for half an hour.
-	idleTime      = 15 * time.Second
+	idleTime      = 8 * time.Second
 	poolsIdleTime = 30 * time.Minute
 )
 
@@ -107,7 +107,7 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 		return nil, &SettingsError{Database: name, Key: key}
 	}
 	if settings.MaxConnIdleTime == poolsIdleTime {
-		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleTime, idleTime/2
+		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleTime, idleTime/4
 	}
 	if settings.ConnConfig.ConnectTimeout == 0 {
 		settings.ConnConfig.ConnectTimeout = connectTimeout
