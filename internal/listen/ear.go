@@ -241,11 +241,11 @@ func (o *outage) note(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err != nil && o.since.IsZero():
 		o.since = time.Now()
-		o.log.WarnContext(ctx, o.lost, "error", err)
+		o.log.WarnContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and lane have their own words
 	case err != nil:
-		o.log.DebugContext(ctx, o.lost, "error", err)
+		o.log.DebugContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and lane have their own words
 	case !o.since.IsZero():
-		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds())
+		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // ear and lane have their own words
 		o.since = time.Time{}
 	}
 }

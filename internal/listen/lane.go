@@ -56,7 +56,8 @@ func (l *Lane) run(ctx context.Context) {
 	l.timing = l.Ear.timing
 	defer l.looking.Store(false)
 	failing := outage{
-		log: l.Ear.Logger.With("kind", l.Kind, "database", l.Database), lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
+		log:  l.Ear.Logger.With("kind", l.Kind, "database", l.Database),
+		lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
 	}
 	for ctx.Err() == nil {
 		rest, err := l.watch(ctx, func() { failing.note(ctx, nil) })
