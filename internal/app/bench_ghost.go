@@ -23,7 +23,8 @@ func (a *app) benchGhostCommand() *cobra.Command {
 		`Moves what users have written to the ghost user in three ways, each on a fresh copy of the same data: by passes
 of Sexton, which also deletes the users, by one UPDATE per table, and by statements of the original's shape, 50
 rows each. Checks after each that exactly the right rows are the ghost's. The tables are those of the reference
-application. Data sets: big (one user with 1,000,000 notes), many (200 users with 1,000 rows each in four tables).
+application. Data sets: big (one user with 1,000,000 notes), many (200 users with 1,000 rows each in four tables), duplicates (one
+user with 200,000 notes and as many emoji, of half of which the ghost has the like; the others take those out by one DELETE first).
 The clients of --foreground read the notes of issues and update single ones.`+benchLoad,
 		func() (_ groundJob, err error) {
 			if o.Sets, err = chosenSets(set, bench.GhostSets(), o.Duty); err != nil {
@@ -40,7 +41,7 @@ The clients of --foreground read the notes of issues and update single ones.`+be
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Ghost(ctx, ground, float64(target.Microseconds())/1000, o)
 		})
-	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: big, many or all")
+	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: big, many, duplicates or all")
 	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
 	cmd.Flags().DurationVar(&target, "target", 20*time.Millisecond, "how long a statement of Sexton's should take, `TIME`; 0s for its fixed sizes")

@@ -15,7 +15,7 @@ func TestBenchGhost(t *testing.T) {
 	require.Equal(t, []string{"benchmark", "foreground_duty", "rounds", "scale", "server", "sets", "target_ms"}, keys(document))
 	require.Nil(t, document["foreground_duty"])
 	require.Zero(t, document["target_ms"])
-	require.Equal(t, [][]any{{"big", 1.0, 10_000.0, nil}, {"many", 10.0, 10_000.0, nil}}, cells(document["sets"], "set", "users", "rows", "foreground"))
+	require.Equal(t, [][]any{{"big", 1.0, 10_000.0, nil}, {"many", 10.0, 10_000.0, nil}, {"duplicates", 1.0, 4_000.0, nil}}, cells(document["sets"], "set", "users", "rows", "foreground"))
 	for _, set := range document["sets"].([]any) {
 		require.Equal(t, []string{
 			"contenders", "foreground", "ratio_to_one_statement", "ratio_to_original", "ratio_wal_to_one_statement", "rows", "set", "users",
@@ -49,7 +49,7 @@ func TestBenchGhostWithWrongArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--set", "few"}, "--set must be one of big, many, all"},
+		{[]string{"--set", "few"}, "--set must be one of big, many, duplicates, all"},
 		{[]string{"--scale", "0"}, "--scale must be more than 0"},
 		{[]string{"--duty", "101"}, "--duty must be at most 100"},
 		{[]string{"--target", "2s"}, "--target must be 0s, or between 1ms and 1s"},
@@ -58,5 +58,5 @@ func TestBenchGhostWithWrongArguments(t *testing.T) {
 		require.Equal(t, 2, r.code, test.args)
 		require.Contains(t, r.stderr, test.want, test.args)
 	}
-	require.Equal(t, []string{"big", "many"}, bench.GhostSets())
+	require.Equal(t, []string{"big", "many", "duplicates"}, bench.GhostSets())
 }

@@ -25,7 +25,8 @@ func (p *plot) queued(ctx context.Context) ([]int64, error) {
 	return users, nil
 }
 
-// moveByOneStatement is the yardstick: one UPDATE per table for all users at once, in one transaction. The users stay.
+// moveByOneStatement is the yardstick: one UPDATE per table for all users at once, in one transaction, behind a DELETE of the
+// doubles where there are any. The users stay.
 func (s userSet) moveByOneStatement(ctx context.Context, p *plot) (times []time.Duration, err error) {
 	users, err := p.queued(ctx)
 	if err != nil {
@@ -37,6 +38,13 @@ func (s userSet) moveByOneStatement(ctx context.Context, p *plot) (times []time.
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	for _, t := range s.tables {
+		if t.double != "" {
+			_, took, err := timed(ctx, p.conn, t.clear(), users)
+			if err != nil {
+				return nil, fmt.Errorf("clear %s: %w", t.table, err)
+			}
+			times = append(times, took)
+		}
 		_, took, err := timed(ctx, p.conn, fmt.Sprintf("UPDATE %s SET %s = %d WHERE %s = ANY ($1)", t.table, t.column, ghostID, t.column), users)
 		if err != nil {
 			return nil, fmt.Errorf("move %s: %w", t.table, err)
@@ -70,6 +78,13 @@ func (s userSet) moveByOriginal(ctx context.Context, p *plot) (times []time.Dura
 	}()
 	for _, user := range users {
 		for _, t := range s.tables {
+			if t.double != "" {
+				_, took, err := timed(ctx, p.conn, t.clear(), []int64{user})
+				if err != nil {
+					return nil, fmt.Errorf("clear %s: %w", t.table, err)
+				}
+				times = append(times, took)
+			}
 			statement := originalStatement(t)
 			for {
 				tag, took, err := timed(ctx, p.conn, statement, user)

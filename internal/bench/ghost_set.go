@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,15 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The data sets, at their full size: one user who has written 1,000,000 notes; and 200 users with 1,000 rows each in
-// four tables.
+// The data sets, at their full size: one user who has written 1,000,000 notes; 200 users with 1,000 rows each in four tables;
+// and one user with 200,000 notes and as many emoji, of half of which the ghost user has the like.
 const (
-	BigUser   = "big"
-	ManyUsers = "many"
+	BigUser    = "big"
+	ManyUsers  = "many"
+	Duplicates = "duplicates"
 )
 
 // GhostSets lists the data sets in their order.
-func GhostSets() []string { return []string{BigUser, ManyUsers} }
+func GhostSets() []string { return []string{BigUser, ManyUsers, Duplicates} }
 
 const (
 	// ghostID is the ghost user's; those who are deleted come behind it, and then those who stay.
@@ -37,6 +39,15 @@ type moved struct {
 	each int64
 	// insert takes rows n whose user is %s.
 	insert string
+	// double is the condition for rows of which the ghost user has the like, as like makes them; "" where there are none.
+	double, like string
+}
+
+// clear deletes the doubles of the users $1, as plain SQL does it.
+func (t moved) clear() string {
+	return fmt.Sprintf(`DELETE FROM %[1]s AS child USING %[1]s AS twin
+		WHERE child.%[2]s = ANY ($1) AND twin.%[2]s = %[3]d AND twin.awardable_type = child.awardable_type
+			AND twin.awardable_id = child.awardable_id AND twin.name = child.name`, t.table, t.column, ghostID)
 }
 
 // userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
@@ -47,11 +58,13 @@ type userSet struct {
 	tables         []moved
 }
 
+const emoji = `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name) SELECT n, %s, 'Issue', n, 'thumbsup'`
+
 // newUserSet returns one of GhostSets at a fraction of its full size.
 func newUserSet(name string, scale float64) (userSet, error) {
 	notes := moved{
-		"notes", "author_id", 0,
-		"INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)" + //nolint:misspell // the column's name
+		table: "notes", column: "author_id",
+		insert: "INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)" + //nolint:misspell // the column's name
 			" SELECT n, 'Issue', n %% " + strconv.Itoa(issuesWithNotes) + ", %s, repeat('x', 60)",
 	}
 	switch name {
@@ -64,11 +77,19 @@ func newUserSet(name string, scale float64) (userSet, error) {
 		users := max(10, int64(200*scale))
 		return userSet{name: name, doomed: users, spared: users / 10, tables: []moved{
 			notes,
-			{"issues", "author_id", 200, `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
-			{"award_emoji", "user_id", 200, `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
-				SELECT n, %s, 'Issue', n, 'thumbsup'`},
-			{"resource_label_events", "user_id", 200, `INSERT INTO resource_label_events (id, issue_id, user_id, action) SELECT n, 1 + n %% 1000, %s, 1`},
+			{table: "issues", column: "author_id", each: 200, insert: `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
+			{table: "award_emoji", column: "user_id", each: 200, insert: emoji},
+			{
+				table: "resource_label_events", column: "user_id", each: 200,
+				insert: `INSERT INTO resource_label_events (id, issue_id, user_id, action) SELECT n, 1 + n %% 1000, %s, 1`,
+			},
 		}}, nil
+	case Duplicates:
+		notes.each = max(100, int64(200_000*scale))
+		doubles := moved{table: "award_emoji", column: "user_id", each: notes.each, insert: emoji, double: "awardable_id % 2 = 0"}
+		doubles.like = fmt.Sprintf(`INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
+			SELECT %d + n, %d, 'Issue', n, 'thumbsup' FROM generate_series(2, %d, 2) AS n`, 2*doubles.each, ghostID, doubles.each+doubles.each/10)
+		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes, doubles}}, nil
 	default:
 		return userSet{}, fmt.Errorf("no data set %q", name)
 	}
@@ -76,7 +97,7 @@ func newUserSet(name string, scale float64) (userSet, error) {
 
 // rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
 func (s userSet) rows(t moved) int64 {
-	if s.name == BigUser {
+	if s.doomed == 1 {
 		return t.each + t.each/10
 	}
 	return (s.doomed + s.spared) * t.each
@@ -84,7 +105,7 @@ func (s userSet) rows(t moved) int64 {
 
 // owner is the SQL expression for the user of row n.
 func (s userSet) owner() string {
-	if s.name == BigUser {
+	if s.doomed == 1 {
 		return fmt.Sprintf("%d + (n %% 11 = 0)::integer", firstUser)
 	}
 	return fmt.Sprintf("%d + n %% %d", firstUser, s.doomed+s.spared)
@@ -101,6 +122,9 @@ func (s userSet) fill() []string {
 	}
 	for _, t := range s.tables {
 		statements = append(statements, fmt.Sprintf(t.insert, s.owner())+fmt.Sprintf(" FROM generate_series(1, %d::bigint) AS n", s.rows(t)))
+		if t.like != "" {
+			statements = append(statements, t.like)
+		}
 	}
 	return statements
 }
@@ -125,6 +149,8 @@ type userContent struct {
 	rows, ghosts int64
 	// doomed belong to users who go. The sum of the ids of all others tells whether they are the same.
 	doomed, others int64
+	// doubles are those of doomed of which the ghost user has the like.
+	doubles int64
 }
 
 func (s userSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map[string]userContent, error) {
@@ -132,8 +158,9 @@ func (s userSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map
 	for _, t := range s.tables {
 		var c userContent
 		err := conn.QueryRow(ctx, fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
-			coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint FROM %[2]s`, t.column, t.table), ghostID, firstUser, firstUser+doomed-1).
-			Scan(&c.rows, &c.ghosts, &c.doomed, &c.others)
+			coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint, count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3 AND %[3]s) FROM %[2]s`,
+			t.column, t.table, cmp.Or(t.double, "false")), ghostID, firstUser, firstUser+doomed-1).
+			Scan(&c.rows, &c.ghosts, &c.doomed, &c.others, &c.doubles)
 		if err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", t.table, err)
 		}
@@ -142,8 +169,8 @@ func (s userSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map
 	return found, nil
 }
 
-// check compares the tables with what they held before: the ghost has the rows of those who go, and nobody else has lost
-// any.
+// check compares the tables with what they held before: the ghost user has the rows of the users that go, each once, and no other
+// user has lost any.
 func (s userSet) check(ctx context.Context, conn *pgx.Conn, before map[string]userContent, doomed int64) error {
 	after, err := s.content(ctx, conn, doomed)
 	if err != nil {
@@ -151,7 +178,7 @@ func (s userSet) check(ctx context.Context, conn *pgx.Conn, before map[string]us
 	}
 	for _, t := range s.tables {
 		want := before[t.table]
-		want.ghosts, want.doomed = want.ghosts+want.doomed, 0
+		want.rows, want.ghosts, want.doomed, want.doubles = want.rows-want.doubles, want.ghosts+want.doomed-want.doubles, 0, 0
 		if after[t.table] != want {
 			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", t.table, want, after[t.table])
 		}

@@ -49,7 +49,14 @@ func TestUserSets(t *testing.T) {
 		require.Equal(t, [][]string{{"11", each, each, "2", "12"}}, db.Rows(`
 			SELECT count(*), min(n), max(n), min(owner), max(owner) FROM (SELECT `+column+` AS owner, count(*) AS n FROM `+table+` GROUP BY 1) AS counts`), table)
 	}
-	_, err := newUserSet("few", 1)
+	set, db, conn := filledWithUsers(t, Duplicates, 0.001)
+	require.Equal(t, [][]string{{"1", "110"}, {"2", "200"}, {"3", "20"}}, db.Rows("SELECT user_id, count(*) FROM award_emoji GROUP BY 1 ORDER BY 1"))
+	rows, check, err := set.trial(1).look(t.Context(), conn)
+	require.NoError(t, err)
+	require.EqualValues(t, 400, rows)
+	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2; DELETE FROM award_emoji WHERE user_id = 2")
+	require.ErrorContains(t, check(t.Context(), false), "award_emoji is not as it must be", "of half of them the ghost has no like")
+	_, err = newUserSet("few", 1)
 	require.EqualError(t, err, `no data set "few"`)
 }
 

@@ -114,6 +114,9 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 			continue // The users that it is about have left the crowd.
 		}
 		for _, leaf := range s.leaves {
+			if s.doubled {
+				c.apart[s] = true
+			}
 			if c.apart[s] {
 				continue
 			}

@@ -52,7 +52,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 // direct works off what fits into one statement, as most of what users have does. It tells whether that was all. Where it
 // fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
-	if j.large || r.paused(ctx) {
+	if j.large || s.doubled || r.paused(ctx) {
 		return false, nil
 	}
 	limit := r.engine.Sizes.rows(s)
@@ -99,9 +99,9 @@ func (r *run) window(ctx context.Context, j *job, s *step, leaf Table, limit int
 }
 
 // sweep works off the rows of one window, piece by piece; once others are in the way, without the rows that they have
-// locked. Where a piece has a row that the ghost user cannot have, as it
-// has its like already, its rows are tried one by one, and of that row becomes what would become of it on a hard
-// delete: it says nothing that the other one does not.
+// locked. Of a row that the ghost user cannot have, as it has its like already, becomes what would become of it on a hard
+// delete: it says nothing that the other one does not. Once a step has met such rows, each piece begins with a statement that
+// finds them by the unique indexes; where those do not explain the duplicate, the rows are tried one by one.
 func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ fault.Fault, _ error) {
 	single, skip := 0, false
 	for len(pointers) > 0 {
@@ -115,6 +115,10 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 		rows, kept, err := r.piece(ctx, j, s, leaf, s.action, pointers[:n], skip)
 		f, duplicate := judgeStep(err, s)
 		if duplicate && s.action == move {
+			if !s.doubled && len(s.twins[leaf.OID]) > 0 {
+				s.doubled = true
+				continue
+			}
 			if n > 1 {
 				if n <= rowByRow {
 					single = n
@@ -158,15 +162,23 @@ func keeps(s *step) fault.Fault {
 
 // piece runs one statement on the rows that pointers lead to.
 func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action, pointers []pgtype.TID, skip bool) (rows, kept int64, err error) {
+	var doubles, keptDoubles int64
+	var statements []batch.Statement
+	if do == move && s.doubled && len(s.twins[leaf.OID]) > 0 {
+		sql, args := s.doublesStatement(r.engine.Session.Names, leaf, j, r.ghost, pointers, skip)
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&doubles, &keptDoubles)})
+	}
 	sql, args := s.pieceStatement(r.engine.Session.Names, leaf, j, do, r.ghost, pointers, skip)
+	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&rows, &kept)})
 	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
 	began := time.Now()
-	_, err = r.engine.Session.RunWithin(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&rows, &kept)})
-	if err != nil {
+	if _, err = r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
 		return 0, 0, err
 	}
 	took := time.Since(began)
 	r.stats.count(j, s, do, rows)
+	r.stats.count(j, s, s.otherwise, doubles)
+	rows, kept = rows+doubles, kept+keptDoubles
 	if do == s.action {
 		r.engine.Sizes.learn(s, rows, took)
 	}

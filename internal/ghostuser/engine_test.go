@@ -3,6 +3,7 @@ package ghostuser_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,6 +80,40 @@ func TestDuplicates(t *testing.T) {
 	require.EqualValues(t, 7, stats.Duplicates)
 	require.Equal(t, [][]string{{"9", "400"}}, b.Rows("SELECT user_id, count(*) FROM likes GROUP BY 1"))
 	require.Equal(t, [][]string{{"1", "NULL"}, {"9", "9"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
+}
+
+// Rows of which the ghost user has the like go in a statement for many, found by any of the unique indexes.
+func TestManyDuplicatesGoTogether(t *testing.T) {
+	t.Parallel()
+	for name, target := range map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+				CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint, place bigint, name text COLLATE "C", shade text, UNIQUE (user_id, place, name));
+				CREATE UNIQUE INDEX ON marks (shade, user_id);
+				INSERT INTO marks SELECT n, 1, n, 'x', n FROM generate_series(1, 3000) AS n;
+				INSERT INTO marks SELECT 10000 + n, 9, n, 'x', 'other ' || n FROM generate_series(1, 3000, 3) AS n;
+				INSERT INTO marks SELECT 20000 + n, 9, NULL, 'x', n FROM generate_series(2, 3000, 3) AS n;
+				INSERT INTO marks SELECT 30000 + n, 9, n, 'y', NULL FROM generate_series(1, 3000) AS n;
+				CREATE TABLE halves (id bigint PRIMARY KEY, user_id bigint, place bigint, whole boolean);
+				CREATE UNIQUE INDEX ON halves (user_id, place) WHERE NOT whole;
+				INSERT INTO halves SELECT n, 1, n, n % 2 = 0 FROM generate_series(1, 20) AS n;
+				INSERT INTO halves SELECT 100 + n, 9, n, false FROM generate_series(1, 20) AS n;`,
+				ghostuser.Lists{Move: []ghostuser.Move{{Table: "marks", Columns: []string{"user_id"}}, {Table: "halves", Columns: []string{"user_id"}}}})
+			b.engine.Sizes = ghostuser.Sizes{Move: 500, Target: target}
+			b.queue(false, 1)
+			stats := b.run(t)
+			b.requireDone(t, stats, 1)
+			require.Equal(t, map[string]int64{"marks.user_id": 1000, "halves.user_id": 10}, stats.Moved)
+			require.Equal(t, map[string]int64{"marks.user_id": 2000, "halves.user_id": 10}, stats.Deleted)
+			require.EqualValues(t, 2010, stats.Duplicates)
+			require.Equal(t, [][]string{{"1000", "0"}}, b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
+			require.Equal(t, [][]string{{"10"}}, b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"), "no index has these rows")
+			if target == 0 {
+				require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
+			}
+		})
+	}
 }
 
 func TestOtherForeignKeysFollowTheirAction(t *testing.T) {

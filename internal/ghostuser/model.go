@@ -97,6 +97,10 @@ type step struct {
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
 	size size
+	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover
+	// the unique indexes whose meaning is known. doubled says that such rows were met in this run.
+	twins   map[uint32][]string
+	doubled bool
 	// refusal says why nothing can be done about the rows of a step that restricts, and shown selects the name of one.
 	refusal, shown string
 }

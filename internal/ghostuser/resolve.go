@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -162,7 +163,7 @@ func (r *resolver) steps(hard bool) []*step {
 	for _, b := range r.moves {
 		if !hard || b.always {
 			s := r.step(b, move)
-			s.conditions = b.conditions
+			s.conditions, s.twins = b.conditions, r.twins(b)
 			steps = append(steps, s)
 		}
 	}
@@ -194,6 +195,35 @@ func (*resolver) step(b *bound, do action) *step {
 		column: b.column, label: b.label(), tableLabel: b.table, key: b.unique(),
 		shown: b.relation.Shown("child"),
 	}
+}
+
+// twins returns per leaf a condition for each unique index with the column: the row twin has what the row child has in all other
+// columns of the index. Indexes on some rows only, on expressions, or with another equality than their type's own are left out.
+func (r *resolver) twins(b *bound) map[uint32][]string {
+	twins := map[uint32][]string{}
+	for _, leaf := range b.relation.Leaves {
+		for _, index := range b.relation.Indexes[leaf.OID] {
+			if !index.Unique || !index.Complete() || !slices.Contains(index.Columns, b.column) {
+				continue
+			}
+			terms := []string{"true"}
+			for place, name := range index.Columns {
+				if name == b.column {
+					continue
+				}
+				compare, err := r.catalog.operators.Own(b.relation.Columns[name])
+				if name == "" || err != nil || !r.catalog.operators.Serves(index, place, compare) {
+					terms = nil
+					break
+				}
+				terms = append(terms, compare.Equal("twin."+identifier(name), "child."+identifier(name)))
+			}
+			if terms != nil {
+				twins[leaf.OID] = append(twins[leaf.OID], strings.Join(terms, " AND "))
+			}
+		}
+	}
+	return twins
 }
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -114,6 +114,25 @@ func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do actio
 	return s.change(names, leaf, j, do, ghost, picked, args), args.values
 }
 
+// doublesStatement does to those of the rows that the ghost user cannot have, as it has their like, what becomes of them instead.
+// OFFSET 0 keeps the look for the like a look into the index for each row: joined, it could read all that the ghost user has.
+func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
+	args := &arguments{}
+	pointersAt, ghostAt := args.add(pointers), args.add(ghost)
+	likes := make([]string, len(s.twins[leaf.OID]))
+	for i, twin := range s.twins[leaf.OID] {
+		likes[i] = fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) $%d::pg_catalog.int8 AND %s OFFSET 0)",
+			leaf.SQL(), identifier(s.column), ghostAt, twin)
+	}
+	lock := ""
+	if skip {
+		lock = s.lock(s.otherwise) + " SKIP LOCKED"
+	}
+	picked := fmt.Sprintf("ARRAY(SELECT child.ctid FROM ONLY %s AS child WHERE child.ctid = ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE AND (%s)%s)",
+		leaf.SQL(), pointersAt, s.matches("child", j, args), strings.Join(likes, " OR "), lock)
+	return s.change(names, leaf, j, s.otherwise, ghost, picked, args), args.values
+}
+
 // cleanStatement does the same to at most limit rows.
 func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
 	args := &arguments{}
