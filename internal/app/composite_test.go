@@ -21,7 +21,7 @@ func TestCompositeKeysFromEndToEnd(t *testing.T) {
 	s.ok("migrate", "up")
 	r := s.run("triggers", "install")
 	require.Zero(t, r.code, r.stderr)
-	require.Contains(t, r.stderr, ":2:30: comments[0].column: no index of comments begins with tenant, ticket, so every batch reads the whole table")
+	require.Contains(t, r.stderr, ":2:30: comments[0].column: no index begins with tenant, ticket, so every statement reads all of comments")
 	require.Contains(t, s.ok("triggers", "status"), "all triggers are as the definitions need them")
 
 	s.Exec("DELETE FROM tickets WHERE tenant = 1 AND number <> 'a'")

@@ -115,7 +115,7 @@ func (x *examination) examine(ctx context.Context) error {
 		}
 		x.report.Skip(settings.Name, "schema", "owner")
 		if x.config.LooseForeignKeys.Enabled {
-			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "triggers")
+			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "indexes", "triggers")
 		}
 		doctor.Skip(x.report, settings.Name)
 		if x.config.LooseForeignKeys.Enabled {
@@ -212,6 +212,10 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 			unreadable, err := loosefk.UnreadableParents(ctx, db.Pool, parents)
 			return asFindings(unreadable), err
 		})
+		x.report.Run(ctx, "indexes", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+			missing, err := missingIndexes(ctx, x.connections, db, x.parents)
+			return asFindings(missing), err
+		})
 		// Against half of the definitions, the triggers of the others would seem to be surplus.
 		if installed && x.bound {
 			x.report.Run(ctx, "triggers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.triggers(ctx, db, parents) })
@@ -290,14 +294,7 @@ func (x *examination) bind(ctx context.Context) {
 		found, problems, err := loosefk.Resolve(ctx, sites, x.definitions)
 		// Of a database that is there, all parents are known, wherever their children are.
 		x.parents, x.bound = found, err == nil && x.whole && problems.Err() == nil
-		var told problem.List
-		for _, p := range problems {
-			// Indexes have a check of their own, which knows partitions.
-			if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
-				told.Add(p)
-			}
-		}
-		return asFindings(told), err
+		return asFindings(withoutIndexes(problems)), err
 	})
 }
 
@@ -312,18 +309,6 @@ func (x *examination) target(db database.Database, schema migrate.Database) doct
 		t.Parents = []doctor.Parent{}
 		for _, parent := range x.parents[db.Name] {
 			t.Parents = append(t.Parents, doctor.Parent{Schema: parent.Schema, Table: parent.Name, Recorded: parent.Recorded})
-		}
-	}
-	for _, parents := range x.parents {
-		for _, parent := range parents {
-			for _, reference := range parent.References {
-				if reference.Database == db.Name && reference.Broken == "" && !reference.Unreachable {
-					t.References = append(t.References, doctor.Reference{
-						Schema: reference.Child.Schema, Table: reference.Child.Name, Columns: reference.Definition.Columns,
-						Leaves: len(reference.Leaves), Unindexed: reference.Unindexed(),
-					})
-				}
-			}
 		}
 	}
 	return t

@@ -68,8 +68,8 @@ func TestDoctorFindsNothing(t *testing.T) {
 		made = append(made, c.Check)
 	}
 	require.Equal(t, []string{
-		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "triggers", "version", "recovery", "clock", "listen", "notify_queue",
-		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "indexes", "partitions",
+		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "version", "recovery", "clock", "listen", "notify_queue",
+		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
 		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs",
 	}, made)
 	require.Equal(t, "30 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
@@ -82,8 +82,8 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
 	r := s.run("doctor")
 	require.Equal(t, 5, r.code)
 	require.Empty(t, r.stderr)
-	require.Equal(t, `warning: main indexes: public.issues.project_id: no index of public.issues begins with project_id, so every batch reads the whole table
-  fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id)
+	require.Equal(t, `warning: main indexes: issues[0].column: `+s.path("loose_foreign_keys.yml")+`:3:13: no index begins with project_id, so every statement reads all of issues
+  fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
 info: main workers: workers: no worker is running
   fix: sexton run
 30 checks: 0 errors, 1 warning, 1 for information; 1 skipped

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
@@ -78,15 +79,40 @@ reached, the plan is for the others, and the exit code is 4.`,
 // more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
-func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
+// withoutIndexes leaves out what missingIndexes says, knowing partitions and what is below a child.
+func withoutIndexes(problems problem.List) (others problem.List) {
+	for _, p := range problems {
+		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
+			others.Add(p)
+		}
+	}
+	return others
+}
+
+// missingIndexes are those that clean-ups in one database lack.
+func missingIndexes(ctx context.Context, all *connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+	sites := planSites(all, parents)
+	for _, site := range sites {
+		if site.Name == db.Name {
+			return loosefk.MissingIndexes(ctx, site, sites, planLimits().StatementTimeout)
+		}
+	}
+	return nil, nil
+}
+
+func planSites(all *connections, parents map[string][]*loosefk.Parent) []loosefk.PlanSite {
 	sites := make([]loosefk.PlanSite, len(all.databases))
 	for i, db := range all.databases {
-		sites[i] = loosefk.PlanSite{Name: db.Name, Names: db.Names, Parents: all.parents[db.Name]}
+		sites[i] = loosefk.PlanSite{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
 		if all.down[db.Name] == nil {
 			sites[i].DB = db.Pool
 		}
 	}
-	runs, err := loosefk.Plan(ctx, sites, planLimits())
+	return sites
+}
+
+func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
+	runs, err := loosefk.Plan(ctx, planSites(all.connections, all.parents), planLimits())
 	if err != nil {
 		return nil, err
 	}

@@ -79,6 +79,42 @@ CREATE INDEX CONCURRENTLY ON public.labels_of (project_id);
 	require.Contains(t, s.ok("plan"), "no index missing\n")
 }
 
+// Installation, plan and doctor name the same indexes, those of foreign keys below a child included.
+func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`DROP INDEX issues_project_id_idx;
+		CREATE TABLE notes (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE CASCADE);
+		CREATE TABLE marks (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE SET NULL);
+		CREATE TABLE parts (id bigint, issue_id bigint REFERENCES issues ON DELETE CASCADE) PARTITION BY LIST (id);
+		CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1); CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2);
+		CREATE INDEX ON parts_2 (issue_id);`)
+	var planned []string
+	for line := range strings.Lines(s.ok("plan")) {
+		if strings.HasPrefix(line, "CREATE ") {
+			planned = append(planned, strings.TrimSpace(line))
+		}
+	}
+	require.ElementsMatch(t, []string{
+		"CREATE INDEX CONCURRENTLY ON public.issues (project_id);", "CREATE INDEX CONCURRENTLY ON public.notes (issue_id);",
+		"CREATE INDEX CONCURRENTLY ON public.marks (note_id);", "CREATE INDEX CONCURRENTLY ON public.parts_1 (issue_id);",
+	}, planned)
+	warned := s.run("triggers", "install").stderr
+	require.Equal(t, len(planned), strings.Count(warned, "\n"))
+	report, _ := s.examined(5)
+	_, found := s.diagnosis(report, "indexes")
+	require.Len(t, found, len(planned))
+	for i, create := range planned {
+		require.Contains(t, warned, "("+create+")\n")
+		require.Contains(t, found[i], " | "+create)
+		s.Exec(create)
+	}
+	require.Empty(t, s.run("triggers", "install").stderr)
+	report, _ = s.examined(0)
+	_, found = s.diagnosis(report, "indexes")
+	require.Empty(t, found)
+}
+
 func TestPlanShowsCapsAndFindings(t *testing.T) {
 	t.Parallel()
 	s := installed(t)

@@ -157,7 +157,15 @@ func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Co
 		return err
 	}
 	defer all.close()
-	for _, p := range all.warnings {
+	warnings := withoutIndexes(all.warnings)
+	for _, db := range all.databases {
+		missing, err := missingIndexes(ctx, all.connections, db, all.parents)
+		if err != nil {
+			return err
+		}
+		warnings.Add(missing...)
+	}
+	for _, p := range warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
 	}
 	for _, db := range all.databases {

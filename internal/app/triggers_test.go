@@ -78,7 +78,7 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	r := s.run("triggers", "install")
 	require.Zero(t, r.code)
 	require.Contains(t, r.stderr, "sexton: warning: "+s.path("loose_foreign_keys.yml")+
-		":3:13: issues[0].column: no index of issues begins with project_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON")
+		":3:13: issues[0].column: no index begins with project_id, so every statement reads all of issues (CREATE INDEX CONCURRENTLY ON public.issues (project_id);)")
 	require.Zero(t, s.run("triggers", "status").code)
 }
 

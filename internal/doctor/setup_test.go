@@ -1,17 +1,13 @@
 package doctor_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
-	"sexton/internal/definitions"
 	"sexton/internal/doctor"
-	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
@@ -42,7 +38,6 @@ func healthy(t *testing.T) *patient {
 	p.target = doctor.Target{
 		Installed: true, Connections: 5,
 		Grants:     migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
-		References: []doctor.Reference{{Schema: "public", Table: "children", Columns: []string{"parent_id"}}},
 		Parents:    []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)
@@ -69,31 +64,9 @@ func (p *patient) as() string {
 // findings examines the patient and returns what one check found. Every finding has all that a person needs.
 func (p *patient) findings(check string) []doctor.Finding {
 	p.t.Helper()
-	if check == "indexes" {
-		p.bind()
-	}
 	report := doctor.NewReport()
 	doctor.Examine(p.t.Context(), report, p.target)
 	return pick(p.t, report, check)
-}
-
-// bind finds out about the indexes of references, as the program does before the checks.
-func (p *patient) bind() {
-	p.t.Helper()
-	for i, reference := range p.target.References {
-		parent := "parents"
-		if len(reference.Columns) > 1 {
-			parent = "pairs"
-		}
-		defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: fmt.Appendf(nil, "%s.%s: [{table: %s, column: [%s], on_delete: async_delete}]",
-			reference.Schema, reference.Table, parent, strings.Join(reference.Columns, ", "))})
-		require.NoError(p.t, err)
-		parents, problems, err := loosefk.Resolve(p.t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: p.Pool()}}, defs)
-		require.NoError(p.t, err)
-		require.NoError(p.t, problems.Err())
-		bound := parents["main"][0].References[0]
-		p.target.References[i].Leaves, p.target.References[i].Unindexed = len(bound.Leaves), bound.Unindexed()
-	}
 }
 
 func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {

@@ -24,8 +24,6 @@ type Target struct {
 	// databases on the same server, and as the same role there; zero where this is the only one.
 	Connections  int
 	Server, Role Share
-	// References are the columns that batches search by.
-	References []Reference
 	// Parents are the tracked tables; nil where the definitions leave that open.
 	Parents []Parent
 
@@ -41,16 +39,6 @@ type Target struct {
 type Share struct {
 	Connections int
 	Databases   []string
-}
-
-// Reference is a table with the columns by which it refers to a parent.
-type Reference struct {
-	Schema  string   `json:"schema"`
-	Table   string   `json:"relation"`
-	Columns []string `json:"names"`
-	// Leaves is the number of tables with its rows, Unindexed are those of them in which no index helps to find rows by Columns.
-	Leaves    int      `json:"leaves"`
-	Unindexed []uint32 `json:"unindexed"`
 }
 
 // Parent is a table whose deletions are recorded.
@@ -84,7 +72,6 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	reading("connections", t.room)
 	reading("autovacuum", t.autovacuum)
 	reading("privileges", t.privileges)
-	reading("indexes", t.indexes)
 	reading("partitions", t.partitions)
 	if t.Installed && t.Parents != nil {
 		reading("tombstones", t.tombstones)
@@ -97,7 +84,7 @@ func Examine(ctx context.Context, report *Report, t Target) {
 // Skip notes that the checks of Examine are not made of a database.
 func Skip(report *Report, database string) {
 	report.Skip(database, "version", "recovery", "clock", "listen", "notify_queue", "statistics", "transactions", "prepared_transactions",
-		"settings", "search_path", "connections", "autovacuum", "privileges", "indexes", "partitions", "tombstones", "subscriptions")
+		"settings", "search_path", "connections", "autovacuum", "privileges", "partitions", "tombstones", "subscriptions")
 }
 
 // read runs look in a transaction in which nothing can be changed and names are printed alike, whatever

@@ -54,18 +54,12 @@ func leadsTo(index, columns, given []string, unique bool) bool {
 	return unique && len(index) > 0
 }
 
-// Unindexed are the tables, the child itself or partitions of it, that lack an index and where every statement reads all rows.
-func (r *Reference) Unindexed() []uint32 {
-	if r.unserved != "" {
-		return nil
+// unservedBy says why no index on the columns can serve, or "".
+func (r *Reference) unservedBy() string {
+	if r.Index {
+		return ""
 	}
-	var lacking []uint32
-	for _, leaf := range r.Leaves {
-		if !r.indexed[leaf.OID] {
-			lacking = append(lacking, leaf.OID)
-		}
-	}
-	return lacking
+	return r.unserved
 }
 
 // identified tells whether exactly these columns, in any order, make a unique index of the table.

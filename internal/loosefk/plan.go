@@ -240,21 +240,12 @@ func (p *planner) definition(
 	if err != nil {
 		return err
 	}
-	needs := []need{childNeed(reference, proven)}
-	if !reference.Index && reference.unserved != "" {
-		needs = nil
-		planned.Findings = append(planned.Findings, reference.unserved)
+	if unserved := reference.unservedBy(); unserved != "" {
+		planned.Findings = append(planned.Findings, unserved)
 	}
-	if reference.Definition.OnDelete == definitions.Delete {
-		below, gone := p.survey.below(reference.Child)
-		needs = append(needs, below...)
-		planned.Then = p.followOns(home, gone)
-	}
-	for _, n := range needs {
-		if missing, found := p.survey.missing(n); found {
-			planned.MissingIndexes = append(planned.MissingIndexes, missing)
-		}
-	}
+	var gone []uint32
+	planned.MissingIndexes, gone = p.survey.lacking(reference, proven)
+	planned.Then = p.followOns(home, gone)
 	return nil
 }
 

@@ -1,9 +1,14 @@
 package loosefk
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"sexton/internal/definitions"
+	"sexton/internal/problem"
 )
 
 // usable tells whether the table has an index that leads straight to the rows of a need, whatever the values.
@@ -58,6 +63,54 @@ func excludesNullsOf(predicate string, columns []string) bool {
 		}
 	}
 	return true
+}
+
+// MissingIndexes lists the indexes without which clean-ups in a database read whole tables: those of children first, then those of
+// the foreign keys below children whose rows are deleted, each with its first definition. Sites are all that have parents.
+func MissingIndexes(ctx context.Context, site PlanSite, sites []PlanSite, timeout time.Duration) (problem.List, error) {
+	s, err := readSurvey(ctx, site, sites, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("look for indexes: %w", err)
+	}
+	var found problem.List
+	for _, home := range sites {
+		for _, parent := range home.Parents {
+			for _, reference := range parent.References {
+				if reference.Database != site.Name || !reference.usable() {
+					continue
+				}
+				d := reference.Definition
+				missing, _ := s.lacking(reference, nil)
+				for _, index := range missing {
+					if slices.ContainsFunc(found, func(p problem.Problem) bool { return p.Fix == index.Create }) {
+						continue
+					}
+					found.Add(problem.Problem{
+						Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
+					})
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// lacking are the indexes that a definition lacks, its own first, and the tables that lose rows by it.
+func (s *survey) lacking(reference *Reference, proven map[uint32]bool) (missing []MissingIndex, gone []uint32) {
+	var needs, below []need
+	if reference.unservedBy() == "" {
+		needs = []need{childNeed(reference, proven)}
+	}
+	if reference.Definition.OnDelete == definitions.Delete {
+		below, gone = s.below(reference.Child)
+	}
+	missing = []MissingIndex{}
+	for _, n := range append(needs, below...) {
+		if index, found := s.missing(n); found {
+			missing = append(missing, index)
+		}
+	}
+	return missing, gone
 }
 
 // missing describes the index that a need lacks, if it does.

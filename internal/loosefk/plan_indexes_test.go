@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
 	"sexton/internal/problem"
 )
 
@@ -63,7 +64,10 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			parents, problems, err := resolve(t, db.Pool(), parse(t, "children: ["+test.entry+"]"))
 			require.NoError(t, err)
 			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1, "as the installation of triggers says: %v", problems)
-			require.Equal(t, test.missing != "", len(parents[0].References[0].Unindexed()) == 1, "as the doctor says")
+			site := loosefk.PlanSite{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
+			missing, err := loosefk.MissingIndexes(t.Context(), site, []loosefk.PlanSite{site}, planLimits().StatementTimeout)
+			require.NoError(t, err)
+			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]
 			require.Equal(t, test.missing == "", d.Access.UsesIndex, "what Postgres itself does: %+v", d.Access)
 			if test.missing == "" {
