@@ -24,7 +24,7 @@ func TestAHealthyDatabase(t *testing.T) {
 	for _, check := range report.Checks {
 		require.Equal(t, doctor.OK, check.Result, check.Check)
 	}
-	require.Len(t, report.Checks, 17)
+	require.Len(t, report.Checks, 16)
 }
 
 // Before migrations, and with the role's rights on nothing, every check still has its say.
