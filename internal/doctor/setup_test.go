@@ -37,8 +37,8 @@ func healthy(t *testing.T) *patient {
 	p.Exec(patientTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5,
-		Grants:     migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
-		Parents:    []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
+		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
+		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)
 	return p
