@@ -42,6 +42,8 @@ const (
 	// does not say, and would keep what one busy moment has opened for half an hour.
 	idleTime      = 8 * time.Second
 	poolsIdleTime = 30 * time.Minute
+	// warm are the connections that a worker keeps all the same: what they have prepared is worth four round trips of a wake-up.
+	warm = 2
 )
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
@@ -54,6 +56,9 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 		return Database{}, err
 	}
 	settings.MaxConns = maxConns
+	if maxConns > warm {
+		settings.MinConns = max(settings.MinConns, warm)
+	}
 	// Each child table has statements of its own, and GitLab has more than two hundred of them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
 	// What the URL asks for is meant for the application's triggers.
