@@ -31,6 +31,8 @@ type groupDoor struct {
 // groupRequest is what a command wants for a group.
 type groupRequest struct {
 	id, by int64
+	// anybody reports that no user need be named, as nothing is changed.
+	anybody bool
 }
 
 func (r *groupRequest) flags(cmd *cobra.Command) {
@@ -77,7 +79,7 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 		Example: "  sexton group cancel 4711 --by 1",
 		Args:    oneGroup(&request),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "was not to be deleted"})
+			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel"})
 		}),
 	})
 	request.flags(cmd)
@@ -86,28 +88,33 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 
 func (a *app) groupDeleteCommand() *cobra.Command {
 	var request groupRequest
-	var now bool
+	var now, plan bool
 	cmd := a.reports(&cobra.Command{
-		Use:   "delete ID --now",
-		Short: "Have a group destroyed without waiting for its period",
+		Use:   "delete ID --now|--plan",
+		Short: "Have a group destroyed without waiting for its period, or see what would go",
 		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
-period is over, and has the destruction begin at once. Until it has removed a row, sexton group cancel restores the group.`,
-		Example: "  sexton group delete 4711 --now --by 1",
+period is over, and has the destruction begin at once. Until it has removed a row, sexton group cancel restores the group.
+
+With --plan it changes nothing: it counts the rows below the group per table, says what forbids the destruction, and about
+how long it would take. --by is optional then.`,
+		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := oneGroup(&request)(cmd, args); err != nil {
-				return err
+			if now == plan {
+				return errors.New("sexton group delete needs --now or --plan; sexton group schedule waits for the group's period")
 			}
-			if !now {
-				return errors.New("sexton group delete needs --now; sexton group schedule waits for the group's period")
-			}
-			return nil
+			request.anybody = plan
+			return oneGroup(&request)(cmd, args)
 		},
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if plan {
+				return a.foreseeGroup(cmd.Context(), request)
+			}
 			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 		}),
 	})
 	request.flags(cmd)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
 	return cmd
 }
 
@@ -209,7 +216,7 @@ func oneGroup(request *groupRequest) cobra.PositionalArgs {
 			return fmt.Errorf("%q is not the ID of a group", args[0])
 		}
 		request.id = id
-		if request.by < 1 {
+		if request.by < 1 && !request.anybody {
 			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
 		}
 		return nil

@@ -23,8 +23,8 @@ func (a *app) userCommand() *cobra.Command {
 
 // userDeletion is what `sexton user delete` is asked for.
 type userDeletion struct {
-	id, initiator int64
-	hard, groups  bool
+	id, initiator      int64
+	hard, groups, plan bool
 }
 
 // by is the user on whose behalf something is done, if one is named.
@@ -49,13 +49,18 @@ func (a *app) userDeleteCommand() *cobra.Command {
 		Short: "Block a user and queue its deletion",
 		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
 wrote to the ghost user, removes the rest in small batches, and deletes the user last. With --hard contributions are
-deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group.`,
-		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1",
+deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group. With --plan
+it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
+		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
 		Args:    oneUser(&request.id),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if request.plan {
+				return a.foreseeUser(cmd.Context(), request)
+			}
 			return a.deleteUser(cmd.Context(), request)
 		}),
 	})
+	cmd.Flags().BoolVar(&request.plan, "plan", false, "only count what would go, and say what forbids it")
 	cmd.Flags().BoolVar(&request.hard, "hard", false, "delete contributions as well")
 	cmd.Flags().Int64Var(&request.initiator, "initiator", 0, "`ID` of the user on whose behalf this is done")
 	cmd.Flags().BoolVar(&request.groups, "delete-groups", false, "also delete groups that the user alone owns")

@@ -71,7 +71,7 @@ type AdjournedGroups struct {
 	Enabled   bool     `yaml:"enabled"`
 	Schedule  Schedule `yaml:"schedule"`
 	BatchSize int      `yaml:"batch_size"`
-	// Spacing is the time between the starts of two destructions.
+	// Spacing is the time between the starts of two destructions. 0 has all that are due begin at once, as workers are free.
 	Spacing time.Duration `yaml:"spacing"`
 	// Target is the time that a statement of a destruction is steered to, Duty the share of its time that it works, in percent.
 	Target time.Duration `yaml:"target"`

@@ -57,7 +57,9 @@ func (v *validator) components() {
 	v.columnLists("placeholder_users.references", c.PlaceholderUsers.References)
 
 	v.positive("adjourned_groups.batch_size", c.AdjournedGroups.BatchSize)
-	v.longerThanZero("adjourned_groups.spacing", c.AdjournedGroups.Spacing)
+	if c.AdjournedGroups.Spacing < 0 {
+		v.fail("adjourned_groups.spacing", "must be 0 or longer", "")
+	}
 	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)

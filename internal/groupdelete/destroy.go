@@ -113,6 +113,8 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 
 // run is the state of one Run. None of it is needed by the next one.
 type run struct {
+	// sends, if set, stands in for the session where nothing may be changed.
+	sends  func(ctx context.Context, statements []batch.Statement) error
 	engine *Engine
 	// session works under the lease of the group in hand.
 	session *batch.Session
@@ -264,6 +266,9 @@ func (r *run) waitForLock(ctx context.Context) error {
 
 // send runs one transaction, bounded by the lease that the session works under.
 func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+	if r.sends != nil {
+		return r.sends(ctx, statements)
+	}
 	if err := r.renew(ctx); err != nil {
 		return err
 	}

@@ -19,13 +19,15 @@ const mostInRing = 1000
 type closure struct {
 	windows []*window
 	rows    int
+	// changed counts those that would be changed, by key.
+	changed map[string]int64
 	// most tells that there is more than was asked for; then the windows are not all of it.
 	most bool
 }
 
 // spread finds everything that would go with a window's rows or be changed, at most so many rows.
 func (r *run) spread(ctx context.Context, w *window, most int) (closure, error) {
-	c := closure{windows: []*window{w}, rows: w.rows.len()}
+	c := closure{windows: []*window{w}, rows: w.rows.len(), changed: map[string]int64{}}
 	seen := map[uint32][]place{w.leaf.OID: slices.Clone(w.rows.at)}
 	for i := 0; i < len(c.windows) && c.rows <= most; i++ {
 		from := c.windows[i]
@@ -50,6 +52,8 @@ func (r *run) spread(ctx context.Context, w *window, most int) (closure, error) 
 				if f.action == remove {
 					seen[leaf.OID] = append(seen[leaf.OID], found.at...)
 					c.windows = append(c.windows, &window{table: f.table, leaf: leaf, rows: found})
+				} else {
+					c.changed[f.label()] += int64(found.len())
 				}
 				if c.rows > most {
 					c.most = true

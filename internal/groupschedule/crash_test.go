@@ -102,7 +102,7 @@ func (s site) killedPass(t *testing.T, at int) bool {
 	granted, err := manager.Acquire(t.Context(), leaseKey, time.Minute, s.Connected)
 	require.NoError(t, err)
 	k.conn, k.seen = conn, 0
-	e := groupschedule.Engine{Session: &batch.Session{
+	e := groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
 		Conn: conn, Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}}

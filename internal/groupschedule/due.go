@@ -64,14 +64,14 @@ const pageSQL = `SELECT due.id` + dueSQL + `
 // openingSQL says whether there is a period at all, and when the first of a pass's destructions may begin: $1 seconds after
 // the last in line, one of an earlier pass or one that was asked for without waiting. Those that are tried
 // again do not count, as their time is theirs. The line ends at the first gap of an hour, or of three places where these are
-// wider: somebody may have asked for a destruction next year, which the others need not wait for.
+// wider: somebody may have asked for a destruction next year, which the others need not wait for. Without spacing there is no line.
 const openingSQL = `
 WITH line AS (
     SELECT
         job.scheduled_at,
         job.scheduled_at - greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
     FROM "sexton".river_job AS job
-    WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed')
+    WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed') AND $1::float8 OPERATOR(pg_catalog.>) 0
 )
 SELECT
     "sexton".group_deletion_cutoff(),

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	defaultPage    = 100
-	defaultSpacing = 20 * time.Second
+	defaultPage = 100
 	// reserve is what a pass leaves of its lease: for the group in hand, and to settle.
 	reserve = time.Second
 )
@@ -24,7 +23,7 @@ type Engine struct {
 	Session *batch.Session
 	// Page is how many groups are looked up at a time; 0 stands for 100.
 	Page int
-	// Spacing is the time between the starts of two destructions; 0 stands for 20 s.
+	// Spacing is the time between the starts of two destructions; with 0 all may begin now.
 	Spacing time.Duration
 	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease alone.
 	Runtime time.Duration
@@ -104,7 +103,7 @@ func (r *run) open(ctx context.Context) error {
 	_, err := r.engine.Session.Run(ctx,
 		batch.Statement{SQL: names.Render(forgetSQL)},
 		batch.Statement{SQL: names.Render(forgetGoneSQL)},
-		batch.Statement{SQL: names.Render(openingSQL), Args: []any{r.spacing().Seconds()}, Scan: func(rows pgx.Rows) error {
+		batch.Statement{SQL: names.Render(openingSQL), Args: []any{r.engine.Spacing.Seconds()}, Scan: func(rows pgx.Rows) error {
 			for rows.Next() {
 				if err := rows.Scan(&r.stats.Cutoff, &r.start); err != nil {
 					return err
@@ -116,13 +115,6 @@ func (r *run) open(ctx context.Context) error {
 		return fmt.Errorf("read period of groups: %w", err)
 	}
 	return nil
-}
-
-func (r *run) spacing() time.Duration {
-	if r.engine.Spacing > 0 {
-		return r.engine.Spacing
-	}
-	return defaultSpacing
 }
 
 func (r *run) page(ctx context.Context, after int64, limit int) ([]int64, error) {
@@ -167,7 +159,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 	}
 	if decision.Outcome == Enqueued {
 		// Only those that are destroyed take up time.
-		r.start = r.start.Add(r.spacing())
+		r.start = r.start.Add(r.engine.Spacing)
 	}
 	r.stats.count(decision)
 	if r.engine.Decided != nil {

@@ -1,6 +1,7 @@
 package groupschedule_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestTheLineEndsAtAGap(t *testing.T) {
 				SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
 				FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
 			s.passWith(t, func(e *groupschedule.Engine) {
-				e.Spacing = test.spacing
+				e.Spacing = cmp.Or(test.spacing, spacing)
 				stats, err := e.Run(t.Context())
 				require.NoError(t, err)
 				require.EqualValues(t, 1, stats.GroupsEnqueued)
@@ -119,6 +120,24 @@ func TestTheLineEndsAtAGap(t *testing.T) {
 				WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.at[0], test.after))
 		})
 	}
+}
+
+// Without spacing all begin now, in front of whatever waits from when there was one.
+func TestWithoutSpacingAllBeginNow(t *testing.T) {
+	t.Parallel()
+	s := setup(t, `INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
+		VALUES ('{"group_id": 99, "user_id": 1}', 'group_destroy', 25, 'group_destroy', now() + interval '30 minutes', 'scheduled')`)
+	for _, group := range []int64{10, 11, 20} {
+		s.ask(t, "schedule_group_deletion", group, 1)
+	}
+	s.age(31, 10, 11, 20)
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Spacing = 0
+		stats, err := e.Run(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 3, stats.GroupsEnqueued)
+	})
+	require.Equal(t, [][]string{{"3"}}, s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
 }
 
 func TestTheDateIsStrict(t *testing.T) {

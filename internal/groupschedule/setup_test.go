@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// spacing is the configuration's default.
+const spacing = 20 * time.Second
+
 const leaseKey = "adjourned_group_deletion_worker"
 
 // application has the users admin (1), ada (2), ben (3), carla (4) and the groups root (10), child (11) and grandchild (12),
@@ -56,7 +59,7 @@ func (s site) engine(t *testing.T) *groupschedule.Engine {
 		conn.Release()
 		require.NoError(t, granted.Release(context.WithoutCancel(t.Context())))
 	})
-	return &groupschedule.Engine{Session: &batch.Session{
+	return &groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
 		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}}
@@ -81,7 +84,7 @@ func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
 	conn, err := s.Pool().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	work(&groupschedule.Engine{Session: &batch.Session{
+	work(&groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
 		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}})

@@ -1,0 +1,175 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/database"
+	"sexton/internal/groupdelete"
+	riverjobs "sexton/river_jobs"
+)
+
+// foreseen is what `sexton group delete --plan --json` and `sexton user delete --plan --json` print.
+type foreseen struct {
+	GroupID int64 `json:"group_id,omitempty"`
+	UserID  int64 `json:"user_id,omitempty"`
+	// Moved, Deleted and Nullified count rows by table; nullified ones of groups by table.column.
+	Moved     map[string]int64 `json:"moved,omitempty"`
+	Deleted   map[string]int64 `json:"deleted"`
+	Nullified map[string]int64 `json:"nullified"`
+	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
+	Rows   int64 `json:"rows"`
+	Capped bool  `json:"capped"`
+	// Forbidden says what stands in the way; empty where nothing was found.
+	Forbidden []string `json:"forbidden"`
+	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last runs where Measured is set.
+	AboutSeconds  float64 `json:"about_seconds"`
+	RowsPerSecond float64 `json:"rows_per_second"`
+	Measured      bool    `json:"measured"`
+}
+
+// assumedRate is the rows per second of a worker that has no runs to go by: what half of the time gives on small hardware.
+const assumedRate = 2000
+
+// rateSQL is how many rows a second the last runs of the kind $1 deleted or changed.
+const rateSQL = `
+SELECT coalesce(pg_catalog.sum(done.rows)::float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::float8, 0)::float8
+FROM (
+    SELECT runs.stats, runs.started_at, runs.ended_at FROM "sexton".runs
+    WHERE runs.kind = $1 AND runs.changed AND runs.ended_at IS NOT NULL
+    ORDER BY runs.started_at DESC
+    LIMIT 20
+) AS run
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.sum(counted.value::bigint) AS rows
+    FROM (VALUES ('moved'), ('deleted'), ('nullified')) AS part (name)
+    CROSS JOIN LATERAL pg_catalog.jsonb_each_text(coalesce(run.stats -> part.name, '{}')) AS counted
+) AS done`
+
+// foreseeGroup looks at what a group's destruction would do. by may be 0.
+func (a *app) foreseeGroup(ctx context.Context, request groupRequest) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, all.config.GhostUsers.Enabled)
+	if err != nil {
+		return err
+	}
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, request.id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("plan the destruction of group %d: %w", request.id, err)
+	case !seen.Exists:
+		return fmt.Errorf("there is no group %d", request.id)
+	}
+	p := foreseen{GroupID: request.id, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{}}
+	if seen.Forbidden != "" {
+		p.Forbidden = append(p.Forbidden, seen.Forbidden)
+	}
+	if request.by != 0 {
+		var may bool
+		if err := db.Pool.QueryRow(ctx, db.Names.Render(`SELECT coalesce("sexton".may_remove_group($1, $2), false)`), request.by, request.id).Scan(&may); err != nil {
+			return fmt.Errorf("ask whether user %d may remove group %d: %w", request.by, request.id, err)
+		}
+		if !may {
+			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %d may not remove it", request.by))
+		}
+	}
+	return a.printForeseen(ctx, db, riverjobs.GroupDestroy, &p)
+}
+
+// foreseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
+// rolled back.
+func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	db := all.jobs()
+	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.config, db, db.Pool)
+	if err != nil {
+		return err
+	}
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	seen, err := plan.Foresee(ctx, db.Pool, request.id, request.hard)
+	if err != nil {
+		return fmt.Errorf("plan the deletion of user %d: %w", request.id, err)
+	}
+	p := foreseen{
+		UserID: request.id, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
+	}
+	undone := errors.New("rolled back")
+	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'")
+		if err == nil {
+			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`), request.id, request.by(), request.hard, request.groups)
+		}
+		if err == nil {
+			err = undone
+		}
+		return err
+	})
+	if refused := refusal(err); refused != nil {
+		p.Forbidden = append(p.Forbidden, refused.Error())
+	} else if !errors.Is(err, undone) {
+		return fmt.Errorf("ask whether user %d may be deleted: %w", request.id, err)
+	}
+	return a.printForeseen(ctx, db, riverjobs.GhostUsers, &p)
+}
+
+// printForeseen adds how long it takes, and prints.
+func (a *app) printForeseen(ctx context.Context, db database.Database, kind string, p *foreseen) error {
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(rateSQL), kind).Scan(&p.RowsPerSecond); err != nil {
+		return fmt.Errorf("look up the speed of %s: %w", kind, err)
+	}
+	if p.Measured = p.RowsPerSecond > 0; !p.Measured {
+		p.RowsPerSecond = assumedRate
+	}
+	p.AboutSeconds = float64(p.Rows) / p.RowsPerSecond
+	if a.json {
+		return a.printJSON(p)
+	}
+	err := a.table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "ROWS OF\tBECOME\tCOUNT")
+		for _, part := range []struct {
+			what string
+			rows map[string]int64
+		}{{"the ghost user's", p.Moved}, {"deleted", p.Deleted}, {"without the reference", p.Nullified}} {
+			for _, table := range slices.Sorted(maps.Keys(part.rows)) {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\n", table, part.what, part.rows[table])
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	counted, speed := "", "at an assumed "
+	if p.Capped {
+		counted = "more than was counted: about "
+	}
+	if p.Measured {
+		speed = "at the last runs' "
+	}
+	a.printf("\n%s%d rows, about %s %s%.0f rows a second\n", counted, p.Rows,
+		time.Duration(p.AboutSeconds*float64(time.Second)).Round(time.Second), speed, p.RowsPerSecond)
+	for _, reason := range p.Forbidden {
+		a.printf("forbidden: %s\n", reason)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package groupdelete
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pgschema"
+)
+
+const (
+	// mostForeseen bounds the rows that Foresee counts, foreseeTime a statement of it.
+	mostForeseen = 100_000
+	foreseeTime  = 5 * time.Second
+)
+
+// Foresight is what the destruction of a group would do now.
+type Foresight struct {
+	// Exists is false where there is no such group.
+	Exists bool
+	// Deleted counts rows by table, Nullified by table.column. Rows is an estimate of the deleted ones where Capped reports that
+	// there are more than were counted.
+	Deleted, Nullified map[string]int64
+	Rows               int64
+	Capped             bool
+	// Forbidden is why the destruction would be refused, and empty where nothing was found.
+	Forbidden string
+}
+
+// Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds.
+func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
+	r := &run{
+		engine: &Engine{Plan: plan, GroupID: group}, session: &batch.Session{Names: names}, stats: newStats(group), line: []int64{group},
+		sends: func(ctx context.Context, statements []batch.Statement) error { return readOnly(ctx, db, statements) },
+	}
+	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
+	w, err := r.groupWindow(ctx, group)
+	if err != nil || w == nil {
+		return seen, err
+	}
+	seen.Exists = true
+	ids, err := r.subtree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	forbidden, err := r.forbidden(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	if forbidden != nil {
+		seen.Forbidden = forbidden.Text()
+	}
+	c, err := r.spread(ctx, w, mostForeseen)
+	if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+		return nil, err
+	}
+	for _, on := range c.windows {
+		seen.Deleted[on.table.Label()] += int64(on.rows.len())
+		seen.Rows += int64(on.rows.len())
+	}
+	seen.Nullified, seen.Capped = c.changed, c.most || err != nil
+	if seen.Capped {
+		guessed, err := r.estimate(ctx, ids)
+		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+			return nil, err
+		}
+		seen.Rows = max(seen.Rows, guessed)
+	}
+	return seen, nil
+}
+
+// pgxBeginner is a pool or a connection.
+type pgxBeginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// readOnly runs statements that change nothing.
+func readOnly(ctx context.Context, db pgxBeginner, statements []batch.Statement) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)",
+			foreseeTime.String())
+		for i := 0; i < len(statements) && err == nil; i++ {
+			var rows pgx.Rows
+			if rows, err = tx.Query(ctx, statements[i].SQL, statements[i].Args...); err == nil {
+				err = statements[i].Scan(rows)
+				rows.Close()
+			}
+			if err == nil {
+				err = rows.Err()
+			}
+		}
+		return err
+	})
+}

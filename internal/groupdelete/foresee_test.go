@@ -1,0 +1,56 @@
+package groupdelete_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/groupdelete"
+)
+
+const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
+
+func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
+	t.Helper()
+	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, group)
+	require.NoError(t, err)
+	return seen
+}
+
+func TestForeseesWhatADestructionDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+notices, someIssues+"INSERT INTO notices VALUES (1, 1), (2, 3), (3, 9)")
+	before := content(b.Database)
+	seen := b.foresee(t, 1)
+	require.Equal(t, before, content(b.Database))
+	require.Empty(t, seen.Forbidden)
+	require.False(t, seen.Capped)
+	stats := b.destroy(t, groupdelete.Destroyed)
+	stats.Deleted["group_deletion_schedules"] = 1 // It goes with the group, and is not counted as a row of its own.
+	require.Equal(t, stats.Deleted, seen.Deleted)
+	require.Equal(t, map[string]int64{"notices.group_id": 2}, seen.Nullified)
+	require.Equal(t, stats.Nullified, seen.Nullified)
+	require.Equal(t, stats.Done+1, seen.Rows)
+	require.False(t, b.foresee(t, 1).Exists)
+}
+
+func TestForeseesWhatForbidsADestruction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
+		someIssues+"INSERT INTO audits VALUES (5, 31)")
+	require.Equal(t, "audits: the row with id 5 refers to projects, and foreign key audits_project_id_fkey has no action for it", b.foresee(t, 1).Forbidden)
+	require.Empty(t, b.foresee(t, 4).Forbidden)
+}
+
+// What is more than a command should read is estimated.
+func TestForeseesThatThereIsMuch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT n, 111 FROM generate_series(1000001, 1120000) AS n")
+	seen := b.foresee(t, 1)
+	require.True(t, seen.Capped)
+	require.Greater(t, seen.Rows, int64(20_000))
+}
