@@ -37,7 +37,7 @@ func (s *diffStore) take(ctx context.Context, deps Deps) (*openDiffStore, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
-		store, err := OpenDiffStore(ctx, deps.Config)
+		store, err := OpenDiffStore(ctx, deps.Config, deps.Logger)
 		if err != nil {
 			return nil, err
 		}

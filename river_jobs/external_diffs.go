@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -125,8 +126,8 @@ func externalDiffsDue(ctx context.Context, on dbsqlc.DBTX, deps Deps) (listen.Du
 }
 
 // OpenDiffStore opens the configured store. The error is a *blobstore.AccessError.
-func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, error) {
-	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket"})
+func OpenDiffStore(ctx context.Context, c *config.Config, log *slog.Logger) (*blobstore.Store, error) {
+	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket", Logger: log})
 }
 
 // DiffEngine is what moves diffs of a database to a store, and back.

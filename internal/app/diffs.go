@@ -32,7 +32,7 @@ func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine
 		return err
 	}
 	defer all.close()
-	store, err := riverjobs.OpenDiffStore(ctx, all.config)
+	store, err := riverjobs.OpenDiffStore(ctx, all.config, a.logger(all.config))
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,19 @@ func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, wanted *int32) e
 	if a.json {
 		return a.printJSON(files)
 	}
+	var damaged error
 	for _, f := range files {
 		if wanted == nil {
 			a.printf("diff --git a/%s b/%s\n", f.OldPath, f.NewPath)
 		}
-		if err := r.WriteText(ctx, f, a.stdout); err != nil {
+		err := r.WriteText(ctx, f, a.stdout)
+		if broken, ok := errors.AsType[*extdiff.BrokenError](err); ok {
+			damaged = errors.Join(damaged, broken) // The other files can be read.
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return damaged
 }
 
 // verifiedDiffs is what `sexton diffs verify --json` prints.
@@ -132,7 +136,7 @@ func (a *app) verifyDiffs(ctx context.Context, engine *extdiff.Engine, grace tim
 	document.Verified, err = engine.Verify(ctx, grace, func(f extdiff.Finding) {
 		document.Findings = append(document.Findings, f)
 		if !a.json {
-			a.printf("%s: %s\n", f.Key, f.Problem)
+			a.printf("%s\n", f)
 		}
 	})
 	if err != nil {

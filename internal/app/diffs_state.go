@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/blobstore"
@@ -175,6 +176,29 @@ func skippedDiffs(ctx context.Context, db database.Database) ([]doctor.Finding, 
 	}}, nil
 }
 
+// diffsTexts refuses texts of another type than text: bytes have no encoding by which to tell what is base64.
+func diffsTexts(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
+	var kind string
+	err := db.Pool.QueryRow(ctx, db.Names.Render(`
+		SELECT pg_catalog.format_type(attribute.atttypid, attribute.atttypmod)
+		FROM pg_catalog.pg_attribute AS attribute
+		JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+		WHERE attribute.attrelid = pg_catalog.to_regclass('"public".merge_request_diff_files')
+		  AND attribute.attname = 'diff' AND NOT attribute.attisdropped AND type.typcategory <> 'S'`)).Scan(&kind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the type of diffs: %w", err)
+	}
+	return []doctor.Finding{{
+		Severity: problem.Error, Object: "merge_request_diff_files.diff",
+		Message: fmt.Sprintf("the column is of type %s, so no diff can be moved: only texts can", kind),
+		Fix: db.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8'),` +
+			` or external_diffs: {enabled: false}`),
+	}}, nil
+}
+
 // diffsTrigger tells where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
 // say, or loads it from a dump, loses triggers without a word.
 func diffsTrigger(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
@@ -193,7 +217,7 @@ func diffsTrigger(ctx context.Context, db database.Database) ([]doctor.Finding, 
 func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	store, err := riverjobs.OpenDiffStore(ctx, x.config)
+	store, err := riverjobs.OpenDiffStore(ctx, x.config, nil)
 	if err == nil {
 		err = store.Probe(ctx, holder())
 		if err == nil && x.reached(x.config.Jobs.Database) {

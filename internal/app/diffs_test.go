@@ -79,7 +79,7 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), []byte("AAE=-b\n+C\n"), 0o600))
 	damaged := s.run("diffs", "verify")
 	require.Equal(t, 5, damaged.code)
-	require.Contains(t, damaged.stdout, "merge_request_diffs/mr-7/diff-1: the object's checksum is ")
+	require.Contains(t, damaged.stdout, "diff 1: merge_request_diffs/mr-7/diff-1: the object's checksum is ")
 	require.Len(t, s.json(5, "diffs", "verify").(map[string]any)["findings"], 1)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), content, 0o600))
 
@@ -271,4 +271,43 @@ func TestDiffsRefuse(t *testing.T) {
 		require.Contains(t, r.stdout+r.stderr, "create the folder, or mount the disk that it is on")
 		require.Contains(t, r.stdout+r.stderr, "external_diffs.bucket")
 	}
+}
+
+func TestDiffsSayWhichIsDamagedAndWhere(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	s.ok("job", "run", moveKind, "--args", `{"diff_id": 1}`)
+	s.Exec(`UPDATE merge_request_diff_files SET external_diff_offset = NULL WHERE old_path = 'b' AND merge_request_diff_id = 1;
+		UPDATE merge_request_diffs SET stored_externally = true WHERE id = 2`)
+	shown := s.run("diffs", "show", "1")
+	require.Equal(t, 1, shown.code)
+	require.Equal(t, "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n", shown.stdout, "the other file can be read")
+	require.Equal(t, "sexton: diff 1 is damaged: file 1 (b) has no offset or no size, so where its text is cannot be told\n", shown.stderr)
+	require.Equal(t, true, s.json(0, "diffs", "show", "1", "--file", "1").([]any)[0].(map[string]any)["unplaced"])
+
+	old := time.Now().Add(-48 * time.Hour)
+	for _, stray := range []string{"stray", "mr-8/diff-9"} {
+		path := filepath.Join(folder, "merge_request_diffs", stray)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		require.NoError(t, os.Chtimes(path, old, old))
+	}
+	verified := s.run("diffs", "verify")
+	require.Equal(t, 5, verified.code)
+	require.Equal(t, "diff 1: merge_request_diffs/mr-7/diff-1: file 1 has no offset or no size\n"+
+		"diff 2: it is stored externally, but its external_diff is empty\n"+
+		"diff 9: merge_request_diffs/mr-8/diff-9: no row refers to this object\n"+
+		"no diff: merge_request_diffs/stray: this object is not named as those of diffs are\n"+
+		"2 diffs of 4 bytes, 3 objects: 2 damaged, 2 dangling\n", verified.stdout)
+}
+
+func TestDoctorRefusesDiffsOfBytes(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE bytea USING convert_to(diff, 'UTF8')")
+	r := s.run("doctor")
+	require.Equal(t, 5, r.code)
+	require.Contains(t, r.stdout, "error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, so no diff can be moved: only texts can\n")
+	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE varchar USING convert_from(diff, 'UTF8')")
+	require.NotContains(t, s.run("doctor").stdout, "diffs_texts: merge")
 }

@@ -255,6 +255,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 	}
 	if x.config.ExternalDiffs.Enabled {
 		x.report.Run(ctx, "diffs_trigger", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTrigger(ctx, db) })
+		x.report.Run(ctx, "diffs_texts", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTexts(ctx, db) })
 		x.report.Run(ctx, "skipped_diffs", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return skippedDiffs(ctx, db) })
 		x.report.Run(ctx, "held_back_objects", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return heldBack(ctx, db) })
 		if x.storeUsable {

@@ -40,7 +40,8 @@ const assumedRate = 2000
 
 // rateSQL is how many rows a second the last runs of the kind $1 deleted or changed.
 const rateSQL = `
-SELECT coalesce(pg_catalog.sum(done.rows)::float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::float8, 0)::float8
+SELECT coalesce(
+    pg_catalog.sum(done.rows)::float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::float8, 0)::float8
 FROM (
     SELECT runs.stats, runs.started_at, runs.ended_at FROM "sexton".runs
     WHERE runs.kind = $1 AND runs.changed AND runs.ended_at IS NOT NULL
@@ -81,7 +82,8 @@ func (a *app) foreseeGroup(ctx context.Context, request groupRequest) error {
 	}
 	if request.by != 0 {
 		var may bool
-		if err := db.Pool.QueryRow(ctx, db.Names.Render(`SELECT coalesce("sexton".may_remove_group($1, $2), false)`), request.by, request.id).Scan(&may); err != nil {
+		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
+		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), request.by, request.id).Scan(&may); err != nil {
 			return fmt.Errorf("ask whether user %d may remove group %d: %w", request.by, request.id, err)
 		}
 		if !may {
@@ -112,13 +114,15 @@ func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
 		return fmt.Errorf("plan the deletion of user %d: %w", request.id, err)
 	}
 	p := foreseen{
-		UserID: request.id, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
+		UserID: request.id, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
+		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
 	}
 	undone := errors.New("rolled back")
 	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'")
 		if err == nil {
-			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`), request.id, request.by(), request.hard, request.groups)
+			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
+				request.id, request.by(), request.hard, request.groups)
 		}
 		if err == nil {
 			err = undone

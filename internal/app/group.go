@@ -79,7 +79,9 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 		Example: "  sexton group cancel 4711 --by 1",
 		Args:    oneGroup(&request),
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.askForGroup(cmd.Context(), request, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel"})
+			return a.askForGroup(cmd.Context(), request, groupDoor{
+				`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
+			})
 		}),
 	})
 	request.flags(cmd)

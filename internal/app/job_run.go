@@ -85,34 +85,48 @@ func (a *app) completeKind(_ *cobra.Command, args []string, _ string) ([]string,
 	return kinds, cobra.ShellCompDirectiveNoFileComp
 }
 
-// jobRun checks everything that a person may have got wrong before it takes the lease, so that wrong input
-// leaves no trace, not even a failed run in the history.
+// jobRun prints the report of a pass; with --json also of one that did not begin, as a failed one.
 func (a *app) jobRun(ctx context.Context, request passRequest) error {
+	report, err := a.runPass(ctx, request)
+	if report.Outcome == "" && a.json && err != nil {
+		report = jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}
+	}
+	if report.Outcome != "" {
+		if printErr := a.printReport(report); printErr != nil {
+			return printErr
+		}
+	}
+	return err
+}
+
+// runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input
+// leaves no trace, not even a failed run in the history.
+func (a *app) runPass(ctx context.Context, request passRequest) (report jobrun.Report, err error) {
 	c, err := a.loadConfig()
 	if err != nil {
-		return err
+		return report, err
 	}
 	job, err := findJob(c, request.kind)
 	if err != nil {
-		return err
+		return report, err
 	}
 	pass, err := choosePass(c, job, request)
 	if err != nil {
-		return err
+		return report, err
 	}
 	name := pass.Database
 	all, err := bindReachable(ctx, c)
 	if err != nil {
-		return err
+		return report, err
 	}
 	defer all.close()
 	if err := all.down[name]; err != nil {
-		return err
+		return report, err
 	}
 	served := slices.IndexFunc(all.databases, func(db database.Database) bool { return db.Name == name })
 	warnings, err := warningsOf(ctx, all, all.databases[served])
 	if err != nil {
-		return err
+		return report, err
 	}
 	for _, warning := range warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", warning)
@@ -120,35 +134,32 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	if job.Kind == riverjobs.LooseForeignKeys {
 		missing, err := missingPrivileges(ctx, all, name)
 		if err != nil {
-			return err
+			return report, err
 		}
 		if len(missing) > 0 {
-			return &deniedError{missing}
+			return report, &deniedError{missing}
 		}
 	}
 	paused, err := pausedQueue(ctx, all.connections, job.Queue)
 	if err != nil {
-		return err
+		return report, err
 	}
 	if paused != "" && !request.force {
-		return a.printReport(jobrun.Report{
+		return jobrun.Report{
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
-		})
+		}, nil
 	}
 	log := a.logger(c)
 	noted := &riverjobs.Bindings{}
 	defer noted.Close()
-	report, err := job.Run(ctx, riverjobs.Deps{
+	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
 	}, pass)
-	if printErr := a.printReport(report); printErr != nil {
-		return printErr
-	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return &failedRunError{kind: job.Kind, cause: err}
+		err = &failedRunError{kind: job.Kind, cause: err}
 	}
-	return err
+	return report, err
 }
 
 // missingPrivileges are what the role lacks for the children of a database's parents, wherever those live.

@@ -196,6 +196,22 @@ func TestJobRunThatFails(t *testing.T) {
 	require.Contains(t, s.ok("job", "run", kind), "deleted    10 rows")
 }
 
+// With --json a pass that cannot begin is a failed one, for whoever reads the output.
+func TestJobRunPrintsErrorsAsJSON(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	for _, args := range [][]string{{"nothing"}, {kind, "--database", "nowhere"}, {kind, "--args", "{"}} {
+		r := s.run(append([]string{"job", "run", "--json"}, args...)...)
+		require.Equal(t, 2, r.code, args)
+		var document struct{ Kind, Outcome, Error string }
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &document), args)
+		require.Equal(t, "failed", document.Outcome)
+		require.Equal(t, args[0], document.Kind)
+		require.Equal(t, "sexton: "+document.Error+"\n", strings.SplitAfter(r.stderr, "\n")[0])
+		require.Empty(t, s.run(append([]string{"job", "run"}, args...)...).stdout)
+	}
+}
+
 func TestJobList(t *testing.T) {
 	t.Parallel()
 	s := installed(t)

@@ -3,18 +3,22 @@ package blobstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 	gocloudaws "gocloud.dev/aws"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
@@ -126,7 +130,7 @@ func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Value
 	if err := s.findCredentials(ctx, settings); err != nil {
 		return err
 	}
-	settings.HTTPClient = httpClient(options.Stall)
+	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog{options.Logger}
 	retryer := settings.Retryer
 	settings.Retryer = func() aws.Retryer {
 		return retry.AddWithMaxAttempts(retry.AddWithMaxBackoffDelay(retryer(), maxBackoff), options.Attempts)
@@ -152,6 +156,20 @@ func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error 
 		return s.refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
 	}
 	return nil
+}
+
+// clientLog is the S3 client's own log.
+type clientLog struct{ to *slog.Logger }
+
+func (l clientLog) Logf(class logging.Classification, format string, values ...any) {
+	if l.to == nil {
+		return
+	}
+	level := slog.LevelDebug
+	if class == logging.Warn {
+		level = slog.LevelWarn
+	}
+	l.to.Log(context.Background(), level, "s3_client", "said", strings.TrimSpace(fmt.Sprintf(format, values...)))
 }
 
 // httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.

@@ -14,6 +14,7 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,8 @@ type Options struct {
 	Stall time.Duration
 	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
 	Attempts int
+	// Logger takes what the S3 client says; without one it says nothing.
+	Logger *slog.Logger
 }
 
 // Store is one folder or bucket. It is safe for concurrent use.

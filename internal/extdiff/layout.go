@@ -93,9 +93,9 @@ UPDATE "public".merge_request_diff_files AS file
 SET diff = NULL,
     external_diff_offset = layout.at::integer,
     external_diff_size = layout.size::integer,
-    "binary" = CASE WHEN layout.encoded THEN true ELSE file."binary" END,
+    "binary" = layout.encoded OR coalesce(file."binary", false),
     new_path = CASE WHEN nullable.new_path THEN nullif(file.new_path, file.old_path) ELSE file.new_path END,
-    relative_order = CASE WHEN layout.place = file.relative_order THEN layout.place ELSE -1 - layout.place END
+    relative_order = CASE WHEN layout.place = file.relative_order THEN layout.place ELSE -1 - layout.place END{project}
 FROM (` + layoutSQL + `) AS layout
 CROSS JOIN (
     SELECT NOT attribute.attnotnull AS new_path
@@ -105,6 +105,25 @@ CROSS JOIN (
 ) AS nullable
 WHERE file.merge_request_diff_id = $1
   AND file.relative_order = layout.relative_order`
+
+// projectSQL, in switchSQL, gives the files without a project that of their diff, or else the one that the merge request goes to.
+// It reads both by their names in the row, which the tables of some applications do not have.
+const projectSQL = `,
+    project_id = coalesce(file.project_id, (
+        SELECT coalesce(
+            (pg_catalog.to_jsonb(parent) OPERATOR(pg_catalog.->>) 'project_id')::bigint,
+            (pg_catalog.to_jsonb(request) OPERATOR(pg_catalog.->>) 'target_project_id')::bigint)
+        FROM "public".merge_request_diffs AS parent
+        LEFT JOIN "public".merge_requests AS request ON request.id = parent.merge_request_id
+        WHERE parent.id = $1
+    ))`
+
+// ownedSQL reports whether files have a project.
+const ownedSQL = `
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_attribute AS attribute
+    WHERE attribute.attrelid = '"public".merge_request_diff_files'::pg_catalog.regclass AND attribute.attname = 'project_id' AND NOT attribute.attisdropped
+)`
 
 const stepBackSQL = `
 UPDATE "public".merge_request_diff_files AS file

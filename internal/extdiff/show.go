@@ -24,6 +24,8 @@ type File struct {
 	// External tells that it is in the store, at Offset of the object.
 	External bool  `json:"external"`
 	Offset   int64 `json:"offset,omitempty"`
+	// Unplaced reports that it is in the store, and its row does not say where: offset or size is missing.
+	Unplaced bool `json:"unplaced,omitempty"`
 
 	key string
 }
@@ -35,6 +37,7 @@ SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path
         OR "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
     coalesce(diff.stored_externally, false),
     coalesce(file.external_diff_offset, 0)::bigint,
+    coalesce(diff.stored_externally, false) AND (file.external_diff_offset IS NULL OR file.external_diff_size IS NULL),
     CASE WHEN diff.external_diff <> '' THEN pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) ELSE '' END,
     coalesce(diff.external_diff_store, 1)
 FROM "public".merge_request_diffs AS diff
@@ -73,7 +76,8 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 		}
 		var f File
 		var store int
-		_, err = pgx.ForEachRow(rows, []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.key, &store}, func() error {
+		row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
+		_, err = pgx.ForEachRow(rows, row, func() error {
 			r.Files = append(r.Files, f)
 			switch {
 			case !f.External:
@@ -91,8 +95,12 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 }
 
 // WriteText sends the text of a file to a writer, decoded where it is base64. What is marked so and is none, as old applications have
-// it, is sent as it is.
+// it, is sent as it is. The error is a *BrokenError where the row does not say where the text is.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
+	if file.Unplaced {
+		reason := fmt.Sprintf("file %d (%s) has no offset or no size, so where its text is cannot be told", file.Order, file.NewPath)
+		return &BrokenError{DiffID: r.diffID, Reason: reason}
+	}
 	if !file.Binary {
 		return r.writeStored(ctx, file, to)
 	}

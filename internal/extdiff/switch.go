@@ -3,6 +3,7 @@ package extdiff
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -124,7 +125,15 @@ func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surve
 	if fingerprint != surveyed.fingerprint {
 		return errChanged
 	}
-	switched, err := tx.Exec(ctx, e.DB.Names.Render(switchSQL), diffID)
+	var owned bool
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(ownedSQL)).Scan(&owned); err != nil {
+		return fmt.Errorf("look whether files have a project: %w", err)
+	}
+	project := ""
+	if owned {
+		project = projectSQL
+	}
+	switched, err := tx.Exec(ctx, e.DB.Names.Render(strings.Replace(switchSQL, "{project}", project, 1)), diffID)
 	if err != nil {
 		return fmt.Errorf("take texts out of the database: %w", err)
 	}

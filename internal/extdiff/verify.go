@@ -31,6 +31,18 @@ type Finding struct {
 	Problem  string `json:"problem"`
 }
 
+// String is a line that names the diff, or says that there is none.
+func (f Finding) String() string {
+	line := "no diff: "
+	if f.DiffID != 0 {
+		line = fmt.Sprintf("diff %d: ", f.DiffID)
+	}
+	if f.Key != "" {
+		line += f.Key + ": "
+	}
+	return line + f.Problem
+}
+
 // Verified is what Verify has looked at.
 type Verified struct {
 	Diffs   int64 `json:"diffs"`

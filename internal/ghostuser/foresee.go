@@ -31,8 +31,8 @@ func (p *Plan) Foresee(ctx context.Context, db interface {
 ) (*Foresight, error) {
 	seen := &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)",
-			foreseeTime.String()); err != nil {
+		const bound = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)"
+		if _, err := tx.Exec(ctx, bound, foreseeTime.String()); err != nil {
 			return err
 		}
 		for _, s := range p.steps(hardDelete) {
