@@ -35,7 +35,19 @@ func (x *examination) bindPlaceholderUsers(ctx context.Context) {
 		if db.Name == x.config.Jobs.Database {
 			x.report.Run(ctx, "placeholder_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 				_, found, err := riverjobs.CheckPlaceholderUsers(ctx, x.config, db, db.Pool)
-				return asFindings(found), err
+				if err != nil {
+					return nil, err
+				}
+				negative, err := placeholder.CountNegative(ctx, db.Pool, db.Names)
+				if err != nil || negative == 0 {
+					return asFindings(found), err
+				}
+				return append(asFindings(found), doctor.Finding{
+					Severity: problem.Warning, Object: "table " + placeholderTable,
+					Message: counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
+					Fix: "UPDATE " + placeholderTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
+						"then ALTER TABLE " + placeholderTable + " ADD CHECK (deletion_attempts >= 0)",
+				}), nil
 			})
 		}
 	}
@@ -83,6 +95,6 @@ func (x *examination) givenUpPlaceholders(ctx context.Context, db database.Datab
 	return []doctor.Finding{{
 		Severity: problem.Warning, Object: "table " + placeholderTable,
 		Message: fmt.Sprintf("%s given up after %d attempts", counted(backlog.GivenUp, "placeholder user"), x.config.PlaceholderUsers.MaxAttempts),
-		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`",
+		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all",
 	}}, nil
 }

@@ -38,17 +38,11 @@ func (s placeholderFailures) kept(ctx context.Context, limit int) ([]placeholder
 	return placeholder.ReadKept(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(s.all.config), limit)
 }
 
-// retry has one tried again, or as many of them all as one look shows.
+// retry has one tried again, or all.
 func (s placeholderFailures) retry(ctx context.Context, _, text string, record func() error) (string, error) {
 	id, err := wantedID(text)
 	if err != nil {
 		return "", err
-	}
-	var kept []placeholder.Placeholder
-	if id == 0 {
-		if kept, err = s.kept(ctx, failureWindow); err != nil {
-			return "", err
-		}
 	}
 	if err := record(); err != nil {
 		return "", err
@@ -60,15 +54,9 @@ func (s placeholderFailures) retry(ctx context.Context, _, text string, record f
 		}
 		return fmt.Sprintf("placeholder user %d: %s", id, becomes(state)), err
 	}
-	var retried int64
-	for _, p := range kept {
-		switch _, err := giveAttemptsBack(ctx, s.all.jobs(), p.UserID); {
-		case refused(err): // It has been queued, or is gone, since the look.
-		case err != nil:
-			return "", err
-		default:
-			retried++
-		}
+	retried, err := giveAllAttemptsBack(ctx, s.all.jobs())
+	if err != nil {
+		return "", err
 	}
 	return counted(retried, "placeholder user") + " to be tried now", nil
 }

@@ -29,7 +29,16 @@ func (a *app) placeholdersCommand() *cobra.Command {
 type placeholdersDocument struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders"`
 	// More tells that the limit left some out.
-	More bool `json:"more"`
+	More   bool              `json:"more"`
+	Counts placeholderCounts `json:"counts"`
+}
+
+// placeholderCounts count up to 10,000 each.
+type placeholderCounts struct {
+	// Pending may still be offered, those put off (Deferred) included; GivenUp will not be.
+	Pending  int64 `json:"pending"`
+	Deferred int64 `json:"deferred"`
+	GivenUp  int64 `json:"given_up"`
 }
 
 func (a *app) placeholdersListCommand() *cobra.Command {
@@ -40,7 +49,7 @@ func (a *app) placeholdersListCommand() *cobra.Command {
 		Short: "List placeholder users without an owner, and what keeps them",
 		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
 waits or runs), put off until its next attempt, queued among the users to be deleted, given up after its last attempt,
-or obsolete (the user is gone or no placeholder any more). The reason names every table and column that referred
+or obsolete (the user is gone or no placeholder any more). The last line counts them, up to 10,000. The reason names every table and column that referred
 to the user at the last attempt, each with one row.`,
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
 		Args:    noArguments,
@@ -67,11 +76,19 @@ func (a *app) listPlaceholders(ctx context.Context, state placeholder.State, lim
 	}
 	defer all.close()
 	db := all.jobs()
-	found, err := placeholder.List(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(all.config), state, limit+1)
+	rules := riverjobs.PlaceholderRules(all.config)
+	found, err := placeholder.List(ctx, db.Pool, db.Names, rules, state, limit+1)
 	if err != nil {
 		return err
 	}
-	document := placeholdersDocument{Placeholders: found[:min(len(found), limit)], More: len(found) > limit}
+	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
+	if err != nil {
+		return err
+	}
+	document := placeholdersDocument{
+		Placeholders: found[:min(len(found), limit)], More: len(found) > limit,
+		Counts: placeholderCounts{backlog.Pending, backlog.Deferred, backlog.GivenUp},
+	}
 	switch {
 	case a.json:
 		return a.printJSON(document)
@@ -83,6 +100,9 @@ func (a *app) listPlaceholders(ctx context.Context, state placeholder.State, lim
 	err = a.table(func(w io.Writer) { printPlaceholders(w, document.Placeholders) })
 	if document.More {
 		a.printf("and more; --limit shows them\n")
+	}
+	if len(found) > 0 {
+		a.printf("%d may still be offered, %d of them put off; %d given up\n", backlog.Pending, backlog.Deferred, backlog.GivenUp)
 	}
 	return err
 }
@@ -109,20 +129,74 @@ type retriedPlaceholder struct {
 	State placeholder.State `json:"state"`
 }
 
+// retriedPlaceholders is the document of `sexton placeholders retry --all --json`.
+type retriedPlaceholders struct {
+	Retried int64 `json:"retried"`
+}
+
 func (a *app) placeholdersRetryCommand() *cobra.Command {
 	var id int64
-	return a.reports(&cobra.Command{
-		Use:   "retry ID",
+	var every bool
+	cmd := a.reports(&cobra.Command{
+		Use:   "retry [ID]",
 		Short: "Give a placeholder user its attempts back, and try it at once",
 		Long: `Sets the attempts of a placeholder user to 0 and wakes the workers, who look at it again. A job that waits for its time,
 or to be tried again after an error, starts at once instead, as the first attempt. ID is the user's, as list shows it.
-What kept it at the last attempt is shown until the next one has ended.`,
-		Example: "  sexton placeholders retry 4711",
-		Args:    oneUser(&id),
+What kept it at the last attempt is shown until the next one has ended. With --all it is every placeholder that is put
+off or given up, 10,000 at a time.`,
+		Example: "  sexton placeholders retry 4711\n  sexton placeholders retry --all",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if every {
+				return noArguments(cmd, args)
+			}
+			return oneUser(&id)(cmd, args)
+		},
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if every {
+				return a.retryPlaceholders(cmd.Context())
+			}
 			return a.retryPlaceholder(cmd.Context(), id)
 		}),
 	})
+	cmd.Flags().BoolVar(&every, "all", false, "every placeholder user that is put off or given up")
+	return cmd
+}
+
+func (a *app) retryPlaceholders(ctx context.Context) error {
+	all, _, err := a.connectForJob(ctx, riverjobs.PlaceholderCleanup)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	var retried retriedPlaceholders
+	if retried.Retried, err = giveAllAttemptsBack(ctx, all.jobs()); err != nil {
+		return err
+	}
+	a.logger(all.config).InfoContext(ctx, "placeholder users to be tried again", "actor", actor(), "placeholder_users", retried.Retried)
+	if a.json {
+		return a.printJSON(retried)
+	}
+	a.printf("%s to be tried now\n", counted(retried.Retried, "placeholder user"))
+	return nil
+}
+
+// giveAllAttemptsBack has all that are put off or given up tried again and wakes the workers.
+func giveAllAttemptsBack(ctx context.Context, db database.Database) (retried int64, err error) {
+	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		if retried, err = placeholder.RetryAll(ctx, tx, db.Names); err != nil {
+			return err
+		}
+		return wakePlaceholders(ctx, tx)
+	})
+	return retried, err
+}
+
+// wakePlaceholders wakes the workers: no trigger fires for attempts.
+func wakePlaceholders(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.PlaceholderCleanup); err != nil {
+		return fmt.Errorf("wake workers: %w", err)
+	}
+	return nil
 }
 
 func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
@@ -149,11 +223,7 @@ func giveAttemptsBack(ctx context.Context, db database.Database, id int64) (stat
 		if state, err = placeholder.Retry(ctx, tx, db.Names, id); err != nil {
 			return err
 		}
-		// No trigger fires for attempts.
-		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.PlaceholderCleanup); err != nil {
-			return fmt.Errorf("wake workers: %w", err)
-		}
-		return nil
+		return wakePlaceholders(ctx, tx)
 	})
 	if refused(err) {
 		return "", fmt.Errorf("placeholder user %d: %w", id, err)

@@ -100,8 +100,8 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 func TestPlaceholdersList(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n$`, s.ok("placeholders", "list"))
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n$`, s.ok("placeholders", "list", "--given-up"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n2 may still be offered, 0 of them put off; 1 given up\n$`, s.ok("placeholders", "list"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n2 may .*\n$`, s.ok("placeholders", "list", "--given-up"))
 	require.Contains(t, s.ok("placeholders", "list", "--limit", "1"), "and more; --limit shows them\n")
 	document := s.json(0, "placeholders", "list", "--limit", "2").(map[string]any)
 	require.Equal(t, true, document["more"])
@@ -109,7 +109,9 @@ func TestPlaceholdersList(t *testing.T) {
 	s.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1")
 	require.Equal(t, "no placeholder user is without an owner\n", s.ok("placeholders", "list"))
 	require.Equal(t, "no placeholder user is given up\n", s.ok("placeholders", "list", "--given-up"))
-	require.Equal(t, map[string]any{"placeholders": []any{}, "more": false}, s.json(0, "placeholders", "list"))
+	require.Equal(t, map[string]any{
+		"placeholders": []any{}, "more": false, "counts": map[string]any{"pending": 0.0, "deferred": 0.0, "given_up": 0.0},
+	}, s.json(0, "placeholders", "list"))
 	require.Equal(t, 2, s.run("placeholders", "list", "--limit", "0").code)
 }
 
@@ -155,6 +157,48 @@ func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 		s.path("sexton.yaml") + ":8:15: table notse does not exist",
 	})
 	require.Contains(t, report.Findings, finding{"given_up", "table import_placeholder_user_details", "1 placeholder user given up after 15 attempts"})
+}
+
+// What would let a placeholder be offered too often, or makes each look at it slow or impossible, is found by doctor.
+func TestDoctorLooksAtPlaceholders(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric);
+		ALTER TABLE import_placeholder_user_details DROP CONSTRAINT IF EXISTS import_placeholder_user_details_deletion_attempts_check;
+		UPDATE import_placeholder_user_details SET deletion_attempts = -1 WHERE id = 12`)
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n"+
+		"  references:\n    - {table: drawings, columns: [artist_id, signature]}\n")
+	var report struct {
+		Findings []struct{ Check, Severity, Message string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(s.run("doctor", "--json").stdout), &report))
+	found := map[string]string{}
+	for _, f := range report.Findings {
+		if f.Check == "placeholder_users" {
+			found[f.Message] = f.Severity
+		}
+	}
+	place := s.path("sexton.yaml") + ":8:"
+	require.Equal(t, map[string]string{
+		place + "35: no index of drawings begins with artist_id, so every look at a placeholder reads the whole table": "warning",
+		place + "46: drawings.signature is of type numeric":                                                            "error",
+		"1 row with a negative number of attempts: they would be offered too often":                                    "warning",
+	}, found)
+}
+
+// All are tried again in one statement, those apart whose job waits.
+func TestPlaceholdersRetryAll(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.ok("job", "run", placeholderKind) // Offers 11 and 12.
+	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
+	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0}, s.json(0, "placeholders", "list").(map[string]any)["counts"])
+	require.Contains(t, s.ok("placeholders", "list"), "\n2 may still be offered, 2 of them put off; 1 given up\n")
+	require.Equal(t, "2 placeholder users to be tried now\n", s.ok("placeholders", "retry", "--all"))
+	require.Equal(t, [][]string{{"11", "1"}, {"12", "0"}, {"14", "0"}},
+		s.Rows("SELECT id, deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY id"))
+	require.Equal(t, map[string]any{"retried": 0.0}, s.json(0, "placeholders", "retry", "--all"))
+	require.Equal(t, 2, s.run("placeholders", "retry", "--all", "14").code)
 }
 
 func TestPlaceholdersWithoutTheirComponent(t *testing.T) {

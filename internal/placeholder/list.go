@@ -110,6 +110,44 @@ func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Place
 	return listed, nil
 }
 
+// retryAllSQL gives attempts back to rows that were tried, the most often tried ones first, $1 at most.
+const retryAllSQL = `
+UPDATE ` + details + `
+SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = pg_catalog.statement_timestamp()
+WHERE detail.namespace_id IS NULL AND detail.id = ANY (ARRAY(
+    SELECT detail.id
+    FROM ` + details + `
+    WHERE detail.namespace_id IS NULL AND detail.deletion_attempts > 0 AND ` + unqueued + ` AND NOT ` + jobWaits + `
+      AND EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = 15)
+    ORDER BY detail.deletion_attempts DESC, detail.id
+    LIMIT $1
+    FOR NO KEY UPDATE OF detail SKIP LOCKED
+))`
+
+// RetryAll gives all placeholders that are put off or given up their attempts back, 10,000 at most. Placeholders whose job waits
+// are left to it. It returns how many rows it has changed.
+func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, error) {
+	if err := batch.UsePath(ctx, tx, names); err != nil {
+		return 0, err
+	}
+	tag, err := tx.Exec(ctx, names.Render(retryAllSQL), keptWindow)
+	if err != nil {
+		return 0, fmt.Errorf("give placeholder users their attempts back: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// CountNegative returns how many ownerless placeholders have a negative number of attempts, 10,000 at most: an application's own
+// table may allow it, and each is offered more often than the rules say.
+func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (rows int64, _ error) {
+	const sql = `SELECT pg_catalog.count(*) FROM (
+		SELECT FROM ` + details + ` WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < 0 LIMIT 10000) AS counted`
+	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&rows); err != nil {
+		return 0, fmt.Errorf("count negative attempts: %w", err)
+	}
+	return rows, nil
+}
+
 // Why a placeholder cannot be tried again.
 var (
 	ErrUnknown  = errors.New("there are no details of a placeholder user with this id; see sexton placeholders list")
