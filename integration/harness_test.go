@@ -64,6 +64,7 @@ func TestProgram(t *testing.T) {
 	}
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
 	t.Run("demo is kept", func(t *testing.T) { t.Parallel(); testDemoIsKept(t, p) })
+	t.Run("run with its leader killed", func(t *testing.T) { t.Parallel(); testRunLeaderKilled(t, p) })
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })

@@ -39,6 +39,11 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
 		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
 	}
+	ticks, err := Ticks(deps)
+	if err != nil {
+		return nil, err
+	}
+	ticker, periodic := newTicker(deps, ticks)
 	log := cmp.Or(deps.RiverLogger, deps.Logger)
 	on := &driver{Driver: riverpgxv5.New(deps.jobsDB().Pool), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log}
 	client, err := river.NewClient(on, &river.Config{
@@ -55,6 +60,8 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		Middleware:                  []rivertype.Middleware{deps.working()},
 		ReindexerSchedule:           reindex,
+		PeriodicJobs:                periodic,
+		Plugins:                     []rivertype.Plugin{ticker},
 		SoftStopTimeout:             softStop,
 	})
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 
 // River's topics, and the name that stands for all queues.
 const (
-	insertTopic  = "river_insert"
-	controlTopic = "river_control"
-	allQueues    = "*"
+	insertTopic     = "river_insert"
+	controlTopic    = "river_control"
+	leadershipTopic = "river_leadership"
+	allQueues       = "*"
 )
 
 const (
@@ -29,7 +30,8 @@ const (
 // driver is River's, except that its listener hears of inserted jobs alone. Every role that may connect may notify: one made-up
 // notification paused all workers for ever, others cancelled jobs or had the leader resign. What River
 // believes comes from its tables, which take a grant: a pause is read from there and told in the place of the notification, River
-// itself looks every minute for jobs whose cancelling was asked for, and every 5 s whether it has a leader.
+// itself looks every minute for jobs whose cancelling was asked for. Where the table has no leader, as after a clean stop, River is told
+// that the leader has resigned; it would look by itself every 5 s.
 type driver struct {
 	*riverpgxv5.Driver
 
@@ -90,7 +92,8 @@ func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notifi
 
 const pausesSQL = `
 SELECT wanted.name,
-    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) wanted.name AND queue.paused_at IS NOT NULL)
+    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) wanted.name AND queue.paused_at IS NOT NULL),
+    EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
 // readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
@@ -99,11 +102,11 @@ func (l *listener) readPauses(ctx context.Context) {
 	defer cancel()
 	l.look = time.Now().Add(pauseLook)
 	var name string
-	var paused, some bool
+	var paused, some, led bool
 	states := map[string]bool{}
 	rows, err := l.driver.jobs.Pool.Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led}, func() error {
 			states[name], some = paused, some || paused
 			return nil
 		})
@@ -119,6 +122,9 @@ func (l *listener) readPauses(ctx context.Context) {
 	}
 	for queue, paused := range states {
 		l.told = append(l.told, control(queue, paused))
+	}
+	if !led {
+		l.told = append(l.told, &riverdriver.Notification{Topic: leadershipTopic, Payload: `{"action":"resigned","leader_id":""}`})
 	}
 }
 

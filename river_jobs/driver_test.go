@@ -72,7 +72,8 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, heard.Connect(t.Context()))
 	defer func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) }()
-	for _, topic := range []string{insertTopic, controlTopic, "river_leadership"} {
+	b.db.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('it', now(), now() + interval '1 hour')")
+	for _, topic := range []string{insertTopic, controlTopic, leadershipTopic} {
 		require.NoError(t, heard.Listen(t.Context(), topic))
 	}
 	next := func() string {
@@ -93,6 +94,11 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	b.db.Exec(`SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{}')`)
 	b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"b"}')`)
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
+
+	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
+	heard.look = time.Now()
+	both = []string{next(), next()}
+	require.Equal(t, []string{`river_control{"action":"resume","queue":"*"}`, `river_leadership{"action":"resigned","leader_id":""}`}, both, "without a leader")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere; SELECT pg_notify('sexton.river_insert', '{}')")
 	heard.look = time.Time{}

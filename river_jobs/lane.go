@@ -16,7 +16,6 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
-	"sexton/internal/schedule"
 )
 
 const (
@@ -61,35 +60,6 @@ func Enqueue(ctx context.Context, on querier, db database.Database, kind string,
 
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// Ticks are the schedules of the enabled kinds, per database.
-func Ticks(deps Deps) ([]schedule.Tick, error) {
-	var ticks []schedule.Tick
-	for _, job := range Jobs(deps.Config) {
-		if job.Inserted() {
-			continue
-		}
-		cron, err := job.Cron.Parse()
-		if err != nil {
-			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
-		}
-		for i, name := range job.Databases {
-			ticks = append(ticks, schedule.Tick{Kind: job.Kind, Database: name, Schedule: schedule.Rotate(cron, i, len(job.Databases))})
-		}
-	}
-	return ticks, nil
-}
-
-// EnqueueTick puts the job of a tick into River, in the transaction that records it.
-func EnqueueTick(ctx context.Context, tx pgx.Tx, deps Deps, tick schedule.Tick) error {
-	for _, job := range Jobs(deps.Config) {
-		if job.Kind == tick.Kind && !job.Inserted() {
-			_, err := Enqueue(ctx, tx, deps.jobsDB(), job.Kind, job.ArgsOf(tick.Database), nil)
-			return err
-		}
-	}
-	return fmt.Errorf("enqueue %s: no such job is enabled", tick.Kind)
 }
 
 // Lanes are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is

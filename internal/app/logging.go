@@ -1,9 +1,11 @@
 package app
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -11,6 +13,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dampen"
+	riverjobs "sexton/river_jobs"
 )
 
 // newLogger writes coloured lines on a terminal and JSON elsewhere, unless the configuration says which.
@@ -30,13 +33,25 @@ func isTerminal(w io.Writer) bool {
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
+// talk leaves out what River says of each look at a schedule that has no tick just then.
+type talk struct{ slog.Handler }
+
+func (h talk) WithAttrs(attrs []slog.Attr) slog.Handler { return talk{h.Handler.WithAttrs(attrs)} }
+
+func (h talk) Handle(ctx context.Context, record slog.Record) error {
+	if record.Level == slog.LevelInfo && strings.HasSuffix(record.Message, riverjobs.Skipped) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // the handler's own
+}
+
 // riverEvery is how often River may say the same: without its database each queue complains several times a second.
 const riverEvery = 30 * time.Second
 
 // dampenRiver writes one line of River's per message and half-minute. What it says about one job is written every time: there is one
 // line per job, and another would not do for it.
 func dampenRiver(log *slog.Logger) *dampen.Handler {
-	return dampen.New(log.Handler(), riverEvery, func(record slog.Record) bool {
+	return dampen.New(talk{log.Handler()}, riverEvery, func(record slog.Record) bool {
 		ofOneJob := false
 		record.Attrs(func(attr slog.Attr) bool {
 			ofOneJob = attr.Key == "job_id"

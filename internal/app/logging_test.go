@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	riverjobs "sexton/river_jobs"
 )
 
 // Without its database each of River's queues says so several times a second; what concerns one job is said each time.
@@ -18,11 +20,14 @@ func TestRiverIsDampened(t *testing.T) {
 		dampened := dampenRiver(slog.New(slog.NewTextHandler(&text, nil)))
 		log := slog.New(dampened)
 		for range 50 {
+			log.Info("maintenance.PeriodicJobEnqueuer: "+riverjobs.Skipped, "client", "one")
+			log.With("client", "two").Info("maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped)
 			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "one")
 			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "two")
 			log.Error("executor: Error completing job", "err", "gone", "job_id", 7)
 		}
 		dampened.Flush()
+		require.NotContains(t, text.String(), riverjobs.Skipped)
 		require.Equal(t, 50, strings.Count(text.String(), "Error completing job"))
 		require.NotContains(t, text.String(), "job_id=7 left_out")
 		require.Equal(t, 2, strings.Count(text.String(), "Error fetching jobs"))

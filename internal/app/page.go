@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/recent"
 	"sexton/internal/samples"
-	"sexton/internal/schedule"
 	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
 )
@@ -40,7 +38,6 @@ type pageSource struct {
 	all   *connections
 	noted *riverjobs.Bindings
 	log   *slog.Logger
-	ticks []schedule.Tick
 	// failures are read less often than the rest.
 	failures *recent.Value[failureList]
 }
@@ -48,11 +45,7 @@ type pageSource struct {
 var _ page.Source = (*pageSource)(nil)
 
 func newPageSource(all *connections, noted *riverjobs.Bindings, log *slog.Logger) (*pageSource, error) {
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.config})
-	if err != nil {
-		return nil, err
-	}
-	s := &pageSource{all: all, noted: noted, log: log, ticks: ticks}
+	s := &pageSource{all: all, noted: noted, log: log}
 	s.failures = &recent.Value[failureList]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	return s, nil
 }
@@ -71,11 +64,10 @@ func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
 	for _, l := range document.Leases {
 		o.Leases = append(o.Leases, page.Lease{Key: l.Key, Holder: l.Holder, ExpiresAt: l.ExpiresAt})
 	}
-	ticked, err := jobs.Queries().ScheduleTicks(ctx)
-	if err != nil {
-		return o, fmt.Errorf("read last ticks: %w", err)
+	o.Jobs = s.jobs(document)
+	if document.Cron != nil {
+		o.Leader, o.LeaderUntil = document.Cron.Leader, document.Cron.Until
 	}
-	o.Jobs = s.jobs(document, ticked, time.Now())
 	alive, err := jobs.Queries().ClientsAlive(ctx, all.config.Jobs.Silence.Seconds())
 	if err != nil {
 		return o, fmt.Errorf("read workers: %w", err)
@@ -150,24 +142,8 @@ func tableOf(t deletionTable) page.Table {
 	return out
 }
 
-// next is when a job's schedule falls next; zero where it has none. One of intervals counts from its last tick.
-func (s *pageSource) next(kind, name string, ticked []dbsqlc.SextonSchedule, now time.Time) time.Time {
-	at := slices.IndexFunc(s.ticks, func(t schedule.Tick) bool { return t.Kind == kind && t.Database == name })
-	if at < 0 {
-		return time.Time{}
-	}
-	cron := s.ticks[at].Schedule
-	last := slices.IndexFunc(ticked, func(t dbsqlc.SextonSchedule) bool { return t.Kind == kind && t.Database == name })
-	if last >= 0 {
-		if next := cron.Next(ticked[last].LastTick.UTC()); next.After(now) {
-			return next
-		}
-	}
-	return cron.Next(now.UTC())
-}
-
 // jobs are the kinds with what they do in each of their databases.
-func (s *pageSource) jobs(document statusDocument, ticked []dbsqlc.SextonSchedule, now time.Time) []page.Job {
+func (s *pageSource) jobs(document statusDocument) []page.Job {
 	var out []page.Job
 	for _, state := range document.Jobs {
 		if len(out) == 0 || out[len(out)-1].Kind != state.Kind {
@@ -182,7 +158,12 @@ func (s *pageSource) jobs(document statusDocument, ticked []dbsqlc.SextonSchedul
 		if state.LastRun != nil {
 			lane.LastRun = *cmp.Or(state.lastEnded, state.LastRun)
 		}
-		lane.Next = s.next(state.Kind, state.Database, ticked, now)
+		if state.LastTick != nil {
+			lane.LastTick = *state.LastTick
+		}
+		if state.NextTick != nil {
+			lane.Next = *state.NextTick
+		}
 		if run := state.Running; run != nil {
 			lane.Running = &page.Pass{RunID: run.RunID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats, Unit: unitOf(state.job)}
 			for _, t := range document.DeletionTables {

@@ -17,7 +17,6 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/problem"
-	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -96,11 +95,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	if err != nil {
 		return err
 	}
-	ticks, err := riverjobs.Ticks(deps)
-	if err != nil {
-		return err
-	}
-	// Everything but the wake-ups and schedules outlives ctx: jobs end first.
+	// Everything but the wake-ups outlives ctx: jobs end first.
 	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := heart.Beat(ctx); err != nil {
@@ -120,10 +115,6 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 			}
 		})
 	}
-	scheduler := &schedule.Scheduler{DB: all.jobs(), Ticks: ticks, Logger: log, Enqueue: func(ctx context.Context, tx pgx.Tx, t schedule.Tick) error {
-		return riverjobs.EnqueueTick(ctx, tx, deps, t)
-	}}
-	waking.Go(func() { logEnd(ctx, log, "schedules", scheduler.Run(ctx)) })
 	// It shows the end of the worker, too.
 	ready := newReadiness(ctx, all.connections, lanes, heart)
 	ready.watchGrants(all.parents)

@@ -22,6 +22,8 @@ type statusDocument struct {
 	DeletionTables []deletionTable `json:"deletion_tables"`
 	Leases         []heldLease     `json:"leases"`
 	Jobs           []jobState      `json:"jobs"`
+	// Cron is null where no worker follows the schedules.
+	Cron *cronLeader `json:"cron"`
 }
 
 // deletionTable is the backlog of one table in which deletion work waits.
@@ -172,7 +174,8 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	for i := range document.Jobs {
 		document.Jobs[i].explain(document)
 	}
-	return document, nil
+	document.Cron, err = readCronLeader(ctx, all.jobs())
+	return document, err
 }
 
 // readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.

@@ -18,6 +18,8 @@ type jobState struct {
 	Queue       string     `json:"queue"`
 	Database    string     `json:"database"`
 	Schedule    string     `json:"schedule"`
+	LastTick    *time.Time `json:"last_tick"`
+	NextTick    *time.Time `json:"next_tick"`
 	Paused      bool       `json:"paused"`
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
@@ -83,7 +85,7 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 			states = append(states, state)
 		}
 	}
-	return states, nil
+	return states, noteTicks(ctx, all, states)
 }
 
 // readRuns reads the last run of each kind and database, and the workers that are alive.

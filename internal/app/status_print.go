@@ -43,11 +43,12 @@ func (a *app) printStatus(document statusDocument) error {
 		for _, l := range document.Leases {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", l.Key, l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339))
 		}
-		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
+		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST TICK\tNEXT TICK\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
 		for _, j := range document.Jobs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				j.Kind, j.Database, text(&j.Schedule), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				j.Kind, j.Database, text(&j.Schedule), moment(j.LastTick), moment(j.NextTick), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
 		}
+		_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 	})
 }
 

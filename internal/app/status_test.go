@@ -9,6 +9,8 @@ import (
 func TestStatusOfAnIdleDatabase(t *testing.T) {
 	t.Parallel()
 	s := installed(t)
+	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2099-01-01T00:00:00Z')", kind)
+	s.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('host:1:abc', now(), '2099-01-02T03:04:05Z')")
 	before := s.snapshot()
 	require.Equal(t, map[string]any{
 		"deletion_tables": []any{map[string]any{
@@ -18,14 +20,18 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 		"leases": []any{},
 		"jobs": []any{map[string]any{
 			"kind": kind, "queue": kind, "database": "main", "schedule": "* * * * *", "paused": false,
+			"last_tick": "2099-01-01T00:00:00Z", "next_tick": "2099-01-01T00:01:00Z",
 			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil,
 		}},
+		"cron": map[string]any{"leader": "host:1:abc", "until": "2099-01-02T03:04:05Z"},
 	}, s.json(0, "status"))
 	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF +CONFIRMING
 loose_foreign_keys_deleted_records +main +0 +- +0 +0
 
-JOB +DATABASE +SCHEDULE +LAST RUN +OUTCOME +WAITS FOR +ERROR
-loose_foreign_keys_cleanup +main +\* \* \* \* \* +never +- +- +-
+JOB +DATABASE +SCHEDULE +LAST TICK +NEXT TICK +LAST RUN +OUTCOME +WAITS FOR +ERROR
+loose_foreign_keys_cleanup +main +\* \* \* \* \* +2099-01-01T00:00:00Z +2099-01-01T00:01:00Z +never +- +- +-
+
+cron is led by host:1:abc until 2099-01-02T03:04:05Z
 $`, s.ok("status"))
 	require.Equal(t, before, s.snapshot())
 }
@@ -110,7 +116,7 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 	s := installed(t)
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
 		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, kind)
-	require.Regexp(t, `failed +- +first; second\n$`, s.ok("status"))
+	require.Regexp(t, `failed +- +first; second\n\ncron is led by no worker\n$`, s.ok("status"))
 	_, job, _ := s.statusOf()
 	require.Equal(t, "first\nsecond", job["last_error"])
 
@@ -173,7 +179,7 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
 	_, job, _ = s.statusOf()
 	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "what the pass says itself")
-	require.Regexp(t, ` replica r1 12 s behind +-\n$`, s.ok("status"))
+	require.Regexp(t, ` replica r1 12 s behind +-\n\ncron`, s.ok("status"))
 
 	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
 	_, job, _ = s.statusOf()

@@ -10,34 +10,23 @@ import (
 	"time"
 )
 
-const scheduleAdvance = `-- name: ScheduleAdvance :execrows
+const scheduleAdvance = `-- name: ScheduleAdvance :exec
 UPDATE "sexton".schedules
-SET last_tick = $1
+SET last_tick = greatest(last_tick, $1)
 WHERE kind = $2
   AND database = $3
-  AND last_tick = $4
 `
 
 type ScheduleAdvanceParams struct {
 	Tick     time.Time
 	Kind     string
 	Database string
-	Seen     time.Time
 }
 
-// Of all copies that saw the same last tick exactly one gets the row: the others wait for its lock and then
-// find another value.
-func (q *Queries) ScheduleAdvance(ctx context.Context, arg ScheduleAdvanceParams) (int64, error) {
-	result, err := q.db.Exec(ctx, scheduleAdvance,
-		arg.Tick,
-		arg.Kind,
-		arg.Database,
-		arg.Seen,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// Never back: a leader that was suspended may not know yet that another one leads.
+func (q *Queries) ScheduleAdvance(ctx context.Context, arg ScheduleAdvanceParams) error {
+	_, err := q.db.Exec(ctx, scheduleAdvance, arg.Tick, arg.Kind, arg.Database)
+	return err
 }
 
 const scheduleEnter = `-- name: ScheduleEnter :exec

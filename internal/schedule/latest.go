@@ -6,9 +6,9 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// latest returns the last time of the schedule that is later than after and not later than now, and the zero
+// Latest returns the last time of the schedule that is later than after and not later than now, and the zero
 // time if there is none.
-func latest(s cron.Schedule, after, now time.Time) time.Time {
+func Latest(s cron.Schedule, after, now time.Time) time.Time {
 	tick := upTo(s, after, now)
 	if tick.IsZero() {
 		return tick

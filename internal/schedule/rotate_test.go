@@ -37,23 +37,3 @@ func TestRotate(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, schedule.Rotate(never, 0, 2).Next(time.Unix(0, 0)).IsZero())
 }
-
-// Three databases with a tick every minute: within three minutes each has one, in the minute that is its turn.
-func TestSchedulesThatTakeTurns(t *testing.T) {
-	t.Parallel()
-
-	db, c := newDB(t), at(t, "2026-03-01 11:59:30")
-	s := scheduler(t, db, c, "* * * * *")
-	s.Ticks = nil
-	for i, name := range []string{"main", "ci", "sec"} {
-		s.Ticks = append(s.Ticks, schedule.Tick{Kind: "k", Database: name, Schedule: schedule.Rotate(parse(t, "* * * * *"), i, 3)})
-	}
-	run(t, s)
-	c.settle(t, 3)
-	for range 6 {
-		c.advance(time.Minute)
-		c.settle(t, 3)
-	}
-	require.Equal(t, [][]string{{"main", "0"}, {"ci", "1"}, {"sec", "2"}, {"main", "3"}, {"ci", "4"}, {"sec", "5"}},
-		db.Rows("SELECT database, extract(minute FROM at) FROM runs ORDER BY id"))
-}

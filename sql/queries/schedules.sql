@@ -13,11 +13,9 @@ INSERT INTO "sexton".schedules (kind, database, last_tick)
 VALUES (@kind, @database, @last_tick)
 ON CONFLICT (kind, database) DO NOTHING;
 
--- name: ScheduleAdvance :execrows
--- Of all copies that saw the same last tick exactly one gets the row: the others wait for its lock and then
--- find another value.
+-- name: ScheduleAdvance :exec
+-- Never back: a leader that was suspended may not know yet that another one leads.
 UPDATE "sexton".schedules
-SET last_tick = @tick
+SET last_tick = greatest(last_tick, @tick)
 WHERE kind = @kind
-  AND database = @database
-  AND last_tick = @seen;
+  AND database = @database;

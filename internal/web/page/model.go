@@ -41,11 +41,14 @@ type Retry struct {
 
 // Overview is the state of everything at one time.
 type Overview struct {
-	Tables   []Table
-	Jobs     []Job
-	Leases   []Lease
-	Workers  []Worker
-	Failures []Failure
+	Tables  []Table
+	Jobs    []Job
+	Leases  []Lease
+	Workers []Worker
+	// Leader is the worker that follows the schedules for all until LeaderUntil; empty where none does.
+	Leader      string
+	LeaderUntil time.Time
+	Failures    []Failure
 	// MoreFailures tells that the list is not complete.
 	MoreFailures bool
 	Runs         []Run
@@ -99,7 +102,8 @@ type Job struct {
 // Lane is what a job does in one database.
 type Lane struct {
 	Database string
-	// Next is the next tick of its schedule; zero where there is none.
+	// LastTick and Next are the last and the next tick of its schedule; zero where there is none.
+	LastTick    time.Time
 	Next        time.Time
 	LastRun     time.Time
 	LastOutcome string

@@ -1,0 +1,348 @@
+package riverjobs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/schedule"
+)
+
+// term does what River's leader does in one term, on a clock that stands still until it is told otherwise: it calls the hook, then
+// each constructor, and then the constructors whose time has come.
+type term struct {
+	*testing.T
+
+	b     bundle
+	k     *ticker
+	ticks []*Tick
+	clock time.Time
+	next  map[*Tick]time.Time
+	// refused is why insertions fail, if they do.
+	refused error
+}
+
+// lead begins a term at a moment such as "2026-03-01 23:59:00", UTC.
+func lead(t *testing.T, b bundle, moment string, ticks ...*Tick) *term {
+	t.Helper()
+	k, jobs := newTicker(b.deps, ticks)
+	require.Len(t, jobs, len(ticks))
+	m := &term{T: t, b: b, k: k, ticks: ticks, clock: date(t, moment), next: map[*Tick]time.Time{}}
+	k.now = func() time.Time { return m.clock }
+	m.begin()
+	return m
+}
+
+func (m *term) begin() {
+	m.Helper()
+	require.NoError(m, m.k.Start(m.Context(), nil))
+	for _, tick := range m.ticks {
+		m.next[tick] = tick.Next(m.clock)
+		m.construct(tick)
+	}
+}
+
+// construct calls the constructor and inserts what it offers.
+func (m *term) construct(tick *Tick) {
+	m.Helper()
+	args, _ := tick.offer()
+	if args == nil {
+		return
+	}
+	params := &rivertype.JobInsertParams{Args: args, Metadata: []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)}
+	_, err := m.k.InsertMany(m.Context(), []*rivertype.JobInsertParams{params}, func(ctx context.Context) ([]*rivertype.JobInsertResult, error) {
+		if m.refused == nil {
+			m.b.db.Exec("INSERT INTO ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database, tick.offered)
+		}
+		return nil, errors.Join(m.refused, ctx.Err())
+	})
+	require.ErrorIs(m, err, m.refused)
+}
+
+// pass lets time pass, which River counts apart from the clock.
+func (m *term) pass(d time.Duration) {
+	m.Helper()
+	const step = 500 * time.Millisecond
+	for ; d > 0; d -= step {
+		m.clock = m.clock.Add(min(step, d))
+		for _, tick := range m.ticks {
+			if due := m.next[tick]; due.Before(m.clock.Add(early)) {
+				m.construct(tick)
+				m.next[tick] = tick.Next(due)
+				require.True(m, m.next[tick].After(m.clock), "never in the past")
+				require.LessOrEqual(m, m.next[tick].Sub(m.clock), recheck+time.Second)
+			}
+		}
+	}
+}
+
+func (b bundle) ticked() [][]string {
+	return b.db.Rows("SELECT kind, to_char(at AT TIME ZONE 'UTC', 'MM-DD HH24:MI:SS') FROM ticked ORDER BY at, kind, database")
+}
+
+func (b bundle) lastTick() string {
+	return b.db.Rows("SELECT to_char(last_tick AT TIME ZONE 'UTC', 'MM-DD HH24:MI:SS') FROM sexton.schedules WHERE kind = 'k'")[0][0]
+}
+
+func date(t *testing.T, moment string) time.Time {
+	t.Helper()
+	parsed, err := time.Parse(time.DateTime, moment)
+	require.NoError(t, err)
+	return parsed
+}
+
+func times(t *testing.T, spec string) cron.Schedule {
+	t.Helper()
+	parsed, err := cron.ParseStandard(spec)
+	require.NoError(t, err)
+	return parsed
+}
+
+func tickOf(t *testing.T, spec string) *Tick {
+	t.Helper()
+	return &Tick{Kind: "k", Database: "main", Schedule: times(t, spec), Args: LooseForeignKeysCleanupArgs{Database: "main"}}
+}
+
+func setupTicks(t *testing.T) bundle {
+	t.Helper()
+	b := setup(t)
+	b.db.Exec("CREATE TABLE ticked (kind text, database text, at timestamptz)")
+	return b
+}
+
+// tickedAt makes a moment the last tick of the schedule k.
+func (b bundle) tickedAt(moment string) {
+	b.db.Exec("INSERT INTO sexton.schedules VALUES ('k', 'main', $1::timestamp AT TIME ZONE 'UTC')", moment)
+}
+
+func TestAFreshInstallationWaitsForTheNextTick(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
+	require.Equal(t, "03-01 12:00:30", b.lastTick())
+	m.pass(29 * time.Second)
+	require.Empty(t, b.ticked())
+	m.pass(60 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}}, b.ticked())
+	m.pass(2 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}, {"k", "03-01 12:02:00"}}, b.ticked())
+	require.Equal(t, "03-01 12:02:00", b.lastTick())
+}
+
+func TestStoppedOverMidnight(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	m := lead(t, b, "2026-03-01 23:50:00", tickOf(t, "0 0 * * *"))
+	m.pass(9 * time.Minute)
+	require.Empty(t, b.ticked())
+	for _, restart := range []string{"2026-03-02 00:01:00", "2026-03-02 00:02:00", "2026-03-02 23:59:58"} {
+		lead(t, b, restart, tickOf(t, "0 0 * * *"))
+		require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.ticked(), "runs after the start at %s", restart)
+	}
+}
+
+func TestManyMissedTicksAreMadeUpForByOneRun(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	b.tickedAt("2023-03-01 12:00:00")
+	lead(t, b, "2026-03-01 12:00:30", tickOf(t, "*/5 * * * *"))
+	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.ticked())
+	require.Equal(t, "03-01 12:00:00", b.lastTick())
+}
+
+func TestSchedulesAreInUTC(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	m := lead(t, b, "2026-03-01 23:59:50", tickOf(t, "0 0 * * *"))
+	m.clock = m.clock.In(time.FixedZone("east", 5*3600+1800))
+	m.begin()
+	m.pass(20 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.ticked())
+}
+
+func TestAClockThatIsSetBackRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	b.tickedAt("2026-03-01 11:59:00")
+	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
+	want := [][]string{{"k", "03-01 12:00:00"}}
+	require.Equal(t, want, b.ticked())
+	for range 2 {
+		m.clock = date(t, "2026-03-01 11:30:00")
+		m.pass(30 * time.Minute)
+		require.Equal(t, want, b.ticked(), "at %s", m.clock)
+		require.Equal(t, "03-01 12:00:00", b.lastTick())
+		m.clock = date(t, "2026-03-01 11:30:00")
+		m.begin() // Another leader.
+	}
+	require.Contains(t, b.log.String(), "last tick lies in the future, none comes before")
+	m.pass(31*time.Minute + time.Second)
+	require.Equal(t, append(want, []string{"k", "03-01 12:01:00"}), b.ticked())
+}
+
+// Nothing tells River that the clock was set, so it looks every minute.
+func TestAClockThatIsSetForwardCausesOneRun(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "0 * * * *"))
+	m.clock = date(t, "2026-03-02 09:30:00")
+	m.pass(3 * time.Minute)
+	require.Equal(t, [][]string{{"k", "03-02 09:00:00"}}, b.ticked())
+}
+
+// Leaders whose terms and clocks differ count an interval from the recorded tick, not each from its own beginning.
+func TestLeadersShareOneInterval(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "@every 90s"))
+	for range 8 {
+		m.pass(30 * time.Second)
+		m = lead(t, b, m.clock.Format(time.DateTime), tickOf(t, "@every 90s"))
+	}
+	m.pass(3 * time.Minute)
+	require.Equal(t, [][]string{
+		{"k", "03-01 12:01:30"}, {"k", "03-01 12:03:00"}, {"k", "03-01 12:04:30"}, {"k", "03-01 12:06:00"},
+	}, b.ticked())
+}
+
+func TestSchedulesAreIndependent(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	args := LooseForeignKeysCleanupArgs{}
+	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "* * * * *"), &Tick{Kind: "k", Database: "ci", Schedule: times(t, "*/2 * * * *"), Args: args},
+		&Tick{Kind: "other", Schedule: times(t, "2 * * * *"), Args: args}, &Tick{Kind: "never", Schedule: times(t, "0 0 31 2 *"), Args: args})
+	m.pass(2*time.Minute + time.Second)
+	require.Equal(t, [][]string{{"k", "ci", "2"}, {"k", "main", "1"}, {"k", "main", "2"}, {"other", "", "2"}},
+		b.db.Rows("SELECT kind, database, extract(minute FROM at) FROM ticked ORDER BY 1, 2, 3"))
+	later := map[time.Time]bool{}
+	for _, tick := range m.ticks {
+		later[tick.Next(m.clock).Truncate(early)] = true
+	}
+	require.Len(t, later, 4, "River inserts together what falls due within 100 ms")
+}
+
+// Three databases with a tick every minute: within three minutes each has one, in the minute that is its turn.
+func TestSchedulesThatTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	var ticks []*Tick
+	for i, name := range []string{"main", "ci", "sec"} {
+		ticks = append(ticks, &Tick{Kind: "k", Database: name, Schedule: schedule.Rotate(times(t, "* * * * *"), i, 3), Args: LooseForeignKeysCleanupArgs{}})
+	}
+	lead(t, b, "2026-03-01 11:59:30", ticks...).pass(5*time.Minute + 32*time.Second)
+	require.Equal(t, [][]string{{"main", "0"}, {"ci", "1"}, {"sec", "2"}, {"main", "3"}, {"ci", "4"}, {"sec", "5"}},
+		b.db.Rows("SELECT database, extract(minute FROM at) FROM ticked ORDER BY at"))
+}
+
+func TestAFailingInsertionIsRetriedAndItsTickKept(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	b.tickedAt("2026-03-01 11:00:00")
+	m := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "0 * * * *"))
+	m.refused = errors.New("refused")
+	m.pass(10 * time.Minute)
+	require.Empty(t, b.ticked())
+	require.Equal(t, "03-01 11:00:00", b.lastTick())
+	m.refused = nil
+	m.pass(recheck)
+	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.ticked())
+}
+
+func TestALostTable(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	b.tickedAt("2026-03-01 11:59:00")
+	m := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
+	b.db.Exec("ALTER TABLE sexton.schedules RENAME TO hidden")
+	require.Error(t, m.k.Start(t.Context(), nil), "a term does not begin")
+	m.pass(5 * time.Minute)
+	require.Empty(t, b.ticked())
+	require.Contains(t, b.log.String(), "schedule fails and is retried")
+	b.db.Exec("ALTER TABLE sexton.hidden RENAME TO schedules")
+	m.pass(time.Minute)
+	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.ticked(), "one run for the ticks since 12:00")
+}
+
+// A leader that was suspended does not know yet that another one leads, and has had its tick.
+func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	b := setupTicks(t)
+	suspended := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
+	lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *")).pass(2 * time.Minute)
+	want := [][]string{{"k", "03-01 12:00:00"}, {"k", "03-01 12:01:00"}}
+	require.Equal(t, want, b.ticked())
+	suspended.clock = date(t, "2026-03-01 12:01:40")
+	suspended.pass(time.Second)
+	require.Equal(t, want, b.ticked())
+	require.Equal(t, "03-01 12:01:00", b.lastTick())
+}
+
+// startClient runs River as a worker does, with other schedules.
+func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
+	t.Helper()
+	client, err := NewClient(b.deps, id)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(context.WithoutCancel(t.Context())))
+	t.Cleanup(func() { require.NoError(t, client.StopAndCancel(context.WithoutCancel(t.Context()))) })
+	return client
+}
+
+const periodicJobs = "SELECT count(*) FROM sexton.river_job WHERE metadata ->> 'river:periodic_job_id' = 'loose_foreign_keys_cleanup:main'"
+
+// Of several copies the leader alone makes up for the ticks that were missed, once; a clean stop hands the lead over.
+func TestOfManyCopiesOneRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
+	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
+	clients := map[string]*river.Client[pgx.Tx]{}
+	for _, id := range []string{"a", "b", "c"} {
+		clients[id] = startClient(t, b, id)
+	}
+	completed := periodicJobs + " AND state = 'completed'"
+	pgtest.WaitFor(t, "the missed tick", func(context.Context) (bool, error) {
+		return pgtest.Scalar[int64](t, b.db.Database, completed) == 1, nil
+	})
+	leader := pgtest.Scalar[string](t, b.db.Database, "SELECT leader_id FROM sexton.river_leader")
+	require.NoError(t, clients[leader].Stop(t.Context()))
+	pgtest.WaitFor(t, "another leader", func(context.Context) (bool, error) {
+		rows := b.db.Rows("SELECT leader_id FROM sexton.river_leader")
+		return len(rows) == 1 && rows[0][0] != leader, nil
+	})
+	pgtest.WaitFor(t, "its first look", func(context.Context) (bool, error) { return strings.Contains(b.log.String(), Skipped), nil })
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, periodicJobs))
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
+}
+
+// The row of a tick is written before River commits its job. A commit that fails leaves a tick without a job; the limits that lasted
+// until that tick are over, so that the lane's next look begins the work.
+func TestTheCommitOfATickFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
+	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, stats) " +
+		`SELECT kind, database, 'gone', last_tick + interval '1 minute', last_tick + interval '2 minutes', 'over_limit', '{"over_limit": true}' FROM sexton.schedules`)
+	b.db.Exec(`
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no commit'; END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON sexton.river_job DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+			WHEN (NEW.metadata ? 'periodic') EXECUTE FUNCTION refuse();`)
+	spent, err := TickSpent(t.Context(), b.db.Connected, LooseForeignKeys, "main")
+	require.NoError(t, err)
+	require.True(t, spent)
+	startClient(t, b, "a")
+	pgtest.WaitFor(t, "the commit to fail", func(context.Context) (bool, error) {
+		return strings.Contains(b.log.String(), "Error committing transaction"), nil
+	})
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, periodicJobs))
+	spent, err = TickSpent(t.Context(), b.db.Connected, LooseForeignKeys, "main")
+	require.NoError(t, err)
+	require.False(t, spent, "the lane's look finds the work")
+}
