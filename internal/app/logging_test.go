@@ -16,12 +16,13 @@ import (
 func TestRiverIsDampened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const skipped = "maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped
 		var text bytes.Buffer
 		dampened := dampenRiver(slog.New(slog.NewTextHandler(&text, nil)))
 		log := slog.New(dampened)
 		for range 50 {
-			log.Info("maintenance.PeriodicJobEnqueuer: "+riverjobs.Skipped, "client", "one")
-			log.With("client", "two").Info("maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped)
+			log.Info(skipped, "client", "one")
+			log.With("client", "two").Info(skipped)
 			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "one")
 			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "two")
 			log.Error("executor: Error completing job", "err", "gone", "job_id", 7)

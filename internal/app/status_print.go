@@ -46,7 +46,8 @@ func (a *app) printStatus(document statusDocument) error {
 		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST TICK\tNEXT TICK\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
 		for _, j := range document.Jobs {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				j.Kind, j.Database, text(&j.Schedule), moment(j.LastTick), moment(j.NextTick), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor), text(j.LastError))
+				j.Kind, j.Database, text(&j.Schedule), moment(j.LastTick), moment(j.NextTick), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor),
+				text(j.LastError))
 		}
 		_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 	})
