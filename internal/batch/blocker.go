@@ -8,27 +8,35 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// program is what a holder's session calls itself, or its user.
+const program = `coalesce(
+        ' (' OPERATOR(pg_catalog.||) CASE WHEN holder.application_name OPERATOR(pg_catalog.<>) '' THEN holder.application_name
+            ELSE holder.usename::pg_catalog.text END OPERATOR(pg_catalog.||) ')', '')`
+
 // The session is found by the name that begin_batch gave it: behind a transaction pooler the process id that its connection
 // knows is not the server's. Of several holders the one with the oldest transaction is named. A prepared transaction
 // has the process id 0 and no row in pg_stat_activity, and the time is null where the role may not see it.
 const blockerSQL = `
 SELECT CASE
-        WHEN waiting.wait_event IN ('transactionid', 'tuple') THEN 'row locked'
-        WHEN waiting.wait_event = 'relation' THEN 'table locked'
+        WHEN waiting.wait_event OPERATOR(pg_catalog.=) ANY ('{transactionid,tuple}') THEN 'row locked'
+        WHEN waiting.wait_event OPERATOR(pg_catalog.=) 'relation' THEN 'table locked'
         ELSE 'lock held'
-    END || ' by ' || CASE WHEN blocker.pid = 0 THEN 'a prepared transaction' ELSE 'pid ' || blocker.pid::pg_catalog.text END
-    || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::pg_catalog.text) || ')', '')
-    || coalesce(' since ' || pg_catalog.to_char(
+    END OPERATOR(pg_catalog.||) ' by '
+    OPERATOR(pg_catalog.||) CASE WHEN blocker.pid OPERATOR(pg_catalog.=) 0 THEN 'a prepared transaction'
+        ELSE 'pid ' OPERATOR(pg_catalog.||) blocker.pid::pg_catalog.text END
+    OPERATOR(pg_catalog.||) ` + program + `
+    OPERATOR(pg_catalog.||) coalesce(' since ' OPERATOR(pg_catalog.||) pg_catalog.to_char(
         holder.xact_start AT TIME ZONE 'UTC',
-        CASE WHEN holder.xact_start > pg_catalog.now() - interval '12 hours' THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
+        CASE WHEN holder.xact_start OPERATOR(pg_catalog.>) (pg_catalog.now() OPERATOR(pg_catalog.-) interval '12 hours')
+            THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
     ), ''),
-    coalesce((SELECT held.virtualtransaction FROM pg_catalog.pg_locks AS held WHERE held.pid = blocker.pid LIMIT 1), '')
+    coalesce((SELECT held.virtualtransaction FROM pg_catalog.pg_locks AS held WHERE held.pid OPERATOR(pg_catalog.=) blocker.pid LIMIT 1), '')
 FROM pg_catalog.pg_stat_activity AS waiting
 CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(waiting.pid)) AS blocker (pid)
-LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = blocker.pid
-WHERE waiting.datname = pg_catalog.current_database()
-  AND waiting.wait_event_type = 'Lock'
-  AND waiting.application_name = "sexton".session_name($1) || '#' || $2::bigint::pg_catalog.text
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) blocker.pid
+WHERE waiting.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+  AND waiting.wait_event_type OPERATOR(pg_catalog.=) 'Lock'
+  AND waiting.application_name OPERATOR(pg_catalog.=) pg_catalog.concat("sexton".session_name($1), '#', $2::bigint)
 ORDER BY holder.xact_start NULLS LAST, blocker.pid
 LIMIT 1`
 
@@ -71,18 +79,19 @@ func (s *Session) Seen() Obstacle {
 // tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables beside which none of its rows can be changed.
 const tableLocksSQL = `
 SELECT held.relation,
-    'table ' || held.relation::pg_catalog.regclass::pg_catalog.text || ' locked by '
-        || coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction')
-        || coalesce(' (' || coalesce(nullif(holder.application_name, ''), holder.usename::pg_catalog.text) || ')', '')
-        || coalesce(' since ' || pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),
+    'table ' OPERATOR(pg_catalog.||) held.relation::pg_catalog.regclass::pg_catalog.text OPERATOR(pg_catalog.||) ' locked by '
+        OPERATOR(pg_catalog.||) coalesce('pid ' OPERATOR(pg_catalog.||) held.pid::pg_catalog.text, 'a prepared transaction')
+        OPERATOR(pg_catalog.||) ` + program + `
+        OPERATOR(pg_catalog.||) coalesce(' since ' OPERATOR(pg_catalog.||) pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),
     coalesce(held.virtualtransaction, '')
 FROM pg_catalog.pg_locks AS held
-LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = held.pid
-WHERE held.locktype = 'relation'
-  AND held.database = (SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname = pg_catalog.current_database())
-  AND held.relation = ANY ($1::pg_catalog.oid[])
-  AND held.mode = ANY ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
-  AND coalesce(held.pid, 0) <> pg_catalog.pg_backend_pid()
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) held.pid
+WHERE held.locktype OPERATOR(pg_catalog.=) 'relation'
+  AND held.database OPERATOR(pg_catalog.=) (
+      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+  AND held.relation OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])
+  AND held.mode OPERATOR(pg_catalog.=) ANY ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
+  AND coalesce(held.pid, 0) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
 ORDER BY held.granted DESC`
 
 // TableLocks returns who has locked some of the tables as a whole.
@@ -98,7 +107,7 @@ func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obst
 
 // Over reports whether a transaction that was seen has ended: each holds a lock on itself.
 func (s *Session) Over(ctx context.Context, transaction string) (over bool, err error) {
-	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction = $1)`
+	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction OPERATOR(pg_catalog.=) $1)`
 	_, err = s.Run(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: func(rows pgx.Rows) (err error) {
 		over, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 		return err

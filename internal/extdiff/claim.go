@@ -46,16 +46,17 @@ type claim struct {
 
 const claimSQL = `
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES ($1, $2, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8))
+VALUES ($1, $2, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8))
 ON CONFLICT (diff_id) DO UPDATE
-SET token = ledger.token + 1,
+SET token = ledger.token OPERATOR(pg_catalog.+) 1,
     holder = EXCLUDED.holder,
     busy_until = EXCLUDED.busy_until
 WHERE ledger.busy_until IS NULL
-   OR ledger.busy_until <= pg_catalog.clock_timestamp()
+   OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
 RETURNING token`
 
-const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, pg_catalog.clock_timestamp()) FROM "sexton".external_diffs WHERE diff_id = $1`
+const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, pg_catalog.clock_timestamp())
+FROM "sexton".external_diffs WHERE diff_id OPERATOR(pg_catalog.=) $1`
 
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError where somebody else has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
@@ -89,10 +90,10 @@ func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(ma
 
 const renewSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
-WHERE diff_id = $1
-  AND token = $2
-  AND busy_until > pg_catalog.clock_timestamp()`
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2
+  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()`
 
 // hold renews the claim until release is called. The context that it returns ends before the claim does, with errLost as its
 // cause.
@@ -150,9 +151,9 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 
 const confirmSQL = `
 SELECT FROM "sexton".external_diffs
-WHERE diff_id = $1
-  AND token = $2
-  AND busy_until > pg_catalog.clock_timestamp()
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2
+  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 FOR UPDATE`
 
 // confirm locks the claim in a transaction, or returns errLost. From then on nobody can take it before the transaction ends.
@@ -172,18 +173,18 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 const releaseSQL = `
 WITH idle AS (
     DELETE FROM "sexton".external_diffs
-    WHERE diff_id = $1
-      AND token = $2
+    WHERE diff_id OPERATOR(pg_catalog.=) $1
+      AND token OPERATOR(pg_catalog.=) $2
       AND (
           sha256 IS NULL AND skip_reason IS NULL AND NOT kept
-          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)
+          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)
       )
     RETURNING diff_id
 )
 UPDATE "sexton".external_diffs AS ledger
 SET busy_until = NULL, holder = NULL
-WHERE ledger.diff_id = $1
-  AND ledger.token = $2
+WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1
+  AND ledger.token OPERATOR(pg_catalog.=) $2
   AND NOT EXISTS (SELECT FROM idle)`
 
 // settleTimeout bounds what is done after the caller's context may have ended.
@@ -201,10 +202,10 @@ func (c *claim) release(ctx context.Context) error {
 
 const quarantineSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8),
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
     holder = 'a deletion that may still arrive'
-WHERE diff_id = $1
-  AND token = $2`
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2`
 
 // quarantine keeps everybody from the diff for a while, and ends the claim.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {

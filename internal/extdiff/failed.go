@@ -39,22 +39,22 @@ WITH skipped AS (
     SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
         job.errors[pg_catalog.array_upper(job.errors, 1)] OPERATOR(pg_catalog.->>) 'error' AS error
     FROM "sexton".river_job AS job
-    WHERE job.kind = $3 AND job.queue = $3 AND job.state IN ('retryable', 'discarded')
+    WHERE job.kind OPERATOR(pg_catalog.=) $3 AND job.queue OPERATOR(pg_catalog.=) $3 AND job.state OPERATOR(pg_catalog.=) ANY ('{retryable,discarded}')
     ORDER BY job.id DESC
     LIMIT $2
 ), failed AS (
     SELECT DISTINCT ON (jobs.diff_id) jobs.diff_id, '' AS skip, coalesce(jobs.error, '') AS error, jobs.attempt::integer AS attempts,
-        CASE WHEN jobs.state = 'retryable' THEN jobs.scheduled_at END AS next
+        CASE WHEN jobs.state OPERATOR(pg_catalog.=) 'retryable' THEN jobs.scheduled_at END AS next
     FROM jobs
     -- A later attempt may have moved it.
-    JOIN "public".merge_request_diffs AS diff ON diff.id = jobs.diff_id AND ` + inDatabaseSQL + `
+    JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) jobs.diff_id AND ` + inDatabaseSQL + `
     WHERE NOT ` + keptSQL + `
-      AND NOT EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id = jobs.diff_id AND ledger.skip_reason IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) jobs.diff_id AND ledger.skip_reason IS NOT NULL)
     ORDER BY jobs.diff_id, jobs.id DESC
 )
 SELECT one.diff_id, one.skip, one.error, one.attempts::bigint, one.next
 FROM (SELECT * FROM failed UNION ALL SELECT * FROM skipped) AS one
-ORDER BY one.skip <> '', one.diff_id
+ORDER BY one.skip OPERATOR(pg_catalog.<>) '', one.diff_id
 LIMIT $1`
 
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
@@ -74,7 +74,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 // retrySQL has diffs tried at once: a job that waits is pulled forward, otherwise one is made.
 const retrySQL = `
 WITH waiting AS MATERIALIZED (
-    SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND ` + inDatabaseSQL + ` ORDER BY diff.id
+    SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND ` + inDatabaseSQL + ` ORDER BY diff.id
 ), enqueued AS MATERIALIZED (
     SELECT "sexton".enqueue($2, pg_catalog.jsonb_build_object('diff_id', waiting.id), pg_catalog.statement_timestamp()) AS job_id FROM waiting
 )

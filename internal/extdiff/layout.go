@@ -37,22 +37,22 @@ SELECT
     measured.relative_order,
     measured.encoded,
     measured.size,
-    (pg_catalog.row_number() OVER tree - 1)::integer AS place,
+    (pg_catalog.row_number() OVER tree OPERATOR(pg_catalog.-) 1)::integer AS place,
     coalesce(pg_catalog.sum(measured.size) OVER (tree ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS at
 FROM (
     SELECT
         file.relative_order,
-        "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END) AS encoded,
+        "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN file.diff END) AS encoded,
         (` + sizeSQL + `)::bigint AS size,
         (
             SELECT pg_catalog.array_agg(
-                CASE WHEN part.number < pg_catalog.cardinality(path.parts) THEN '0' ELSE '1' END OPERATOR(pg_catalog.||) part.name
+                CASE WHEN part.number OPERATOR(pg_catalog.<) pg_catalog.cardinality(path.parts) THEN '0' ELSE '1' END OPERATOR(pg_catalog.||) part.name
                 ORDER BY part.number)
             FROM pg_catalog.unnest(path.parts) WITH ORDINALITY AS part (name, number)
         ) AS branch
     FROM "public".merge_request_diff_files AS file
     CROSS JOIN LATERAL (SELECT pg_catalog.string_to_array(coalesce(file.new_path, file.old_path), '/') AS parts) AS path
-    WHERE file.merge_request_diff_id = $1
+    WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
 ) AS measured
 WINDOW tree AS (ORDER BY measured.branch COLLATE "C", measured.relative_order)`
 
@@ -62,10 +62,10 @@ const surveySQL = `
 SELECT
     pg_catalog.count(*),
     coalesce(pg_catalog.sum(` + sizeSQL + `), 0)::bigint,
-    coalesce(pg_catalog.bool_or(file.diff IS NULL AND file.external_diff_size > 0), false),
+    coalesce(pg_catalog.bool_or(file.diff IS NULL AND file.external_diff_size OPERATOR(pg_catalog.>) 0), false),
     ` + fingerprintSQL + `
 FROM "public".merge_request_diff_files AS file
-WHERE file.merge_request_diff_id = $1`
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1`
 
 const fingerprintSQL = `pg_catalog.md5(coalesce(pg_catalog.string_agg(
     file.relative_order::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) file.xmin::pg_catalog.text,
@@ -75,16 +75,16 @@ const fingerprintSQL = `pg_catalog.md5(coalesce(pg_catalog.string_agg(
 // number of the piece. The order follows from the nested loops, which LATERAL demands: a sort would put the whole content into
 // temporary files. OFFSET 0 has each text unpacked once and not for each of its pieces.
 const streamSQL = `
-SELECT layout.place, piece.number, substring(text.body FROM piece.number * $2 + 1 FOR $2)
-FROM (SELECT * FROM (` + layoutSQL + `) AS layout WHERE layout.size > 0 ORDER BY layout.place OFFSET 0) AS layout
+SELECT layout.place, piece.number, substring(text.body FROM (piece.number OPERATOR(pg_catalog.*) $2) OPERATOR(pg_catalog.+) 1 FOR $2)
+FROM (SELECT * FROM (` + layoutSQL + `) AS layout WHERE layout.size OPERATOR(pg_catalog.>) 0 ORDER BY layout.place OFFSET 0) AS layout
 CROSS JOIN LATERAL (
     SELECT "sexton".external_diff_body(file.diff) AS body
     FROM "public".merge_request_diff_files AS file
-    WHERE file.merge_request_diff_id = $1
-      AND file.relative_order = layout.relative_order
+    WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
+      AND file.relative_order OPERATOR(pg_catalog.=) layout.relative_order
     OFFSET 0
 ) AS text
-CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) - 1) / $2) AS piece (number)`
+CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog./) $2) AS piece (number)`
 
 // switchSQL puts where its text is in place of the text, for each file of a diff ($1). Files that get another place step aside to
 // negative numbers, as the key allows no two files in one place even within a statement.
@@ -94,17 +94,17 @@ SET diff = NULL,
     external_diff_offset = layout.at::integer,
     external_diff_size = layout.size::integer,
     "binary" = layout.encoded OR coalesce(file."binary", false),
-    new_path = CASE WHEN nullable.new_path THEN nullif(file.new_path, file.old_path) ELSE file.new_path END,
-    relative_order = CASE WHEN layout.place = file.relative_order THEN layout.place ELSE -1 - layout.place END{project}
+    new_path = CASE WHEN nullable.new_path AND file.new_path OPERATOR(pg_catalog.=) file.old_path THEN NULL ELSE file.new_path END,
+    relative_order = CASE WHEN layout.place OPERATOR(pg_catalog.=) file.relative_order THEN layout.place ELSE -1 OPERATOR(pg_catalog.-) layout.place END{project}
 FROM (` + layoutSQL + `) AS layout
 CROSS JOIN (
     SELECT NOT attribute.attnotnull AS new_path
     FROM pg_catalog.pg_attribute AS attribute
-    WHERE attribute.attrelid = '"public".merge_request_diff_files'::pg_catalog.regclass
-      AND attribute.attname = 'new_path'
+    WHERE attribute.attrelid OPERATOR(pg_catalog.=) '"public".merge_request_diff_files'::pg_catalog.regclass
+      AND attribute.attname OPERATOR(pg_catalog.=) 'new_path'
 ) AS nullable
-WHERE file.merge_request_diff_id = $1
-  AND file.relative_order = layout.relative_order`
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
+  AND file.relative_order OPERATOR(pg_catalog.=) layout.relative_order`
 
 // projectSQL, in switchSQL, gives the files without a project that of their diff, or else the one that the merge request goes to.
 // It reads both by their names in the row, which the tables of some applications do not have.
@@ -114,22 +114,23 @@ const projectSQL = `,
             (pg_catalog.to_jsonb(parent) OPERATOR(pg_catalog.->>) 'project_id')::bigint,
             (pg_catalog.to_jsonb(request) OPERATOR(pg_catalog.->>) 'target_project_id')::bigint)
         FROM "public".merge_request_diffs AS parent
-        LEFT JOIN "public".merge_requests AS request ON request.id = parent.merge_request_id
-        WHERE parent.id = $1
+        LEFT JOIN "public".merge_requests AS request ON request.id OPERATOR(pg_catalog.=) parent.merge_request_id
+        WHERE parent.id OPERATOR(pg_catalog.=) $1
     ))`
 
 // ownedSQL reports whether files have a project.
 const ownedSQL = `
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_attribute AS attribute
-    WHERE attribute.attrelid = '"public".merge_request_diff_files'::pg_catalog.regclass AND attribute.attname = 'project_id' AND NOT attribute.attisdropped
+    WHERE attribute.attrelid OPERATOR(pg_catalog.=) '"public".merge_request_diff_files'::pg_catalog.regclass
+      AND attribute.attname OPERATOR(pg_catalog.=) 'project_id' AND NOT attribute.attisdropped
 )`
 
 const stepBackSQL = `
 UPDATE "public".merge_request_diff_files AS file
-SET relative_order = -1 - file.relative_order
-WHERE file.merge_request_diff_id = $1
-  AND file.relative_order < 0`
+SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
+  AND file.relative_order OPERATOR(pg_catalog.<) 0`
 
 // markSQL marks a diff ($1) as moved, its object named $2 in the store $3, with $4 files.
 const markSQL = `
@@ -139,4 +140,4 @@ SET stored_externally = true,
     external_diff_store = $3,
     files_count = least($4::bigint, 32767),
     sorted = true
-WHERE diff.id = $1`
+WHERE diff.id OPERATOR(pg_catalog.=) $1`

@@ -58,9 +58,9 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 
 const unkeepSQL = `
 WITH released AS (
-    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = $1 AND kept RETURNING diff_id
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1 AND kept RETURNING diff_id
 )
-SELECT EXISTS (SELECT FROM released), EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)`
+SELECT EXISTS (SELECT FROM released), EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)`
 
 // Release lets a diff that was brought back by Restore be moved again, and tells whether it was kept at all. The error is ErrNoDiff
 // where there is none.
@@ -86,19 +86,19 @@ SET diff = pg_catalog.convert_from(
         coalesce((
             SELECT pg_catalog.string_agg(piece.body, ''::pg_catalog.bytea ORDER BY piece.number)
             FROM pg_temp.sexton_pieces AS piece
-            WHERE piece.relative_order = file.relative_order
+            WHERE piece.relative_order OPERATOR(pg_catalog.=) file.relative_order
         ), ''::pg_catalog.bytea),
-        CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+        CASE WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
     ),
     external_diff_offset = NULL,
     external_diff_size = NULL
-WHERE file.merge_request_diff_id = $1`
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1`
 
 const unmarkSQL = `
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = false,
     external_diff = NULL
-WHERE diff.id = $1`
+WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
 const removeNextSQL = `INSERT INTO "sexton".external_diff_removals (diff_id, key, store) VALUES ($1, $2, $3) RETURNING id`
 
@@ -108,8 +108,8 @@ SET kept = true,
     size = NULL,
     sha256 = NULL,
     moved_at = NULL
-WHERE diff_id = $1
-  AND token = $2`
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2`
 
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. It returns the object, on the
 // list of those to be removed.
@@ -168,7 +168,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(`
 		SELECT FROM "public".merge_request_diffs AS diff
-		WHERE diff.id = $1 AND diff.stored_externally AND diff.merge_request_id = $2
+		WHERE diff.id OPERATOR(pg_catalog.=) $1 AND diff.stored_externally AND diff.merge_request_id OPERATOR(pg_catalog.=) $2
 		FOR UPDATE`), was.diffID, was.mergeRequestID)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
@@ -348,16 +348,16 @@ func (x external) contiguous() error {
 const externalSQL = `
 SELECT diff.merge_request_id, coalesce(diff.stored_externally, false), diff.external_diff, coalesce(diff.external_diff_store, 1),
     ledger.size, ledger.sha256,
-    (SELECT ` + fingerprintSQL + ` FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = $1)
+    (SELECT ` + fingerprintSQL + ` FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1)
 FROM "public".merge_request_diffs AS diff
-LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = diff.id
-WHERE diff.id = $1`
+LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id OPERATOR(pg_catalog.=) diff.id
+WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
 // Files without bytes come before the one that begins where they are.
 const externalFilesSQL = `
 SELECT file.relative_order, file.external_diff_offset::bigint, file.external_diff_size::bigint, coalesce(file."binary", false)
 FROM "public".merge_request_diff_files AS file
-WHERE file.merge_request_diff_id = $1
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
 ORDER BY file.external_diff_offset, file.external_diff_size, file.relative_order`
 
 // BrokenError says that what is stored of a diff does not fit together.

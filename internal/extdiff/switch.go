@@ -56,8 +56,8 @@ SET size = $3,
     skipped_at = NULL,
     busy_until = NULL,
     holder = NULL
-WHERE diff_id = $1
-  AND token = $2`
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2`
 
 // lockFilesSQL locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
 // snapshot has.
@@ -66,7 +66,7 @@ SELECT ` + fingerprintSQL + `
 FROM (
     SELECT file.relative_order, file.xmin
     FROM "public".merge_request_diff_files AS file
-    WHERE file.merge_request_diff_id = $1
+    WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
     FOR UPDATE
 ) AS file`
 
@@ -75,7 +75,8 @@ FROM (
 const orphanSQL = `
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT $1, $2, $3::integer
-WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued WHERE queued.diff_id = $1 AND queued.key = $2)`
+WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
+    WHERE queued.diff_id OPERATOR(pg_catalog.=) $1 AND queued.key OPERATOR(pg_catalog.=) $2)`
 
 // finish takes the texts out of the database, if the rows are still those that were read. A diff that has been deleted meanwhile
 // leaves its object to the removal.
@@ -151,8 +152,8 @@ UPDATE "sexton".external_diffs
 SET skip_reason = $3,
     skip_state = $4,
     skipped_at = pg_catalog.clock_timestamp()
-WHERE diff_id = $1
-  AND token = $2`
+WHERE diff_id OPERATOR(pg_catalog.=) $1
+  AND token OPERATOR(pg_catalog.=) $2`
 
 // record notes why a diff stays in the database and what it was like, if that is a reason to look after it.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {

@@ -28,7 +28,8 @@ func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (
 	sql := fmt.Sprintf(`SELECT
 ARRAY(
 	SELECT job.user_id FROM %s AS job JOIN %s AS leaving ON leaving.id OPERATOR(pg_catalog.=) job.user_id
-	WHERE job.id = ANY ($%d::bigint[]) AND job.hard_delete = $%d AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])%s
+	WHERE job.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) AND job.hard_delete OPERATOR(pg_catalog.=) $%d
+	AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])%s
 ),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
 %s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType, free.String(),
@@ -60,19 +61,19 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 	}
 	counter, queue := s.action.counter(), names.Render(`"public".`)+queueTable
 	return fmt.Sprintf(`WITH held AS MATERIALIZED (
-	SELECT queued.user_id FROM %s AS queued WHERE queued.user_id = ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
+	SELECT queued.user_id FROM %s AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
 ),
 changed AS (
 	%s %s %s
-	WHERE child.ctid = wanted.at AND (%s) IS TRUE%s AND wanted.owner = ANY (ARRAY(SELECT held.user_id FROM held))
+	WHERE child.ctid OPERATOR(pg_catalog.=) wanted.at AND (%s) IS TRUE%s AND wanted.owner OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))
 	RETURNING wanted.owner, %s AS kept
 ),
 totals AS MATERIALIZED (
 	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
 ),
 counted AS (
-	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM totals WHERE job.user_id = totals.owner
+	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
+	FROM totals WHERE job.user_id OPERATOR(pg_catalog.=) totals.owner
 )
 SELECT totals.owner, totals.rows, totals.kept FROM totals`,
 		queue, args.add(slices.Compact(slices.Sorted(slices.Values(owners)))),

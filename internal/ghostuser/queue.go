@@ -13,7 +13,7 @@ import (
 )
 
 // dueSQL are the users that can be taken now. clock_timestamp() is volatile and would bound no index.
-const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after <= pg_catalog.statement_timestamp()`
+const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()`
 
 // DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
 const DueSQL = `EXISTS (SELECT ` + dueSQL + `)`
@@ -25,17 +25,17 @@ const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT ` + dueSQL + ` LIM
 // falls due that is put off, or 0 where none is. Whoever is put off for ever (infinity) never does, and Postgres refuses to
 // subtract that.
 const NextDueSQL = `coalesce((
-    SELECT extract(epoch FROM pg_catalog.min(job.consume_after) - pg_catalog.statement_timestamp())
+    SELECT extract(epoch FROM pg_catalog.min(job.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.consume_after > pg_catalog.statement_timestamp() AND job.consume_after < 'infinity'
+    WHERE job.consume_after OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp() AND job.consume_after OPERATOR(pg_catalog.<) 'infinity'
 ), 0)::pg_catalog.float8`
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
 const loadSQL = `
 SELECT job.id, job.user_id, job.hard_delete
 FROM "public".users_ghost_user_migrations AS job
-WHERE job.consume_after <= pg_catalog.statement_timestamp()
-  AND job.id <> ALL ($1::bigint[])
+WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+  AND job.id OPERATOR(pg_catalog.<>) ALL ($1::bigint[])
 ORDER BY job.consume_after, job.id
 LIMIT $2`
 
@@ -44,24 +44,24 @@ LIMIT $2`
 const deferSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
-WHERE job.id = ANY (ARRAY(
+WHERE job.id OPERATOR(pg_catalog.=) ANY (ARRAY(
     SELECT unlocked.id
     FROM "public".users_ghost_user_migrations AS unlocked
-    WHERE unlocked.id = ANY ($1::bigint[])
+    WHERE unlocked.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])
     FOR NO KEY UPDATE SKIP LOCKED
 ))`
 
 // blameSQL counts an attempt, records why, and puts the user off for $3 seconds.
 const blameSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
-SET attempts = job.attempts + 1,
+SET attempts = job.attempts OPERATOR(pg_catalog.+) 1,
     last_error = $2,
-    consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8),
+    consume_after = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
     updated_at = pg_catalog.clock_timestamp()
-WHERE job.id = $1`
+WHERE job.id OPERATOR(pg_catalog.=) $1`
 
 // dropSQL takes a user out of the queue that exists no more.
-const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id = $1`
+const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id OPERATOR(pg_catalog.=) $1`
 
 // Backlog is what waits in the queue.
 type Backlog struct {
@@ -80,7 +80,8 @@ type Backlog struct {
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	const sql = `
-SELECT pending, capped, oldest_age_seconds, deferred, nullif(deferred_until, 'infinity'), coalesce(deferred_reason, '')
+SELECT pending, capped, oldest_age_seconds, deferred,
+    CASE WHEN deferred_until OPERATOR(pg_catalog.<>) 'infinity' THEN deferred_until END, coalesce(deferred_reason, '')
 FROM "sexton".backlog_of_ghost_users()`
 	var b Backlog
 	var age float64

@@ -20,7 +20,7 @@ FROM (
     ORDER BY waiting.consume_after DESC, waiting.id DESC
     LIMIT $2
 ) AS job
-WHERE job.attempts > 0
+WHERE job.attempts OPERATOR(pg_catalog.>) 0
 ORDER BY job.consume_after, job.id
 LIMIT $1`
 
@@ -45,7 +45,7 @@ const retryUsersSQL = `
 WITH free AS (
     SELECT job.id
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.attempts > 0 AND ($1::bigint IS NULL OR job.user_id = $1)
+    WHERE job.attempts OPERATOR(pg_catalog.>) 0 AND ($1::bigint IS NULL OR job.user_id OPERATOR(pg_catalog.=) $1)
     ORDER BY job.consume_after DESC, job.id DESC
     LIMIT $2
     FOR UPDATE SKIP LOCKED
@@ -53,7 +53,7 @@ WITH free AS (
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = least(job.consume_after, pg_catalog.statement_timestamp()), attempts = 0, updated_at = pg_catalog.clock_timestamp()
 FROM free
-WHERE job.id = free.id`
+WHERE job.id OPERATOR(pg_catalog.=) free.id`
 
 // Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The
 // reason of the last failure stays until the next attempt. It returns how many there were, those apart that a worker has in hand.

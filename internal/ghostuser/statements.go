@@ -108,7 +108,7 @@ func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do actio
 	args := &arguments{}
 	picked := fmt.Sprintf("$%d::pg_catalog.tid[]", args.add(pointers))
 	if skip {
-		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid = ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
+		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
 			leaf.SQL(), picked, s.matches("picked", j, args), s.lock(do))
 	}
 	return s.change(names, leaf, j, do, ghost, picked, args), args.values
@@ -161,18 +161,18 @@ func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
 func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
-	where := fmt.Sprintf("child.ctid = ANY (%s) AND (%s) IS TRUE%s", picked, s.matches("child", j, args), s.attached(leaf, args))
+	where := fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s", picked, s.matches("child", j, args), s.attached(leaf, args))
 	kept := "false"
 	if do != remove {
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
 	}
 	counter, queue, jobAt := do.counter(), names.Render(`"public".`)+queueTable, args.add(j.id)
-	return fmt.Sprintf(`held AS MATERIALIZED (SELECT FROM %s AS queued WHERE queued.id = $%d FOR KEY SHARE),
+	return fmt.Sprintf(`held AS MATERIALIZED (SELECT FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d FOR KEY SHARE),
 changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept),
 totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
 counted AS (
-	UPDATE %s AS job SET %s = job.%s + totals.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM totals WHERE job.id = $%d AND totals.rows > 0
+	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
+	FROM totals WHERE job.id OPERATOR(pg_catalog.=) $%d AND totals.rows OPERATOR(pg_catalog.>) 0
 )`,
 		queue, jobAt, s.verb(leaf, do, ghost, args), where, kept, queue, counter, counter, jobAt)
 }
@@ -221,7 +221,7 @@ func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string,
 	args := &arguments{}
 	jobAt, userAt, ghostAt := args.add(j.id), args.add(j.userID), args.add(ghost)
 	sql := fmt.Sprintf(`SELECT
-(SELECT job.hard_delete FROM %s AS job WHERE job.id = $%d AND job.user_id = $%d),
+(SELECT job.hard_delete FROM %s AS job WHERE job.id OPERATOR(pg_catalog.=) $%d AND job.user_id OPERATOR(pg_catalog.=) $%d),
 (SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $%d),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
 %s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
@@ -244,7 +244,8 @@ func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
 	sql := fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
-	FROM %s AS queued WHERE queued.id = $%d AND queued.user_id = $%d AND queued.hard_delete = $%d FOR UPDATE
+	FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d AND queued.user_id OPERATOR(pg_catalog.=) $%d
+		AND queued.hard_delete OPERATOR(pg_catalog.=) $%d FOR UPDATE
 ),
 gone AS (
 	DELETE FROM %s AS leaving USING looked, job
@@ -253,7 +254,7 @@ gone AS (
 	RETURNING leaving.id, leaving.username
 ),
 finished AS (
-	DELETE FROM %s AS queued USING gone WHERE queued.id = $%d
+	DELETE FROM %s AS queued USING gone WHERE queued.id OPERATOR(pg_catalog.=) $%d
 ),
 event AS (
 	INSERT INTO %s (kind, payload)
@@ -294,6 +295,6 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 		terms[i] = fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted)",
 			from, s.matches("child", j, args), capAt)
 	}
-	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id = $%d RETURNING job.remaining_rows",
+	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.add(j.id)), args.values
 }

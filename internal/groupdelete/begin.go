@@ -33,16 +33,16 @@ const standingSQL = `
 SELECT begun.group_id IS NOT NULL AS begun,
     doomed.marked_for_deletion_on IS NOT NULL AS marked,
     schedule.user_id IS NOT NULL AS scheduled,
-    coalesce(doomed.marked_for_deletion_on < cutoff.date, false) AS due,
+    coalesce(doomed.marked_for_deletion_on OPERATOR(pg_catalog.<) cutoff.date, false) AS due,
     cutoff.date IS NULL AS undated,
     schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, doomed.id), false) AS permitted,
     coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total,
-    coalesce(begun.done > 0 OR begun.touched, false) AS touched, doomed.id, schedule.user_id
+    coalesce(begun.done OPERATOR(pg_catalog.>) 0 OR begun.touched, false) AS touched, doomed.id, schedule.user_id
 FROM {groups} AS doomed
 CROSS JOIN "sexton".group_deletion_cutoff() AS cutoff (date)
-LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = doomed.id
-LEFT JOIN "sexton".group_destructions AS begun ON begun.group_id = doomed.id
-WHERE doomed.id = $1`
+LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) doomed.id
+LEFT JOIN "sexton".group_destructions AS begun ON begun.group_id OPERATOR(pg_catalog.=) doomed.id
+WHERE doomed.id OPERATOR(pg_catalog.=) $1`
 
 // beginSQL begins the destruction, where the group is due and may be destroyed.
 const beginSQL = `
@@ -56,7 +56,7 @@ begun AS (
     RETURNING group_id
 ),
 relieved AS (
-    DELETE FROM "sexton".group_deletion_failures AS failure USING begun WHERE failure.group_id = begun.group_id
+    DELETE FROM "sexton".group_deletion_failures AS failure USING begun WHERE failure.group_id OPERATOR(pg_catalog.=) begun.group_id
 )
 SELECT standing.begun OR EXISTS (SELECT FROM begun), standing.marked, standing.scheduled, standing.due, standing.undated, standing.permitted,
     standing.done, standing.total, standing.touched
@@ -65,16 +65,17 @@ FROM standing`
 // blameSQL counts an attempt of a group whose destruction has begun.
 const blameSQL = `
 UPDATE "sexton".group_destructions AS progress
-SET attempts = progress.attempts + 1, last_error = $2, updated_at = pg_catalog.clock_timestamp()
-WHERE progress.group_id = $1`
+SET attempts = progress.attempts OPERATOR(pg_catalog.+) 1, last_error = $2, updated_at = pg_catalog.clock_timestamp()
+WHERE progress.group_id OPERATOR(pg_catalog.=) $1`
 
 // refuseSQL records why a destruction cannot begin, unless it has. The group is put off for $3 seconds.
 const refuseSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-SELECT $1::bigint, $2::pg_catalog.text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
-WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)
+SELECT $1::bigint, $2::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3)
+WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $1)
 ON CONFLICT (group_id) DO UPDATE
-SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at, updated_at = pg_catalog.clock_timestamp()`
+SET attempts = failure.attempts OPERATOR(pg_catalog.+) 1, last_error = excluded.last_error, retry_at = excluded.retry_at,
+    updated_at = pg_catalog.clock_timestamp()`
 
 // refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be destroyed as foreign keys are.
 const refusedFor = 3600.0
@@ -117,7 +118,8 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	lock := batch.Statement{SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id = $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
+	lock := batch.Statement{SQL: fmt.Sprintf(
+		"SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
 	after, err := r.standing(ctx, func(sql string) batch.Statement {
 		return batch.Statement{SQL: sql, Args: []any{r.engine.GroupID, total}}
 	}, fill(names, beginSQL, "{groups}", groups), lock)
@@ -138,8 +140,8 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 
 // confirmSQL locks the record of the destruction $1. It fails with a division by zero where there is none any more.
 const confirmSQL = `
-SELECT 1 / pg_catalog.count(*)::integer FROM (
-    SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1 FOR NO KEY UPDATE
+SELECT 1 OPERATOR(pg_catalog./) pg_catalog.count(*)::integer FROM (
+    SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE
 ) AS begun`
 
 // errCancelled says that the deletion was cancelled after the destruction had begun.
@@ -227,8 +229,8 @@ const forgetSQL = `
 WITH gone AS MATERIALIZED (
     SELECT $2::pg_catalog.text AS key WHERE NOT EXISTS (SELECT FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1)
 ),
-unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = gone.key)
-DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = gone.key`
+unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key OPERATOR(pg_catalog.=) gone.key)
+DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_catalog.=) gone.key`
 
 // forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
 func (r *run) forget(ctx context.Context, g int64) error {
@@ -245,32 +247,32 @@ func (r *run) forget(ctx context.Context, g int64) error {
 const finishSQL = `
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
-        (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3) AS user_id
+        (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
     FROM {groups} AS doomed
     WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND {line}
 ),
 above AS (
     SELECT doomed.id, doomed.parent_id, doomed.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
     UNION ALL
-    SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height + 1
+    SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height OPERATOR(pg_catalog.+) 1
     FROM above
     JOIN {groups} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
-    WHERE above.height < 100
+    WHERE above.height OPERATOR(pg_catalog.<) 100
 ),
 gone AS (
     DELETE FROM {groups} AS doomed USING looked
-    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true = ANY (looked.live))
+    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
     RETURNING doomed.id, doomed.parent_id, doomed.path, looked.user_id
 ),
-unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id = gone.id),
-ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id = gone.id),
-relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id = gone.id),
+unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id OPERATOR(pg_catalog.=) gone.id),
+ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),
+relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id OPERATOR(pg_catalog.=) gone.id),
 counted AS (
-    UPDATE "sexton".group_destructions AS progress SET done = progress.done + 1, updated_at = pg_catalog.clock_timestamp()
-    FROM gone WHERE progress.group_id = $3 AND progress.group_id <> gone.id
+    UPDATE "sexton".group_destructions AS progress SET done = progress.done OPERATOR(pg_catalog.+) 1, updated_at = pg_catalog.clock_timestamp()
+    FROM gone WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) gone.id
 ),
-unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key = $5),
-unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key = $5),
+unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key OPERATOR(pg_catalog.=) $5),
+unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_catalog.=) $5),
 event AS (
     INSERT INTO "sexton".events (kind, payload)
     SELECT 'group_destroyed', pg_catalog.jsonb_build_object(

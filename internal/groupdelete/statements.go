@@ -101,7 +101,7 @@ func targets(refs []*ref) string {
 func parents(leaf pgcatalog.Table, refs []*ref) string {
 	return fmt.Sprintf(`%s,
 parents AS MATERIALIZED (
-	SELECT %s FROM want JOIN ONLY %s AS parent ON parent.ctid = want.at AND parent.xmin = want.version
+	SELECT %s FROM want JOIN ONLY %s AS parent ON parent.ctid OPERATOR(pg_catalog.=) want.at AND parent.xmin OPERATOR(pg_catalog.=) want.version
 )`, wantSQL, targets(refs), leaf.SQL())
 }
 
@@ -123,7 +123,7 @@ func childrenStatement(leaf pgcatalog.Table, f *ref, in pgcatalog.Table) string 
 SELECT found.at, found.version
 FROM parents AS parent
 CROSS JOIN LATERAL (
-	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid <> ALL ($3::pg_catalog.tid[]) OFFSET 0
+	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid OPERATOR(pg_catalog.<>) ALL ($3::pg_catalog.tid[]) OFFSET 0
 ) AS found
 LIMIT $4`, parents(leaf, []*ref{f}), in.SQL(), f.matches("parent"))
 }
@@ -140,7 +140,7 @@ LIMIT 1`, parents(leaf, []*ref{f}), f.table.Shown("child"), f.from, f.matches("p
 func locked(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`free AS MATERIALIZED (
 	SELECT want.at, want.version
-	FROM want JOIN ONLY %s AS picked ON picked.ctid = want.at AND picked.xmin = want.version
+	FROM want JOIN ONLY %s AS picked ON picked.ctid OPERATOR(pg_catalog.=) want.at AND picked.xmin OPERATOR(pg_catalog.=) want.version
 	FOR UPDATE OF picked SKIP LOCKED
 )`, leaf.SQL())
 }
@@ -149,7 +149,7 @@ func locked(leaf pgcatalog.Table) string {
 func lockStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s,
 held AS MATERIALIZED (
-	SELECT FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
+	SELECT FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
 	FOR UPDATE OF doomed
 )
 SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
@@ -169,7 +169,7 @@ func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Ta
 	case bare:
 	case chained:
 		ctes += ",\n" + heldSQL(leaf, refs, from)
-		below.WriteString("\n\tAND doomed.ctid NOT IN (SELECT held.at FROM held)")
+		below.WriteString("\n\tAND NOT doomed.ctid OPERATOR(pg_catalog.=) ANY (SELECT held.at FROM held)")
 	default:
 		for _, f := range refs {
 			below.WriteString("\n\tAND NOT " + f.exists("doomed"))
@@ -183,11 +183,12 @@ func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Ta
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 gone AS (
 	DELETE FROM ONLY %s AS doomed USING %s AS want
-	WHERE doomed.ctid = want.at AND doomed.xmin = want.version%s
+	WHERE doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at%s
 ),
 total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
-SELECT total.rows, CASE WHEN total.rows < pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
+SELECT total.rows,
+	CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
 		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names), bots)
 }
 
@@ -203,7 +204,7 @@ stopped AS (
 ),
 queued AS (
 	INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
-	SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id = $3),
+	SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3),
 		false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
 	FROM bot
 	ON CONFLICT DO NOTHING
@@ -213,8 +214,8 @@ queued AS (
 func counted(names pgschema.Names) string {
 	return fmt.Sprintf(`,
 counted AS (
-	UPDATE %s AS progress SET done = progress.done + total.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM total WHERE progress.group_id = $3 AND total.rows > 0
+	UPDATE %s AS progress SET done = progress.done OPERATOR(pg_catalog.+) total.rows, updated_at = pg_catalog.clock_timestamp()
+	FROM total WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND total.rows OPERATOR(pg_catalog.>) 0
 )`, names.Render(`"sexton".group_destructions`))
 }
 
@@ -243,7 +244,7 @@ func (p *Plan) tellStatement(names pgschema.Names, t *table, leaf pgcatalog.Tabl
 	event, returning := p.event(names, t)
 	return fmt.Sprintf(`WITH %s,
 gone AS (
-	SELECT want.at%s FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
+	SELECT want.at%s FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
 )%s
 SELECT $3::bigint`, wantSQL, returning, leaf.SQL(), event)
 }
@@ -252,7 +253,8 @@ SELECT $3::bigint`, wantSQL, returning, leaf.SQL(), event)
 // left of something that has not happened.
 func goneStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
-SELECT 1 / (pg_catalog.count(*) = 0)::integer FROM want JOIN ONLY %s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version`,
+SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) 0)::integer
+FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version`,
 		wantSQL, leaf.SQL())
 }
 
@@ -273,12 +275,12 @@ func (f *ref) changeStatement(names pgschema.Names, leaf pgcatalog.Table, skip b
 	return fmt.Sprintf(`WITH %s,
 changed AS (
 	UPDATE ONLY %s AS child SET %s FROM %s AS want
-	WHERE child.ctid = want.at AND child.xmin = want.version
+	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version
 	RETURNING want.at, child.ctid AS moved, child.xmin AS version
 ),
 touched AS (
 	UPDATE %s AS progress SET touched = true
-	WHERE progress.group_id = $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
+	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
 )
 SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed`,
 		ctes, leaf.SQL(), strings.Join(set, ", "), from, names.Render(`"sexton".group_destructions`))

@@ -23,7 +23,8 @@ down AS (
 		SELECT child.ctid AS at, child.xmin AS version
 		FROM ONLY %[2]s AS parent
 		JOIN ONLY %[2]s AS child ON %[3]s
-		WHERE parent.ctid = down.at AND parent.xmin = down.version AND child.ctid <> ALL ($3::pg_catalog.tid[])
+		WHERE parent.ctid OPERATOR(pg_catalog.=) down.at AND parent.xmin OPERATOR(pg_catalog.=) down.version
+		AND child.ctid OPERATOR(pg_catalog.<>) ALL ($3::pg_catalog.tid[])
 		OFFSET 0
 	) AS found
 )
@@ -33,7 +34,7 @@ LIMIT $4`, wantSQL, leaf.SQL(), f.matches("parent"), outside("down.at", "want"))
 
 // outside is the condition that a place is none of a CTE's.
 func outside(place, cte string) string {
-	return fmt.Sprintf(" AND %s NOT IN (SELECT beside.at FROM %s AS beside)", place, cte)
+	return fmt.Sprintf(" AND NOT %s OPERATOR(pg_catalog.=) ANY (SELECT beside.at FROM %s AS beside)", place, cte)
 }
 
 // beside is the condition that a chain's row (alias child) is none of those that go together; for other keys it is empty.
@@ -58,13 +59,13 @@ func heldSQL(leaf pgcatalog.Table, refs []*ref, from string) string {
 		above = append(above, fmt.Sprintf(`SELECT doomed.ctid AS at
 		FROM ONLY %[1]s AS child
 		JOIN ONLY %[1]s AS doomed ON %[2]s
-		WHERE child.ctid = held.at`, leaf.SQL(), f.matches("doomed")))
+		WHERE child.ctid OPERATOR(pg_catalog.=) held.at`, leaf.SQL(), f.matches("doomed")))
 	}
 	return fmt.Sprintf(`meant AS MATERIALIZED (
-	SELECT want.at FROM %[1]s AS want JOIN ONLY %[2]s AS doomed ON doomed.ctid = want.at AND doomed.xmin = want.version
+	SELECT want.at FROM %[1]s AS want JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
 ),
 held AS (
-	SELECT meant.at FROM meant JOIN ONLY %[2]s AS doomed ON doomed.ctid = meant.at
+	SELECT meant.at FROM meant JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) meant.at
 	WHERE %[3]s
 	UNION
 	SELECT above.at
@@ -73,6 +74,6 @@ held AS (
 		%[4]s
 		OFFSET 0
 	) AS above
-	WHERE above.at IN (SELECT meant.at FROM meant)
+	WHERE above.at OPERATOR(pg_catalog.=) ANY (SELECT meant.at FROM meant)
 )`, from, leaf.SQL(), strings.Join(live, "\n\t\tOR "), strings.Join(above, "\n\t\tUNION ALL\n\t\t"))
 }

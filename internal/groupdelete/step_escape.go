@@ -17,7 +17,7 @@ const escapeEvery = 8
 // moved away has escaped with all that is below it, and so has what is in hand further down.
 func lineHolds(groups, parameter string) string {
 	return fmt.Sprintf(`NOT EXISTS (
-	SELECT FROM unnest((%[2]s::bigint[])[:pg_catalog.cardinality(%[2]s::bigint[]) - 1], (%[2]s::bigint[])[2:]) AS link (above, below)
+	SELECT FROM unnest((%[2]s::bigint[])[:pg_catalog.cardinality(%[2]s::bigint[]) OPERATOR(pg_catalog.-) 1], (%[2]s::bigint[])[2:]) AS link (above, below)
 	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE linked.id OPERATOR(pg_catalog.=) link.below AND linked.parent_id OPERATOR(pg_catalog.=) link.above)
 )`, groups, parameter)
 }
@@ -48,6 +48,7 @@ func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
 // unchangedStatement tells whether a window's rows are all still there as they were read.
 func unchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
-SELECT pg_catalog.count(*) = pg_catalog.cardinality($1::pg_catalog.tid[]) FROM want JOIN ONLY %s AS held ON held.ctid = want.at AND held.xmin = want.version`,
+SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[])
+FROM want JOIN ONLY %s AS held ON held.ctid OPERATOR(pg_catalog.=) want.at AND held.xmin OPERATOR(pg_catalog.=) want.version`,
 		wantSQL, leaf.SQL())
 }

@@ -64,7 +64,7 @@ func (p part) String() string {
 
 const stepSQL = `
 UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = pg_catalog.clock_timestamp()
-WHERE progress.group_id = $1 AND progress.step IS DISTINCT FROM $2`
+WHERE progress.group_id OPERATOR(pg_catalog.=) $1 AND (progress.step OPERATOR(pg_catalog.=) $2) IS NOT TRUE`
 
 // at records what the run is at.
 func (r *run) at(ctx context.Context, p part, groupID int64) error {

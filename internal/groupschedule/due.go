@@ -11,26 +11,26 @@ const dueSQL = `
     FROM (
         SELECT groups.id
         FROM "public".group_deletion_schedules AS schedule
-        JOIN "public".groups ON groups.id = schedule.group_id
-        WHERE groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())
+        JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) schedule.group_id
+        WHERE groups.marked_for_deletion_on OPERATOR(pg_catalog.<) (SELECT "sexton".group_deletion_cutoff())
         UNION ALL
         SELECT groups.id
         FROM "sexton".group_destructions AS destruction
-        JOIN "public".groups ON groups.id = destruction.group_id
-        LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
-        WHERE (schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())) IS NOT TRUE
+        JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) destruction.group_id
+        LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) groups.id
+        WHERE (schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on OPERATOR(pg_catalog.<) (SELECT "sexton".group_deletion_cutoff())) IS NOT TRUE
           -- A pass does nothing without a period.
           AND (SELECT "sexton".group_deletion_cutoff()) IS NOT NULL
     ) AS due (id)
     WHERE NOT EXISTS (
           SELECT FROM "sexton".group_deletion_failures AS failure
-          WHERE failure.group_id = due.id AND failure.retry_at > pg_catalog.statement_timestamp()
+          WHERE failure.group_id OPERATOR(pg_catalog.=) due.id AND failure.retry_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp()
       )
-      AND due.id NOT IN (
+      AND NOT due.id OPERATOR(pg_catalog.=) ANY (
           SELECT (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint
           FROM "sexton".river_job AS job
-          WHERE job.kind = 'group_destroy'
-            AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+          WHERE job.kind OPERATOR(pg_catalog.=) 'group_destroy'
+            AND job.state OPERATOR(pg_catalog.=) ANY ('{available,pending,running,retryable,scheduled}')
             AND job.args OPERATOR(pg_catalog.->>) 'group_id' IS NOT NULL
       )`
 
@@ -45,19 +45,21 @@ const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT` + dueSQL + ` LIMI
 const NextDueSQL = `coalesce((
     SELECT extract(epoch FROM least(
         (
-            SELECT (pg_catalog.min(groups.marked_for_deletion_on) + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'
+            SELECT (pg_catalog.min(groups.marked_for_deletion_on)
+                OPERATOR(pg_catalog.+) (today.day OPERATOR(pg_catalog.-) today.cutoff) OPERATOR(pg_catalog.+) 1)::timestamp AT TIME ZONE 'UTC'
             FROM "public".group_deletion_schedules AS schedule
-            JOIN "public".groups ON groups.id = schedule.group_id
-            WHERE groups.marked_for_deletion_on >= today.cutoff
+            JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) schedule.group_id
+            WHERE groups.marked_for_deletion_on OPERATOR(pg_catalog.>=) today.cutoff
         ),
-        (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp())
-    ) - pg_catalog.statement_timestamp())
+        (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure
+            WHERE failure.retry_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp())
+    ) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
     FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
 ), 0)::pg_catalog.float8`
 
 // pageSQL is a page of due groups above $1 by their ids, $2 at most.
 const pageSQL = `SELECT due.id` + dueSQL + `
-      AND due.id > $1
+      AND due.id OPERATOR(pg_catalog.>) $1
     ORDER BY due.id
     LIMIT $2`
 
@@ -69,19 +71,22 @@ const openingSQL = `
 WITH line AS (
     SELECT
         job.scheduled_at,
-        job.scheduled_at - greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
+        job.scheduled_at OPERATOR(pg_catalog.-)
+            greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
     FROM "sexton".river_job AS job
-    WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'running', 'scheduled', 'completed') AND $1::float8 OPERATOR(pg_catalog.>) 0
+    WHERE job.kind OPERATOR(pg_catalog.=) 'group_destroy' AND job.state OPERATOR(pg_catalog.=) ANY ('{available,running,scheduled,completed}')
+      AND $1::pg_catalog.float8 OPERATOR(pg_catalog.>) 0
 )
 SELECT
     "sexton".group_deletion_cutoff(),
     greatest(pg_catalog.statement_timestamp(), (
-        SELECT pg_catalog.max(line.scheduled_at) + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+        SELECT pg_catalog.max(line.scheduled_at) OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8)
         FROM line
-        WHERE line.scheduled_at < coalesce((
+        WHERE line.scheduled_at OPERATOR(pg_catalog.<) coalesce((
             SELECT pg_catalog.min(line.scheduled_at)
             FROM line
-            WHERE line.gap > greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::pg_catalog.float8 OPERATOR(pg_catalog.*) $1::pg_catalog.float8))
+            WHERE line.gap OPERATOR(pg_catalog.>) 
+                greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::pg_catalog.float8 OPERATOR(pg_catalog.*) $1::pg_catalog.float8))
         ), 'infinity')
     ))`
 
@@ -93,20 +98,20 @@ FROM "sexton".decide_group_deletion($1, $2) AS decided`
 // putOffSQL records why nothing could be decided about group $1, and puts it off: for 1, 2, 4 and so on minutes, at most a day.
 const putOffSQL = `
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-VALUES ($1, $2, pg_catalog.clock_timestamp() + interval '1 minute')
+VALUES ($1, $2, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '1 minute')
 ON CONFLICT (group_id) DO UPDATE
-SET attempts = failure.attempts + 1,
+SET attempts = failure.attempts OPERATOR(pg_catalog.+) 1,
     last_error = excluded.last_error,
     retry_at = pg_catalog.clock_timestamp()
-        + least(interval '1 minute' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(failure.attempts, 20)), interval '1 day'),
+        OPERATOR(pg_catalog.+) least(interval '1 minute' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(failure.attempts, 20)), interval '1 day'),
     updated_at = pg_catalog.clock_timestamp()`
 
 // forgetSQL removes what is recorded of groups that are not to be deleted any more.
 const forgetSQL = `
 DELETE FROM "sexton".group_deletion_failures AS failure
-WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = failure.group_id)`
+WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id OPERATOR(pg_catalog.=) failure.group_id)`
 
 // forgetGoneSQL removes what is recorded of destructions whose group somebody else has deleted meanwhile.
 const forgetGoneSQL = `
 DELETE FROM "sexton".group_destructions AS destruction
-WHERE NOT EXISTS (SELECT FROM "public".groups WHERE groups.id = destruction.group_id)`
+WHERE NOT EXISTS (SELECT FROM "public".groups WHERE groups.id OPERATOR(pg_catalog.=) destruction.group_id)`

@@ -35,27 +35,27 @@ WITH failed AS (
     FROM (
         SELECT destruction.group_id, true AS begun, destruction.attempts, destruction.last_error, NULL::pg_catalog.timestamptz AS retry_at
         FROM "sexton".group_destructions AS destruction
-        WHERE destruction.last_error IS NOT NULL AND ($2::bigint IS NULL OR destruction.group_id = $2)
+        WHERE destruction.last_error IS NOT NULL AND ($2::bigint IS NULL OR destruction.group_id OPERATOR(pg_catalog.=) $2)
         UNION ALL
         SELECT failure.group_id, false, failure.attempts, failure.last_error, failure.retry_at
         FROM "sexton".group_deletion_failures AS failure
-        WHERE $2::bigint IS NULL OR failure.group_id = $2
+        WHERE $2::bigint IS NULL OR failure.group_id OPERATOR(pg_catalog.=) $2
     ) AS one
     ORDER BY one.group_id, one.begun DESC
 ), jobs AS (
     SELECT DISTINCT ON (1) (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint AS group_id, job.scheduled_at, job.id
     FROM "sexton".river_job AS job
-    WHERE job.kind = 'group_destroy' AND job.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+    WHERE job.kind OPERATOR(pg_catalog.=) 'group_destroy' AND job.state OPERATOR(pg_catalog.=) ANY ('{available,pending,running,retryable,scheduled}')
     ORDER BY 1, job.scheduled_at
 )
 SELECT failed.group_id, coalesce(groups.path, ''), failed.begun, failed.attempts::bigint, failed.last_error,
-    CASE WHEN jobs.id IS NOT NULL THEN jobs.scheduled_at WHEN failed.retry_at < 'infinity' THEN failed.retry_at END,
+    CASE WHEN jobs.id IS NOT NULL THEN jobs.scheduled_at WHEN failed.retry_at OPERATOR(pg_catalog.<) 'infinity' THEN failed.retry_at END,
     coalesce(jobs.id, 0), coalesce(schedule.user_id, destruction.user_id, 0)
 FROM failed
-LEFT JOIN "public".groups ON groups.id = failed.group_id
-LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = failed.group_id
-LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = failed.group_id
-LEFT JOIN jobs ON jobs.group_id = failed.group_id
+LEFT JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) failed.group_id
+LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) failed.group_id
+LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id OPERATOR(pg_catalog.=) failed.group_id
+LEFT JOIN jobs ON jobs.group_id OPERATOR(pg_catalog.=) failed.group_id
 ORDER BY failed.attempts DESC, failed.group_id
 LIMIT $1`
 
@@ -82,7 +82,7 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Fai
 	const sql = `
 UPDATE "sexton".group_deletion_failures AS failure
 SET retry_at = pg_catalog.statement_timestamp(), updated_at = pg_catalog.clock_timestamp()
-WHERE failure.group_id = $1 AND failure.retry_at > pg_catalog.statement_timestamp()`
+WHERE failure.group_id OPERATOR(pg_catalog.=) $1 AND failure.retry_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp()`
 	if _, err := tx.Exec(ctx, names.Render(sql), id); err != nil {
 		return nil, fmt.Errorf("retry group %d: %w", id, err)
 	}

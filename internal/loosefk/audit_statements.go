@@ -66,7 +66,7 @@ func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, 
 	if r.stepped {
 		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
 UNION ALL
-SELECT next.key, walk.step + 1
+SELECT next.key, walk.step OPERATOR(pg_catalog.+) 1
 FROM walk
 CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
 WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.whole(), behind, limitAt, r.own[0].After)
@@ -84,7 +84,7 @@ func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *a
 	SELECT wanted.key
 	FROM pg_catalog.unnest(%s) AS wanted (key)
 	JOIN %s AS tombstone ON %s
-	WHERE tombstone.fully_qualified_table_name = $%d AND tombstone.status = 1
+	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
 		pairwise(p.compare, p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
 	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys

@@ -24,8 +24,9 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 		walk = w.steps(position, limitAt)
 	}
 	keys := prefixed("walk.", w.keys)
-	key := fmt.Sprintf("ARRAY[%s::pg_catalog.text]::pg_catalog.text", strings.Join(keys, "::text, "))
-	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, CASE WHEN pg_catalog.num_nulls(%s) = 0 THEN %s END\nFROM walk ORDER BY %s",
+	key := fmt.Sprintf("ARRAY[%s::pg_catalog.text]::pg_catalog.text", strings.Join(keys, "::pg_catalog.text, "))
+	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, "+
+		"CASE WHEN pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 THEN %s END\nFROM walk ORDER BY %s",
 		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.values
 }
 
@@ -75,7 +76,7 @@ func (w compositeWalk) steps(position []string, limitAt int) string {
 	}
 	return fmt.Sprintf(`(SELECT first.%s, 1 FROM (%s) AS first)
 UNION ALL
-SELECT next.%s, walk.step + 1
+SELECT next.%s, walk.step OPERATOR(pg_catalog.+) 1
 FROM walk
 CROSS JOIN LATERAL (%s) AS next
 WHERE walk.step OPERATOR(pg_catalog.<) $%d`,

@@ -30,7 +30,7 @@ func TestCompositeStatements(t *testing.T) {
 
 	parent, reference := compositeExample(definitions.Delete, true)
 	sql, args := parent.directStatement(schemas, reference, leaf, doomed{keys, true})
-	require.Equal(t, `DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(`+pointer+
+	require.Equal(t, `DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(`+pointer+
 		` AND picked."kind" OPERATOR(pg_catalog.=) $2::pg_catalog.text::pg_catalog.text OFFSET 0) AS picked WHERE true)) AND (`+among+` AND child."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text) IS TRUE`, sql)
 	require.Equal(t, []any{keys, "A", "A"}, args)
 
@@ -41,7 +41,7 @@ func TestCompositeStatements(t *testing.T) {
 
 	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
 	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{keys, true}, pointers, false)
-	require.Equal(t, `DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::pg_catalog.tid[]) AND (`+among+` AND child."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text) IS TRUE`, sql)
+	require.Equal(t, `DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.tid[]) AND (`+among+` AND child."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text) IS TRUE`, sql)
 	require.Equal(t, []any{keys, pointers, "A"}, args)
 
 	sql, _ = parent.probeStatement("main", keys)
@@ -55,7 +55,7 @@ func TestCompositeStatements(t *testing.T) {
 
 	parent, reference = compositeExample(definitions.Nullify, true)
 	sql, _ = parent.cleanStatement(schemas, reference, leaf, doomed{keys, true}, 10)
-	require.Equal(t, `UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL, "part" = NULL WHERE child.ctid = ANY (ARRAY(`+pointer+
+	require.Equal(t, `UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL, "part" = NULL WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(`+pointer+
 		` AND picked."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED) AS picked WHERE true LIMIT $2)) AND (`+
 		among+` AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`, sql)
 

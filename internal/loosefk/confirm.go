@@ -317,7 +317,7 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 		}
 	}
 	return fmt.Sprintf(`WITH confirmed AS (
-DELETE FROM %s AS swept WHERE swept.database = $%d AND swept.id = ANY ($%d::bigint[])
+DELETE FROM %s AS swept WHERE swept.database OPERATOR(pg_catalog.=) $%d AND swept.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[])
 ), late AS (
 INSERT INTO %s (fully_qualified_table_name, %s)
 SELECT DISTINCT $%d::pg_catalog.text, candidate.key

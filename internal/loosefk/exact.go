@@ -58,10 +58,10 @@ func (r *Reference) undisturbed(args *arguments) string {
 	childAt := args.add(r.Child.OID)
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM pg_catalog.pg_trigger AS hook
-	WHERE hook.tgrelid = $%[1]d::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D'
+	WHERE hook.tgrelid OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled OPERATOR(pg_catalog.<>) 'D'
 	AND hook.tgtype OPERATOR(pg_catalog.&) %[2]d::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
-	AND hook.tgname <> 'sexton_track'
-) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $%[1]d::pg_catalog.oid)`, childAt, event)
+	AND hook.tgname OPERATOR(pg_catalog.<>) 'sexton_track'
+) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid)`, childAt, event)
 }
 
 // The statements that want all rows of their keys collect them by a bitmap and take them page by page: measured, that

@@ -38,24 +38,25 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // the clock was set back, and counts as older than everything.
 func horizonQuery(grace int) string {
 	return fmt.Sprintf(`SELECT
-    coalesce(pg_catalog.min(CASE WHEN session.seen AND session.xact_start > pg_catalog.clock_timestamp() THEN '-infinity'
+    coalesce(pg_catalog.min(CASE WHEN session.seen AND session.xact_start OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN '-infinity'
         WHEN session.seen THEN session.xact_start
-        ELSE pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) END), 'infinity') AS horizon,
+        ELSE pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $%d::pg_catalog.float8) END), 'infinity') AS horizon,
     coalesce(pg_catalog.bool_or(NOT session.seen), false) AS blind
 FROM (
     SELECT activity.xact_start,
-           activity.state IS DISTINCT FROM 'disabled'
+           (activity.state OPERATOR(pg_catalog.=) 'disabled') IS NOT TRUE
                AND (pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') OR coalesce(pg_catalog.pg_has_role(activity.usesysid, 'USAGE'), false)) AS seen
     FROM pg_catalog.pg_stat_activity AS activity
-    WHERE activity.datname = pg_catalog.current_database()
-      AND activity.pid <> pg_catalog.pg_backend_pid()
+    WHERE activity.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+      AND activity.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
       AND activity.usesysid IS NOT NULL
-      AND coalesce(activity.backend_type, '') NOT IN ('autovacuum worker', 'parallel worker')
+      AND coalesce(activity.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{autovacuum worker,parallel worker}')
 ) AS session`, grace)
 }
 
 // preparedQuery lists the prepared transactions of the database.
-const preparedQuery = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared WHERE prepared.database = pg_catalog.current_database()`
+const preparedQuery = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
+WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
 // ripe is how old a removed tombstone is before a run begins for its sake alone. Runs that have something to do
 // confirm younger ones on the way.
@@ -65,16 +66,17 @@ const ripe = "interval '1 second'"
 // the configured name of the database, and the two settings in seconds.
 func ConfirmableSQL(database, within, grace int) string {
 	return fmt.Sprintf(`coalesce((
-    SELECT oldest.swept_at <= pg_catalog.clock_timestamp() - %s AND CASE
-        WHEN oldest.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) THEN true
+    SELECT oldest.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) %s) AND CASE
+        WHEN oldest.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
+            OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $%d::pg_catalog.float8)) THEN true
         WHEN oldest.prepared IS NOT NULL THEN NOT oldest.prepared OPERATOR(pg_catalog.&&) ARRAY(%s)
-        ELSE oldest.swept_at < (SELECT gate.horizon FROM (%s) AS gate)
+        ELSE oldest.swept_at OPERATOR(pg_catalog.<) (SELECT gate.horizon FROM (%s) AS gate)
     END
     FROM (
         SELECT swept.swept_at, swept.prepared
         FROM "sexton".swept AS swept
-        WHERE swept.database = $%d
-          AND (swept.not_before IS NULL OR swept.not_before <= pg_catalog.clock_timestamp())
+        WHERE swept.database OPERATOR(pg_catalog.=) $%d
+          AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())
         ORDER BY swept.id
         LIMIT 1
     ) AS oldest
@@ -85,7 +87,7 @@ func ConfirmableSQL(database, within, grace int) string {
 func horizonSQL() string {
 	return fmt.Sprintf(`SELECT gate.horizon, gate.blind, pg_catalog.clock_timestamp()
 FROM (%s) AS gate
-WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $1)`, horizonQuery(2))
+WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $1)`, horizonQuery(2))
 }
 
 // sweptSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
@@ -95,25 +97,29 @@ WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $1)`, h
 const sweptSQL = `
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
        gate.here AND gate.elsewhere AS open,
-       oldest.prepared IS NULL AND oldest.swept_at < $4 AND pg_catalog.cardinality(present.transactions) <> 0 AS unnoted,
+       oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) $4
+           AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
        gate.here AND NOT gate.elsewhere AS held
 FROM (
     SELECT swept.*,
-           swept.swept_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS early,
-           swept.swept_at <= pg_catalog.clock_timestamp()
-               - pg_catalog.make_interval(secs => 2::pg_catalog.float8 OPERATOR(pg_catalog.*) $5::pg_catalog.float8) AS expired
+           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
+               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $5::pg_catalog.float8)) AS early,
+           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
+               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => 2::pg_catalog.float8 OPERATOR(pg_catalog.*) $5::pg_catalog.float8)) AS expired
     FROM "sexton".swept AS swept
-    WHERE swept.database = $1
-      AND swept.id > $2
-      AND (swept.not_before IS NULL OR swept.not_before <= pg_catalog.clock_timestamp())
+    WHERE swept.database OPERATOR(pg_catalog.=) $1
+      AND swept.id OPERATOR(pg_catalog.>) $2
+      AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())
     ORDER BY swept.id
     LIMIT $3
 ) AS oldest
 CROSS JOIN (SELECT ARRAY(` + preparedQuery + `) AS transactions) AS present
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at < $4 AND pg_catalog.cardinality(present.transactions) = 0
+    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at OPERATOR(pg_catalog.<) $4
+            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
-           NOT oldest.parent = ANY ($6::pg_catalog.text[]) OR oldest.swept_at < $7::pg_catalog.timestamptz AS elsewhere
+           NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])
+               OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS elsewhere
 ) AS gate
 ORDER BY oldest.id`
 
@@ -122,30 +128,31 @@ ORDER BY oldest.id`
 const noteSQL = `
 UPDATE "sexton".swept AS swept
 SET prepared = ARRAY(` + preparedQuery + `)
-WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[]) AND swept.prepared IS NULL`
+WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[]) AND swept.prepared IS NULL`
 
 // forgetSQL removes confirmed rows.
 const forgetSQL = `
 DELETE FROM "sexton".swept AS swept
-WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
+WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])`
 
 // ageSQL tells in another database for how many seconds its oldest transaction has been open, and whether there are any
 // that cannot be seen.
 func ageSQL() string {
-	return fmt.Sprintf(`SELECT CASE WHEN gate.horizon = 'infinity' THEN 0 WHEN gate.horizon = '-infinity' THEN 1e9
-    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() - gate.horizon), 0) END::pg_catalog.float8, gate.blind
+	return fmt.Sprintf(`SELECT CASE WHEN gate.horizon OPERATOR(pg_catalog.=) 'infinity' THEN 0 WHEN gate.horizon OPERATOR(pg_catalog.=) '-infinity' THEN 1e9
+    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) gate.horizon), 0) END::pg_catalog.float8, gate.blind
 FROM (%s) AS gate`, horizonQuery(1))
 }
 
 // holdSQL keeps rows from being looked at for $3 seconds.
 const holdSQL = `
 UPDATE "sexton".swept AS swept
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
-WHERE swept.database = $1 AND swept.id = ANY ($2::bigint[])`
+SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])`
 
 // putOffSQL keeps a failed look from being repeated at once: for rows $2, or for all rows of parent $3.
 const putOffSQL = `
 UPDATE "sexton".swept AS swept
-SET not_before = pg_catalog.clock_timestamp() + interval '5 minutes'
-WHERE swept.database = $1
-  AND (swept.id = ANY ($2::bigint[]) OR swept.parent = $3 AND (swept.not_before IS NULL OR swept.not_before <= pg_catalog.clock_timestamp()))`
+SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
+WHERE swept.database OPERATOR(pg_catalog.=) $1
+  AND (swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[]) 
+      OR swept.parent OPERATOR(pg_catalog.=) $3 AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()))`

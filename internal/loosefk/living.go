@@ -83,7 +83,7 @@ func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, v
 	}
 	return fmt.Sprintf(`UPDATE %[1]s AS tombstone
 SET status = 3, settled_at = pg_catalog.clock_timestamp(), consume_after = 'infinity', last_error = NULL
-WHERE tombstone.ctid = ANY (ARRAY(
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 SELECT found.ctid
 FROM ROWS FROM (
 	pg_catalog.unnest($%[2]d::pg_catalog.int8[]), pg_catalog.unnest($%[3]d::pg_catalog.timestamptz[]), pg_catalog.unnest(%[4]s)
@@ -91,10 +91,10 @@ FROM ROWS FROM (
 CROSS JOIN LATERAL (
 	SELECT pending.ctid
 	FROM %[1]s AS pending
-	WHERE pending.fully_qualified_table_name = $%[5]d
-	AND pending.consume_after = waiting.consume_after
-	AND pending.id = waiting.id
-	AND pending.status = 1
+	WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $%[5]d
+	AND pending.consume_after OPERATOR(pg_catalog.=) waiting.consume_after
+	AND pending.id OPERATOR(pg_catalog.=) waiting.id
+	AND pending.status OPERATOR(pg_catalog.=) 1
 	OFFSET 0
 ) AS found
 WHERE %[6]s

@@ -31,7 +31,8 @@ const revivedSQL = `
 SELECT revived.id, revived.fully_qualified_table_name, coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text),
        revived.created_at, revived.settled_at, pg_catalog.count(*) OVER ()
 FROM "public".loose_foreign_keys_deleted_records AS revived
-WHERE revived.status = 3 AND ($1::pg_catalog.text = '' OR revived.fully_qualified_table_name = $1)
+WHERE revived.status OPERATOR(pg_catalog.=) 3
+  AND ($1::pg_catalog.text OPERATOR(pg_catalog.=) '' OR revived.fully_qualified_table_name OPERATOR(pg_catalog.=) $1)
 ORDER BY revived.settled_at DESC, revived.id DESC
 LIMIT $2`
 
@@ -59,7 +60,7 @@ func (t Tombstones) Revived(ctx context.Context, parent string, limit int) (list
 const clearSQL = `
 UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
 SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
-WHERE tombstone.status = 3 AND tombstone.id = ANY ($1::bigint[])
+WHERE tombstone.status OPERATOR(pg_catalog.=) 3 AND tombstone.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])
 RETURNING tombstone.id`
 
 // Clear has children cleaned up although their parents live, and returns the ids that no revived tombstone has.
@@ -87,23 +88,24 @@ func (t Tombstones) Clear(ctx context.Context, ids []int64) (unknown []int64, er
 const (
 	expiredSQL = `
 DELETE FROM "public".loose_foreign_keys_deleted_records AS tombstone
-WHERE tombstone.ctid = ANY (ARRAY(
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
     SELECT revived.ctid
     FROM "public".loose_foreign_keys_deleted_records AS revived
-    WHERE revived.status = 3 AND revived.settled_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(days => $1::int)
+    WHERE revived.status OPERATOR(pg_catalog.=) 3 AND revived.settled_at OPERATOR(pg_catalog.<) (
+        pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(days => $1::int))
     ORDER BY revived.settled_at
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 ))`
 	surplusSQL = `
 DELETE FROM "public".loose_foreign_keys_deleted_records AS tombstone
-WHERE tombstone.ctid = ANY (ARRAY(
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
     SELECT surplus.ctid
     FROM "public".loose_foreign_keys_deleted_records AS surplus
-    WHERE surplus.ctid = ANY (ARRAY(
+    WHERE surplus.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
         SELECT revived.ctid
         FROM "public".loose_foreign_keys_deleted_records AS revived
-        WHERE revived.status = 3
+        WHERE revived.status OPERATOR(pg_catalog.=) 3
         ORDER BY revived.settled_at DESC, revived.id DESC
         OFFSET $1
         LIMIT $2

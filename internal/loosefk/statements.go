@@ -123,7 +123,7 @@ func (p *Parent) pieceStatement(names pgschema.Names, r *Reference, leaf Table, 
 	args := &arguments{}
 	keysAt, pointersAt := args.add(keys.values), args.add(pointers)
 	found := func(alias string) string {
-		return fmt.Sprintf("%s.ctid = ANY ($%d::pg_catalog.tid[]) AND (%s%s) IS TRUE%s", alias, pointersAt,
+		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s%s) IS TRUE%s", alias, pointersAt,
 			p.matches(r, alias, p.doomed(r, keys, keysAt)), r.restrictions(alias, args), r.attached(leaf, args))
 	}
 	if skip {
@@ -146,7 +146,7 @@ func (p *Parent) cleanStatement(names pgschema.Names, r *Reference, leaf Table, 
 // row itself; IS TRUE keeps the planner from serving that by the index, which would compare every child with every
 // pointer.
 func (p *Parent) pointed(r *Reference, picked string, keysAt int, args *arguments) string {
-	return fmt.Sprintf("child.ctid = ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
+	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, p.matches(r, "child", p.keysParameter(keysAt)), r.restrictions("child", args))
 }
 
@@ -212,7 +212,7 @@ func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string, args
 event AS (
 	INSERT INTO %s (kind, payload)
 	SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $%d::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key))
-	FROM gone HAVING pg_catalog.count(*) > 0
+	FROM gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT pg_catalog.count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
 }
@@ -272,16 +272,16 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	fmt.Fprintf(&sql, `WITH removed AS (
 DELETE FROM %s AS gone
-WHERE gone.ctid = ANY (ARRAY(
+WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 SELECT tombstone.ctid
 FROM unnest($%d::bigint[], $%d::pg_catalog.timestamptz[]) AS finished (id, consume_after)
 CROSS JOIN LATERAL (
 	SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 	FROM %s AS pending
-	WHERE pending.fully_qualified_table_name = $%d
-	AND pending.consume_after = finished.consume_after
-	AND pending.id = finished.id
-	AND pending.status = 1
+	WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d
+	AND pending.consume_after OPERATOR(pg_catalog.=) finished.consume_after
+	AND pending.id OPERATOR(pg_catalog.=) finished.id
+	AND pending.status OPERATOR(pg_catalog.=) 1
 	OFFSET 0
 ) AS tombstone
 WHERE true`, table, idsAt, timesAt, table, nameAt)
@@ -303,7 +303,7 @@ INSERT INTO %s (database, parent, integer_keys, text_keys)
 SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 FROM removed
-HAVING pg_catalog.count(*) > 0
+HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.add(database), nameAt)
 	return sql.String(), args.values
@@ -322,10 +322,10 @@ func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
 const loadSQL = `
 SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL
 FROM "public".loose_foreign_keys_deleted_records AS tombstone
-WHERE tombstone.fully_qualified_table_name = $1
-  AND tombstone.status = 1
-  AND tombstone.consume_after <= pg_catalog.statement_timestamp()
-  AND (tombstone.consume_after, tombstone.id) > ($2, $3)
+WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+  AND tombstone.status OPERATOR(pg_catalog.=) 1
+  AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+  AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) ($2, $3)
 ORDER BY tombstone.consume_after, tombstone.id
 LIMIT $4`
 
@@ -335,10 +335,10 @@ SELECT parent.name
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[], $3::bigint[]) AS parent (name, consume_after, id)
 WHERE EXISTS (
     SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name = parent.name
-      AND tombstone.status = 1
-      AND tombstone.consume_after <= pg_catalog.statement_timestamp()
-      AND (tombstone.consume_after, tombstone.id) > (parent.consume_after, parent.id)
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+      AND tombstone.status OPERATOR(pg_catalog.=) 1
+      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
     OFFSET 0
 )`
 
@@ -350,31 +350,33 @@ WITH blamed AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,
         cleanup_attempts = CASE
-            WHEN $5 AND tombstone.cleanup_attempts >= 2 THEN 0
-            ELSE least(tombstone.cleanup_attempts + 1, 32767)
+            WHEN $5 AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>=) 2 THEN 0
+            ELSE least(tombstone.cleanup_attempts OPERATOR(pg_catalog.+) 1, 32767)
         END,
         consume_after = CASE
-            WHEN tombstone.cleanup_attempts < 2 THEN tombstone.consume_after
-            WHEN $5 THEN pg_catalog.clock_timestamp() + interval '5 minutes'
+            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2 THEN tombstone.consume_after
+            WHEN $5 THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
             ELSE pg_catalog.clock_timestamp()
-                + least(interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts - 2, 10)), interval '1 hour')
+                OPERATOR(pg_catalog.+) least(
+                    interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts OPERATOR(pg_catalog.-) 2, 10)),
+                    interval '1 hour')
         END
-    WHERE tombstone.ctid = ANY (ARRAY(
+    WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
         SELECT found.ctid
         FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS unfinished (id, consume_after)
         CROSS JOIN LATERAL (
             SELECT pending.ctid
             FROM "public".loose_foreign_keys_deleted_records AS pending
-            WHERE pending.fully_qualified_table_name = $1
-              AND pending.consume_after = unfinished.consume_after
-              AND pending.id = unfinished.id
-              AND pending.status = 1
+            WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+              AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
+              AND pending.id OPERATOR(pg_catalog.=) unfinished.id
+              AND pending.status OPERATOR(pg_catalog.=) 1
             OFFSET 0
         ) AS found
     ))
     RETURNING tombstone.consume_after
 )
-SELECT pg_catalog.count(*) FILTER (WHERE blamed.consume_after > pg_catalog.clock_timestamp()), pg_catalog.count(*) FROM blamed`
+SELECT pg_catalog.count(*) FILTER (WHERE blamed.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()), pg_catalog.count(*) FROM blamed`
 
 // awaitSQL puts tombstones off for $5 seconds that wait for a database which cannot be reached, and returns how many, in
 // the form of blameSQL. That is no attempt.
@@ -382,17 +384,17 @@ const awaitSQL = `
 WITH waiting AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,
-        consume_after = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::pg_catalog.float8)
-    WHERE tombstone.ctid = ANY (ARRAY(
+        consume_after = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $5::pg_catalog.float8)
+    WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
         SELECT found.ctid
         FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS unfinished (id, consume_after)
         CROSS JOIN LATERAL (
             SELECT pending.ctid
             FROM "public".loose_foreign_keys_deleted_records AS pending
-            WHERE pending.fully_qualified_table_name = $1
-              AND pending.consume_after = unfinished.consume_after
-              AND pending.id = unfinished.id
-              AND pending.status = 1
+            WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+              AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
+              AND pending.id OPERATOR(pg_catalog.=) unfinished.id
+              AND pending.status OPERATOR(pg_catalog.=) 1
             OFFSET 0
         ) AS found
     ))

@@ -45,29 +45,29 @@ func TestCleanStatement(t *testing.T) {
 	}{
 		"delete": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete},
-			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
+			`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"nullify": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Nullify},
-			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+			`UPDATE ONLY "public"."chil""dren" AS child SET "p id" = NULL WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(` + picked + ` LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "A"},
 		},
 		"update": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.UpdateColumn},
-			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::pg_catalog.text::pg_catalog.int2 WHERE child.ctid = ANY (ARRAY(` + picked + `
+			`UPDATE ONLY "public"."chil""dren" AS child SET "state" = $7::pg_catalog.text::pg_catalog.int2 WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(` + picked + `
 			 AND (picked."state" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.int2) IS NOT TRUE LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
 			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $5::pg_catalog.text::pg_catalog.text AND (child."state" OPERATOR(pg_catalog.=) $6::pg_catalog.text::pg_catalog.int2) IS NOT TRUE) IS TRUE`,
 			[]any{[]int64{1, 2}, 10, "A", "3", "A", "3", "3"},
 		},
 		"files": {
 			definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete, CleanerClass: definitions.ArtifactsCleaner},
-			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
+			`WITH gone AS (DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(` + picked + ` LIMIT $2 FOR UPDATE SKIP LOCKED))
 			 AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE
 			 RETURNING pg_catalog.jsonb_build_object($5::pg_catalog.text, child."id", $6::pg_catalog.text, child."part") AS key),
-			 event AS ( INSERT INTO "sexton_jobs".events (kind, payload) SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $7::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key)) FROM gone HAVING pg_catalog.count(*) > 0 )
+			 event AS ( INSERT INTO "sexton_jobs".events (kind, payload) SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $7::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key)) FROM gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0 )
 			 SELECT pg_catalog.count(*) FROM gone`,
 			[]any{[]int64{1, 2}, 10, "A", "A", "id", "part", `chil"dren`},
 		},
@@ -108,7 +108,7 @@ func TestStatementsWithoutALimit(t *testing.T) {
 
 	pointers := []pgtype.TID{{BlockNumber: 3, OffsetNumber: 4, Valid: true}}
 	sql, args = parent.pieceStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, pointers, false)
-	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid = ANY ($2::pg_catalog.tid[])
+	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.tid[])
 		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $3::pg_catalog.text::pg_catalog.text) IS TRUE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, pointers, "A"}, args)
 }
@@ -159,24 +159,24 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 	sql, args = parent.removeStatement(schemas, "main", tombstones, []bool{true}, []bool{false})
 	require.Equal(t, squeeze(`WITH removed AS (
 		DELETE FROM "App ""one""".loose_foreign_keys_deleted_records AS gone
-		WHERE gone.ctid = ANY (ARRAY(
+		WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 		SELECT tombstone.ctid
 		FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS finished (id, consume_after)
 		CROSS JOIN LATERAL (
 		SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 		FROM "App ""one""".loose_foreign_keys_deleted_records AS pending
-		WHERE pending.fully_qualified_table_name = $1
-		AND pending.consume_after = finished.consume_after
-		AND pending.id = finished.id
-		AND pending.status = 1
+		WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+		AND pending.consume_after OPERATOR(pg_catalog.=) finished.consume_after
+		AND pending.id OPERATOR(pg_catalog.=) finished.id
+		AND pending.status OPERATOR(pg_catalog.=) 1
 		OFFSET 0
 		) AS tombstone
 		WHERE true
 		AND (NOT ($4::boolean[])[1] OR ($5::boolean[])[1] AND NOT EXISTS (
 		SELECT FROM pg_catalog.pg_trigger AS hook
-		WHERE hook.tgrelid = $6::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled <> 'D' AND hook.tgtype OPERATOR(pg_catalog.&) 8::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
-		AND hook.tgname <> 'sexton_track'
-		) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = $6::pg_catalog.oid)
+		WHERE hook.tgrelid OPERATOR(pg_catalog.=) $6::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled OPERATOR(pg_catalog.<>) 'D' AND hook.tgtype OPERATOR(pg_catalog.&) 8::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
+		AND hook.tgname OPERATOR(pg_catalog.<>) 'sexton_track'
+		) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) $6::pg_catalog.oid)
 		OR NOT EXISTS (SELECT FROM ONLY "public"."chil""dren" AS child
 		WHERE child."p id" OPERATOR(pg_catalog.=) tombstone.primary_key_value AND child."kind" OPERATOR(pg_catalog.=) $7::pg_catalog.text::pg_catalog.text OFFSET 0))
 		))
@@ -186,7 +186,7 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		SELECT $8::pg_catalog.text, $1::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 		pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 		FROM removed
-		HAVING pg_catalog.count(*) > 0
+		HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 		)
 		SELECT removed.id FROM removed`), squeeze(sql))
 	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, []bool{false}, uint32(0), "A", "main"}, args)

@@ -20,7 +20,7 @@ WITH RECURSIVE parent AS (
     (
         SELECT first.fully_qualified_table_name AS name
         FROM "public".loose_foreign_keys_deleted_records AS first
-        WHERE first.status = 1
+        WHERE first.status OPERATOR(pg_catalog.=) 1
         ORDER BY first.fully_qualified_table_name
         LIMIT 1
     )
@@ -28,14 +28,14 @@ WITH RECURSIVE parent AS (
     SELECT (
         SELECT next.fully_qualified_table_name
         FROM "public".loose_foreign_keys_deleted_records AS next
-        WHERE next.status = 1 AND next.fully_qualified_table_name > parent.name
+        WHERE next.status OPERATOR(pg_catalog.=) 1 AND next.fully_qualified_table_name OPERATOR(pg_catalog.>) parent.name
         ORDER BY next.fully_qualified_table_name
         LIMIT 1
     )
     FROM parent
     WHERE parent.name IS NOT NULL
 )
-SELECT parent.name FROM parent WHERE parent.name <> ALL ($1::pg_catalog.text[])`
+SELECT parent.name FROM parent WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])`
 
 // adoptSQL gives the first $2 tombstones of each of the names $1 to the parents that they are about, of schemas $3 and tables $4 and
 // called $5 in tombstones, due at once, and
@@ -44,28 +44,28 @@ const adoptSQL = `
 WITH stranger AS MATERIALIZED (
     SELECT named.name, EXISTS (
         SELECT FROM pg_catalog.pg_class AS class
-        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-        WHERE pg_catalog.format('%I.%I', namespace.nspname, class.relname) = named.name
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
+        WHERE pg_catalog.format('%I.%I', namespace.nspname, class.relname) OPERATOR(pg_catalog.=) named.name
     ) AS present
     FROM pg_catalog.unnest($1::pg_catalog.text[]) AS named (name)
 ), home AS MATERIALIZED (
     SELECT known.recorded AS name, class.oid
     FROM unnest($3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[]) AS known (schema, name, recorded)
-    LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = known.schema
-    LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = known.name
+    LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) known.schema
+    LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace OPERATOR(pg_catalog.=) namespace.oid AND class.relname OPERATOR(pg_catalog.=) known.name
 ), found AS MATERIALIZED (
     SELECT waiting.place, (
         SELECT home.name
         FROM home
-        WHERE NOT stranger.present AND home.oid = waiting.parent_oid OR home.name = waiting.tracked_as
-        ORDER BY home.name = waiting.tracked_as
+        WHERE NOT stranger.present AND home.oid OPERATOR(pg_catalog.=) waiting.parent_oid OR home.name OPERATOR(pg_catalog.=) waiting.tracked_as
+        ORDER BY home.name OPERATOR(pg_catalog.=) waiting.tracked_as
         LIMIT 1
     ) AS name
     FROM stranger
     CROSS JOIN LATERAL (
         SELECT tombstone.ctid AS place, tombstone.parent_oid, tombstone.tracked_as
         FROM "public".loose_foreign_keys_deleted_records AS tombstone
-        WHERE tombstone.fully_qualified_table_name = stranger.name AND tombstone.status = 1
+        WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) stranger.name AND tombstone.status OPERATOR(pg_catalog.=) 1
         ORDER BY tombstone.consume_after, tombstone.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED
@@ -74,7 +74,7 @@ WITH stranger AS MATERIALIZED (
 UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
 SET fully_qualified_table_name = found.name, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
 FROM found
-WHERE tombstone.ctid = found.place AND found.name IS NOT NULL`
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) found.place AND found.name IS NOT NULL`
 
 // adopt gives tombstones of unknown names to the parents that they are about.
 func (r *run) adopt(ctx context.Context, strangers []string) error {

@@ -11,26 +11,29 @@ import (
 // triedBefore is the condition that the attempt before is long enough ago. statement_timestamp() and not
 // clock_timestamp(), which is volatile and would bound no index.
 func triedBefore(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8)", retry)
+	return fmt.Sprintf("detail.last_deletion_attempt_at OPERATOR(pg_catalog.<) "+
+		"(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $%d::pg_catalog.float8))", retry)
 }
 
 // triedRecently is its opposite, for rows that were tried. Infinity is how somebody may put a row off for ever: there is no
 // next time.
 func triedRecently(retry int) string {
-	return fmt.Sprintf("detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $%d::pg_catalog.float8) "+
-		"AND detail.last_deletion_attempt_at < 'infinity'", retry)
+	return fmt.Sprintf("detail.last_deletion_attempt_at OPERATOR(pg_catalog.>=) "+
+		"(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $%d::pg_catalog.float8)) "+
+		"AND detail.last_deletion_attempt_at OPERATOR(pg_catalog.<) 'infinity'", retry)
 }
 
 // arms are the two sorts of detail rows that may be offered, each a condition that the index of the ownerless rows serves:
 // never tried, and tried long enough ago.
 func arms(attempts, retry int) [2]string {
-	ownerless := fmt.Sprintf("detail.namespace_id IS NULL AND detail.deletion_attempts < $%d", attempts)
+	ownerless := fmt.Sprintf("detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) $%d", attempts)
 	return [2]string{ownerless + " AND detail.last_deletion_attempt_at IS NULL", ownerless + " AND " + triedBefore(retry)}
 }
 
 // unqueued leaves out placeholders that are in the queue of the users to be deleted: another attempt would do nothing there
 // but count, however long the queue is.
-const unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id)`
+const unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued
+    WHERE queued.user_id OPERATOR(pg_catalog.=) detail.placeholder_user_id)`
 
 // jobWaits tells whether the placeholder's job waits or runs.
 const jobWaits = `"sexton".job_waits('` + DeleteKind + `',
@@ -65,12 +68,13 @@ func CountDueSQL(attempts, retry int) string {
 // number of attempts is a stretch of the index of its own.
 func NextDueSQL(attempts, retry int) string {
 	return fmt.Sprintf(`coalesce((
-    SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp()) + $%[2]d::pg_catalog.float8
-    FROM pg_catalog.generate_series(0, $%[1]d - 1) AS tried (times)
+    SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
+        OPERATOR(pg_catalog.+) $%[2]d::pg_catalog.float8
+    FROM pg_catalog.generate_series(0, $%[1]d OPERATOR(pg_catalog.-) 1) AS tried (times)
     CROSS JOIN LATERAL (
         SELECT detail.last_deletion_attempt_at
         FROM %[3]s
-        WHERE detail.namespace_id IS NULL AND detail.deletion_attempts = tried.times AND %[4]s
+        WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.=) tried.times AND %[4]s
         ORDER BY detail.last_deletion_attempt_at
         LIMIT 1
     ) AS next
@@ -83,7 +87,7 @@ func loadSQL() string {
 	selects := make([]string, 0, 2)
 	for _, arm := range arms(1, 2) {
 		selects = append(selects,
-			fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id > $3 AND %s", details, arm, unqueued))
+			fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id OPERATOR(pg_catalog.>) $3 AND %s", details, arm, unqueued))
 	}
 	// The jobs are looked for after the limit.
 	return "SELECT detail.id, detail.placeholder_user_id, " + jobWaits + " FROM (\nSELECT * FROM (\n" + strings.Join(selects, "\nUNION\n") +
@@ -98,18 +102,18 @@ func offerSQL() string {
 WITH chosen AS MATERIALIZED (
     SELECT detail.id, detail.placeholder_user_id
     FROM %s
-    WHERE detail.id = $3 AND (%s OR %s) AND %s
+    WHERE detail.id OPERATOR(pg_catalog.=) $3 AND (%s OR %s) AND %s
     FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
     SELECT chosen.id, "sexton".enqueue_new('%s', pg_catalog.jsonb_build_object('user_id', chosen.placeholder_user_id), $4) AS job_id
     FROM chosen
 ), counted AS (
     UPDATE %s
-    SET deletion_attempts = detail.deletion_attempts + 1,
+    SET deletion_attempts = detail.deletion_attempts OPERATOR(pg_catalog.+) 1,
         last_deletion_attempt_at = pg_catalog.statement_timestamp(),
         updated_at = pg_catalog.statement_timestamp()
     FROM child
-    WHERE detail.id = child.id AND child.job_id IS NOT NULL
+    WHERE detail.id OPERATOR(pg_catalog.=) child.id AND child.job_id IS NOT NULL
     RETURNING detail.deletion_attempts
 )
 SELECT EXISTS (SELECT FROM chosen), (SELECT counted.deletion_attempts FROM counted)`, details, both[0], both[1], unqueued, DeleteKind, details)

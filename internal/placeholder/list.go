@@ -46,9 +46,10 @@ func stateSQL(attempts, retry int) string {
     WHEN NOT %s THEN '%s'
     WHEN %s THEN '%s'
     WHEN NOT EXISTS (
-        SELECT FROM "public".users AS placeholder WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = %d
+        SELECT FROM "public".users AS placeholder WHERE placeholder.id OPERATOR(pg_catalog.=) detail.placeholder_user_id
+            AND placeholder.user_type OPERATOR(pg_catalog.=) %d
     ) THEN '%s'
-    WHEN detail.deletion_attempts >= $%d THEN '%s'
+    WHEN detail.deletion_attempts OPERATOR(pg_catalog.>=) $%d THEN '%s'
     WHEN detail.last_deletion_attempt_at IS NULL OR %s THEN '%s'
     ELSE '%s'
 END`, unqueued, InQueue, jobWaits, Scheduled, userType, Obsolete, attempts, GivenUp, triedBefore(retry), Due, PutOff)
@@ -59,8 +60,8 @@ func selectSQL(from string) string {
 	return fmt.Sprintf(`
 SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
     CASE WHEN pg_catalog.isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
-    CASE WHEN listed.state = '%s' AND pg_catalog.isfinite(listed.last_deletion_attempt_at)
-        THEN listed.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2::pg_catalog.float8)
+    CASE WHEN listed.state OPERATOR(pg_catalog.=) '%s' AND pg_catalog.isfinite(listed.last_deletion_attempt_at)
+        THEN listed.last_deletion_attempt_at OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $2::pg_catalog.float8)
     END,
     coalesce(listed.last_error, '')
 FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
@@ -70,8 +71,9 @@ FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stat
 func listSQL() string {
 	// Of those that can be tried again none is given up; their states need not be known.
 	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
-		` WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text <> '%s' OR detail.deletion_attempts >= $1)`, GivenUp)
-	return selectSQL(from) + " WHERE $3::pg_catalog.text = '' OR listed.state = $3::pg_catalog.text ORDER BY listed.id LIMIT $4"
+		` WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) '%s' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)`, GivenUp)
+	return selectSQL(from) + " WHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR listed.state OPERATOR(pg_catalog.=) $3::pg_catalog.text " +
+		"ORDER BY listed.id LIMIT $4"
 }
 
 // keptWindow is how many rows are looked through for errors.
@@ -161,9 +163,9 @@ var (
 // be seen until then.
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (State, error) {
 	look := fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE detail.namespace_id IS NULL), pg_catalog.count(*) FILTER (WHERE %s),
-			EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = $1 AND placeholder.user_type = %d),
+			EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id OPERATOR(pg_catalog.=) $1 AND placeholder.user_type OPERATOR(pg_catalog.=) %d),
 			coalesce(pg_catalog.bool_or(%s), false)
-		FROM %s WHERE detail.placeholder_user_id = $1`, unqueued, userType, jobWaits, details)
+		FROM %s WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1`, unqueued, userType, jobWaits, details)
 	var rows, ownerless, free int64
 	var placeholder, waits bool
 	if err := tx.QueryRow(ctx, names.Render(look), userID).Scan(&rows, &ownerless, &free, &placeholder, &waits); err != nil {
@@ -182,7 +184,7 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (
 	const reset = `UPDATE ` + details + `
 		SET deletion_attempts = $2::boolean::integer, last_deletion_attempt_at = CASE WHEN $2::boolean THEN pg_catalog.statement_timestamp() END,
 			updated_at = pg_catalog.statement_timestamp()
-		WHERE detail.placeholder_user_id = $1 AND detail.namespace_id IS NULL`
+		WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND detail.namespace_id IS NULL`
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return "", err
 	}

@@ -78,14 +78,15 @@ SELECT
 
 // Rows that refer to the user by a foreign key wait for this lock, and this lock for those that are being written: they are
 // seen by the look that follows, as its snapshot is younger than the lock.
-const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder WHERE placeholder.id = $1 FOR UPDATE`
+const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder
+WHERE placeholder.id OPERATOR(pg_catalog.=) $1 FOR UPDATE`
 
-const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = $1)`
+const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) $1)`
 
 const recordSQL = `
 UPDATE "public".import_placeholder_user_details AS detail
-SET last_error = nullif($2, ''), updated_at = pg_catalog.statement_timestamp()
-WHERE detail.placeholder_user_id = $1 AND detail.last_error IS DISTINCT FROM nullif($2, '')`
+SET last_error = CASE WHEN $2::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN $2::pg_catalog.text END, updated_at = pg_catalog.statement_timestamp()
+WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND coalesce(detail.last_error, '') OPERATOR(pg_catalog.<>) $2::pg_catalog.text`
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
 // either in one transaction, changes nothing where it is called again, and may be called by several workers at once. What
