@@ -108,7 +108,8 @@ func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do actio
 	args := &arguments{}
 	picked := fmt.Sprintf("$%d::pg_catalog.tid[]", args.add(pointers))
 	if skip {
-		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked WHERE picked.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
+		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked "+
+			"WHERE picked.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
 			leaf.SQL(), picked, s.matches("picked", j, args), s.lock(do))
 	}
 	return s.change(names, leaf, j, do, ghost, picked, args), args.values

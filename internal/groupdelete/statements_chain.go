@@ -62,7 +62,8 @@ func heldSQL(leaf pgcatalog.Table, refs []*ref, from string) string {
 		WHERE child.ctid OPERATOR(pg_catalog.=) held.at`, leaf.SQL(), f.matches("doomed")))
 	}
 	return fmt.Sprintf(`meant AS MATERIALIZED (
-	SELECT want.at FROM %[1]s AS want JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
+	SELECT want.at FROM %[1]s AS want
+	JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
 ),
 held AS (
 	SELECT meant.at FROM meant JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) meant.at

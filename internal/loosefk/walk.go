@@ -103,7 +103,8 @@ func (p *Parent) stretchStatement(names pgschema.Names, r *Reference, leaf Table
 	keysAt := args.add(keys.values)
 	from := pgtype.TID{BlockNumber: first, Valid: true}
 	to := pgtype.TID{BlockNumber: max(first+blocks, first), Valid: true}
-	where := fmt.Sprintf("child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND (%s%s) IS TRUE%s",
+	where := fmt.Sprintf("child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid "+
+		"AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND (%s%s) IS TRUE%s",
 		args.add(from), args.add(to), p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args))
 	return r.change(names, leaf, where, args), args.values
 }

@@ -71,7 +71,8 @@ FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stat
 func listSQL() string {
 	// Of those that can be tried again none is given up; their states need not be known.
 	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
-		` WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) '%s' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)`, GivenUp)
+		` WHERE detail.namespace_id IS NULL
+		AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) '%s' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)`, GivenUp)
 	return selectSQL(from) + " WHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR listed.state OPERATOR(pg_catalog.=) $3::pg_catalog.text " +
 		"ORDER BY listed.id LIMIT $4"
 }
@@ -163,7 +164,8 @@ var (
 // be seen until then.
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (State, error) {
 	look := fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE detail.namespace_id IS NULL), pg_catalog.count(*) FILTER (WHERE %s),
-			EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id OPERATOR(pg_catalog.=) $1 AND placeholder.user_type OPERATOR(pg_catalog.=) %d),
+			EXISTS (SELECT FROM "public".users AS placeholder
+				WHERE placeholder.id OPERATOR(pg_catalog.=) $1 AND placeholder.user_type OPERATOR(pg_catalog.=) %d),
 			coalesce(pg_catalog.bool_or(%s), false)
 		FROM %s WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1`, unqueued, userType, jobWaits, details)
 	var rows, ownerless, free int64
