@@ -45,7 +45,7 @@ var (
 
 func words(text string) map[string]bool {
 	set := map[string]bool{}
-	for _, word := range strings.FieldsSeq(text) {
+	for word := range strings.FieldsSeq(text) {
 		set[word] = true
 	}
 	return set
