@@ -129,7 +129,8 @@ func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost 
 	if skip {
 		lock = s.lock(s.otherwise) + " SKIP LOCKED"
 	}
-	picked := fmt.Sprintf("ARRAY(SELECT child.ctid FROM ONLY %s AS child WHERE child.ctid = ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE AND (%s)%s)",
+	picked := fmt.Sprintf("ARRAY(SELECT child.ctid FROM ONLY %s AS child "+
+		"WHERE child.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE AND (%s)%s)",
 		leaf.SQL(), pointersAt, s.matches("child", j, args), strings.Join(likes, " OR "), lock)
 	return s.change(names, leaf, j, s.otherwise, ghost, picked, args), args.values
 }
