@@ -83,6 +83,9 @@ func lint(sql string, batched bool) (found []finding) {
 	all := tokens(sql)
 	var before, last string
 	depth, assigns := 0, -1
+	if all[0].text == "," { // The continued list of UPDATE SET.
+		assigns = 0
+	}
 	for i, at := range all[:len(all)-1] {
 		text, next := strings.ToLower(at.text), all[i+1]
 		called := next.text == "(" && next.offset == at.offset+len(at.text)
