@@ -41,7 +41,8 @@ const assumedRate = 2000
 // rateSQL is how many rows a second the last runs of the kind $1 deleted or changed.
 const rateSQL = `
 SELECT coalesce(
-    pg_catalog.sum(done.rows)::pg_catalog.float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::pg_catalog.float8, 0)::pg_catalog.float8
+    pg_catalog.sum(done.rows)::pg_catalog.float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::pg_catalog.float8,
+    0)::pg_catalog.float8
 FROM (
     SELECT runs.stats, runs.started_at, runs.ended_at FROM "sexton".runs
     WHERE runs.kind = $1 AND runs.changed AND runs.ended_at IS NOT NULL
