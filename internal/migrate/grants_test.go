@@ -118,6 +118,29 @@ func TestGrants(t *testing.T) {
 	require.ErrorContains(t, privilege, "--print-grants")
 }
 
+// Statements name the operators of a key by their schema, which takes USAGE there.
+func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	worker := d.CreateRole()
+	d.Exec(`CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions; CREATE SCHEMA types; CREATE DOMAIN types.login AS extensions.citext;
+		CREATE SCHEMA unused; CREATE SCHEMA app; CREATE TABLE app.children (login types.login)`)
+	grants, err := migrate.GrantTables([]migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}, worker)
+	require.NoError(t, err)
+	const sql = "DELETE FROM app.children WHERE login OPERATOR(extensions.=) ANY ($1::pg_catalog.text[]::types.login[])"
+	conn, err := pgx.Connect(t.Context(), d.AsRole(worker))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	d.Exec("GRANT USAGE ON SCHEMA app TO " + pgx.Identifier{worker}.Sanitize())
+	_, err = conn.Exec(t.Context(), sql, []string{"ALICE"})
+	require.Error(t, err, "a right is missing")
+
+	d.Exec(grants)
+	_, err = conn.Exec(t.Context(), sql, []string{"ALICE"})
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"false"}}, d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
+}
+
 func TestGrantsNameOnlyWhatIsInstalled(t *testing.T) {
 	t.Parallel()
 	grants := migrate.Grants(migrate.Database{JobsSchema: "work", TrackedSchema: "app"})

@@ -33,6 +33,28 @@ BEGIN
         JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
         WHERE NOT pg_catalog.has_schema_privilege(:'worker', class.relnamespace, 'USAGE')
         UNION
+        -- Statements name the operators of a key, and its type, with their schema, such as that of an extension.
+        SELECT pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', namespace.nspname, :'worker')
+        FROM leaf
+        JOIN pg_catalog.pg_attribute AS attribute
+            ON attribute.attrelid = leaf.relation AND attribute.attnum > 0 AND NOT attribute.attisdropped
+        JOIN pg_catalog.pg_type AS declared ON declared.oid = attribute.atttypid
+        LEFT JOIN pg_catalog.pg_type AS base ON base.oid = declared.typbasetype
+        CROSS JOIN LATERAL (
+            SELECT declared.typnamespace
+            UNION
+            SELECT base.typnamespace
+            UNION
+            SELECT operator.oprnamespace
+            FROM pg_catalog.pg_opclass AS class
+            JOIN pg_catalog.pg_am AS method ON method.oid = class.opcmethod AND method.amname = 'btree'
+            JOIN pg_catalog.pg_amop AS member ON member.amopfamily = class.opcfamily
+            JOIN pg_catalog.pg_operator AS operator ON operator.oid = member.amopopr
+            WHERE class.opcintype = coalesce(base.oid, declared.oid)
+        ) AS used (schema)
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = used.schema
+        WHERE NOT pg_catalog.has_schema_privilege(:'worker', namespace.oid, 'USAGE')
+        UNION
         SELECT pg_catalog.format('GRANT %s ON TABLE %I.%I TO %I', leaf.privileges, namespace.nspname, class.relname, :'worker')
         FROM leaf
         JOIN pg_catalog.pg_class AS class ON class.oid = leaf.relation
