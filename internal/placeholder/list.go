@@ -117,11 +117,14 @@ func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Place
 const retryAllSQL = `
 UPDATE ` + details + `
 SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = pg_catalog.statement_timestamp()
-WHERE detail.namespace_id IS NULL AND detail.id = ANY (ARRAY(
+WHERE detail.namespace_id IS NULL AND detail.id OPERATOR(pg_catalog.=) ANY (ARRAY(
     SELECT detail.id
     FROM ` + details + `
-    WHERE detail.namespace_id IS NULL AND detail.deletion_attempts > 0 AND ` + unqueued + ` AND NOT ` + jobWaits + `
-      AND EXISTS (SELECT FROM "public".users AS placeholder WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = 15)
+    WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.>) 0 AND ` + unqueued + ` AND NOT ` + jobWaits + `
+      AND EXISTS (
+          SELECT FROM "public".users AS placeholder
+          WHERE placeholder.id OPERATOR(pg_catalog.=) detail.placeholder_user_id AND placeholder.user_type OPERATOR(pg_catalog.=) 15
+      )
     ORDER BY detail.deletion_attempts DESC, detail.id
     LIMIT $1
     FOR NO KEY UPDATE OF detail SKIP LOCKED
@@ -144,7 +147,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, erro
 // table may allow it, and each is offered more often than the rules say.
 func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (rows int64, _ error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (
-		SELECT FROM ` + details + ` WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < 0 LIMIT 10000) AS counted`
+		SELECT FROM ` + details + ` WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) 0 LIMIT 10000) AS counted`
 	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count negative attempts: %w", err)
 	}
