@@ -39,7 +39,7 @@ http: {listen: ""}
 	s.exec(t, `INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}') ON CONFLICT DO NOTHING;
 		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())`)
-	first, second := s.started(t), s.started(t)
+	first, second := s.started(t, soonDead), s.started(t, soonDead)
 	s.exec(t, "SELECT sexton.schedule_group_deletion(id, 1) FROM groups")
 	// Every third was scheduled by somebody who may not remove it, every sixth by somebody who is gone.
 	s.exec(t, `UPDATE group_deletion_schedules SET user_id = CASE WHEN group_id % 2 = 0 THEN 404 ELSE 2 END WHERE group_id % 3 = 0;

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -132,6 +133,7 @@ func (s ghostSite) recovers(t *testing.T) {
 // testGhostKilledUnnoticed kills a worker in a batch with cron off. The other copy has to notice by itself.
 func testGhostKilledUnnoticed(t *testing.T, p program) {
 	t.Helper()
+	p.environ = append(slices.Clip(p.environ), soonDead)
 	s := newGhostSite(t, p, pgtest.New(t).URL)
 	first, pass := atPoint("delete")(t, s)
 	pass()

@@ -47,7 +47,7 @@ http: {listen: ""}
 			UNION ALL SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(10, 110, 10) AS n;`)
 	p.run(t, s.dir, s.url, 0, "migrate", "up")
 	p.run(t, s.dir, s.url, 0, "triggers", "install")
-	first, second := s.started(t), s.started(t)
+	first, second := s.started(t, soonDead), s.started(t, soonDead)
 
 	// By the foreign key's action, by hand, and as rows that come in without an owner.
 	s.exec(t, "DELETE FROM groups WHERE id <= 8")

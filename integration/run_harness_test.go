@@ -24,6 +24,8 @@ import (
 const (
 	// cronOff is a schedule that does not come to a tick while a test runs.
 	cronOff = "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *"
+	// soonDead has workers take a silent one for dead as soon as configuration allows.
+	soonDead = "SEXTON_JOBS__SILENCE=2s"
 	// stopLimit is how long a worker may take to stop.
 	stopLimit = time.Minute
 )
