@@ -17,6 +17,9 @@ import (
 const (
 	// maxJobTime bounds every kind; longer work commits what it has and goes on in a successor.
 	maxJobTime = 60 * time.Second
+	// slowNetwork is what round trips of a second add to a pass: a hundred of them prepare its first statements, bind
+	// definitions, and record how it ended.
+	slowNetwork = 90 * time.Second
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
@@ -56,7 +59,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		FetchCooldown: river.FetchCooldownMin,
 		JobTimeout:    maxJobTime,
 		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
-		RescueStuckJobsAfter:        2 * maxJobTime,
+		RescueStuckJobsAfter:        2 * (maxJobTime + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		Middleware:                  []rivertype.Middleware{deps.working()},
 		ReindexerSchedule:           reindex,

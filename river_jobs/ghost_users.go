@@ -46,9 +46,9 @@ type MigrateRecordsToGhostUserWorker struct {
 	deps Deps
 }
 
-// Timeout is the length of the lease, which no pass may outlive.
+// Timeout is the length of the lease, under which all writing ends, and what a slow network adds before and after.
 func (w *MigrateRecordsToGhostUserWorker) Timeout(*river.Job[MigrateRecordsToGhostUserArgs]) time.Duration {
-	return w.deps.Config.GhostUsers.MaxRuntime
+	return w.deps.Config.GhostUsers.MaxRuntime + slowNetwork
 }
 
 // Work runs one pass. A lease that is taken is no error.
@@ -176,8 +176,12 @@ func passGhostUsers(
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
-	plan, problems, err := CheckGhostUsers(ctx, deps.Config, db, conn)
-	if err != nil {
+	var plan *ghostuser.Plan
+	var problems problem.List
+	if err := granted.During(ctx, func() (err error) {
+		plan, problems, err = CheckGhostUsers(ctx, deps.Config, db, conn)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	if err := deps.fits(ctx, GhostUsers, db, problems); err != nil {

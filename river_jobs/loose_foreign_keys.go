@@ -45,10 +45,10 @@ type LooseForeignKeysCleanupWorker struct {
 	deps Deps
 }
 
-// Timeout is the length of the lease, which no pass may outlive.
+// Timeout is the length of the lease, under which all writing ends, and what a slow network adds before and after.
 func (w *LooseForeignKeysCleanupWorker) Timeout(job *river.Job[LooseForeignKeysCleanupArgs]) time.Duration {
 	settings, _ := w.deps.Config.Database(job.Args.Database)
-	return looseForeignKeysTTL(settings)
+	return looseForeignKeysTTL(settings) + slowNetwork
 }
 
 // Work runs one pass. A lease that is taken is no error.
@@ -166,8 +166,11 @@ func passLooseForeignKeys(
 	defer conn.Release()
 	others := newOthers(deps, db.Name)
 	defer others.release()
-	bound, err := bind(ctx, deps, db, conn, others)
-	if err != nil {
+	var bound *binding
+	if err := granted.During(ctx, func() (err error) {
+		bound, err = bind(ctx, deps, db, conn, others)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	limits := settings.EffectiveLimits()

@@ -76,7 +76,7 @@ func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
 	require.Equal(t, "*/2 * * * *", job.Schedule)
 	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
 	worker := &MigrateRecordsToGhostUserWorker{deps: Deps{Config: c}}
-	require.Equal(t, time.Minute, worker.Timeout(nil), "the length of the lease")
+	require.Equal(t, time.Minute+slowNetwork, worker.Timeout(nil), "the length of the lease, and a slow network")
 	ticks, err := Ticks(Deps{Config: c})
 	require.NoError(t, err)
 	require.Len(t, ticks, 1)

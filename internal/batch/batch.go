@@ -78,7 +78,13 @@ type Session struct {
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
+	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
+	took, quickest time.Duration
 }
+
+// Took returns how long the last transaction kept the server busy. The network is not counted: the session's quickest round
+// trip stands for it. Statements would be made smaller and smaller over a slow one.
+func (s *Session) Took() time.Duration { return s.took - s.quickest }
 
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
 // *StatementError, or lease.ErrLost where the fence refused.
@@ -200,8 +206,12 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 	if statements != nil {
 		pipeline.Queue("COMMIT")
 	}
+	began := time.Now()
 	results := s.Conn.SendBatch(ctx, pipeline)
 	defer func() {
+		if s.took = time.Since(began); s.quickest == 0 || s.took < s.quickest {
+			s.quickest = s.took
+		}
 		if closeErr := results.Close(); closeErr != nil && err == nil {
 			affected, err = nil, &StatementError{Index: Frame, Err: closeErr}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -218,7 +217,6 @@ func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, poi
 	type change struct{ owner, rows, kept int64 }
 	var changes []change
 	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
-	began := time.Now()
 	_, err = r.engine.Session.RunWithin(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
 		var one change
 		_, err := pgx.ForEachRow(rows, []any{&one.owner, &one.rows, &one.kept}, func() error {
@@ -230,7 +228,7 @@ func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, poi
 	if err != nil {
 		return 0, err
 	}
-	took, total := time.Since(began), int64(0)
+	took, total := r.engine.Session.Took(), int64(0)
 	for _, one := range changes {
 		total, kept = total+one.rows, kept+one.kept
 		j := c.members[one.owner]

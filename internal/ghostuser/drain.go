@@ -58,7 +58,6 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	limit := r.engine.Sizes.rows(s)
 	sql, args := s.directStatement(r.engine.Session.Names, leaf, j, r.ghost, limit)
 	var rows, kept, found int64
-	began := time.Now()
 	_, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false)), batch.Statement{
 		SQL: sql, Args: args, Scan: func(result pgx.Rows) error {
 			_, err := pgx.ForEachRow(result, []any{&rows, &kept, &found}, func() error { return nil })
@@ -78,7 +77,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	r.left--
 	j.large = found == int64(limit)
 	r.stats.count(j, s, s.action, rows)
-	r.noted(ctx, s, rows, time.Since(began))
+	r.noted(ctx, s, rows, r.engine.Session.Took())
 	return kept == 0 && rows == found && found < int64(limit), nil
 }
 
@@ -171,11 +170,10 @@ func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action,
 	sql, args := s.pieceStatement(r.engine.Session.Names, leaf, j, do, r.ghost, pointers, skip)
 	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&rows, &kept)})
 	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
-	began := time.Now()
 	if _, err = r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
 		return 0, 0, err
 	}
-	took := time.Since(began)
+	took := r.engine.Session.Took()
 	r.stats.count(j, s, do, rows)
 	r.stats.count(j, s, s.otherwise, doubles)
 	rows, kept = rows+doubles, kept+keptDoubles

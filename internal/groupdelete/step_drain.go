@@ -95,12 +95,11 @@ func (r *run) verify(ctx context.Context, w *window, refs []*ref) (result, error
 
 // look returns the keys by which rows refer to any of the window's.
 func (r *run) look(ctx context.Context, w *window, refs []*ref) ([]*ref, error) {
-	began := time.Now()
 	found, err := read(ctx, r, pgx.RowTo[[]bool], lookStatement(w.leaf, refs), w.rows.at, w.rows.version)
 	if err != nil {
 		return nil, err
 	}
-	r.adapt(w.table, time.Since(began))
+	r.adapt(w.table, r.session.Took())
 	var live []*ref
 	for i, f := range refs {
 		if found[0][i] {
@@ -254,8 +253,7 @@ func (r *run) children(ctx context.Context, w *window, f *ref, leaf pgcatalog.Ta
 	if f.chain {
 		sql = chainStatement(leaf, f)
 	}
-	began := time.Now()
-	defer func() { r.adapt(w.table, time.Since(began)) }()
+	defer func() { r.adapt(w.table, r.session.Took()) }()
 	_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
 		err := row.Scan(&at, &version)
 		found.at, found.version = append(found.at, at), append(found.version, version)

@@ -2,7 +2,6 @@ package groupdelete
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -108,9 +107,8 @@ func (r *run) pieces(ctx context.Context, w *window, size *float64, slow *bool, 
 			limits = r.steer.Limits(limits)
 		}
 		unwatch := r.watch(ctx)
-		began := time.Now()
 		rest, err := try(ctx, piece, limits, skip)
-		took := time.Since(began)
+		took := r.session.Took()
 		blocker := unwatch()
 		f := fault.Judge(err)
 		f.Table = w.table.Label()

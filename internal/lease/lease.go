@@ -164,6 +164,31 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return nil
 }
 
+// During keeps the lease while its holder prepares, which over a slow network may take longer than the lease. Work itself never
+// runs under it: work that hangs must lose its lease.
+func (l *Lease) During(ctx context.Context, prepare func() error) error {
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		every := time.NewTicker(l.ttl / 4)
+		defer every.Stop()
+		for renewed := false; ; renewed = true {
+			select {
+			case <-stop:
+				if renewed {
+					stopped <- l.Renew(ctx)
+				}
+				close(stopped)
+				return
+			case <-every.C:
+				_ = l.Renew(ctx) // The last one says whether the lease is lost.
+			}
+		}
+	}()
+	err := prepare()
+	close(stop)
+	return errors.Join(err, <-stopped)
+}
+
 // Release gives the lease back, if it is still held. A lease that is already gone is no error.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.manager.release(ctx, l.key, l.token)

@@ -349,3 +349,23 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 	require.EqualValues(t, 19_010, stats.DeleteCount)
 	require.Zero(t, b.Pending(t))
 }
+
+// Over a slow network statements grow as they do beside the server: what takes long is the way there.
+func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
+	t.Parallel()
+
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
+	settings := b.Pool().Config().ConnConfig
+	network := &pgtest.Distance{}
+	network.Delay.Store(int64(3 * target))
+	settings.DialFunc = network.Dial
+	conn, err := pgx.ConnectConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	b.engine.Session.Conn = conn
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.EqualValues(t, 20_100, stats.DeleteCount)
+	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
+	require.Zero(t, b.Pending(t))
+}

@@ -62,6 +62,10 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		breaker: newBreaker(), down: map[string]error{}, blocked: map[place]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
 		unreadable: map[*Parent]fault.Fault{},
 	}
+	if deadline, ok := hard.Deadline(); ok && deadline.Add(-e.Session.Limits.StatementTimeout).Before(r.budget.until) {
+		// The last statement has to end under the lease.
+		r.budget.until = deadline.Add(-e.Session.Limits.StatementTimeout)
+	}
 	r.pace = &pace.Run{
 		Until: r.budget.until, Stop: ctx, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
 		Hold: e.Throttle.Hold, Waits: r.waitsFor,

@@ -58,9 +58,8 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	for ends := time.Now().Add(round / 2); t.scan.underWay() && !r.ended() && time.Now().Before(ends); {
 		blocks := uint32(t.reference.blocks)
 		sql, args := c.parent.rangeStatement(t.reference, t.leaf, c.doomed(), t.scan.next, blocks)
-		began := time.Now()
 		err := r.readWindow(ctx, t, limits, sql, args)
-		took := time.Since(began)
+		took := r.session(t.reference).Took()
 		switch {
 		case err != nil && judge(err, "").Verdict == fault.Timeout && blocks > 1:
 			t.reference.blocks = steer.TimedOut(t.reference.blocks)

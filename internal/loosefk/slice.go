@@ -169,11 +169,10 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	}
 	r.session(t.reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, t.reference.Database, form)
-	began := time.Now()
 	limits := r.limits(*t, form)
 	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed().probes(t.reference)
 	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
-	took := time.Since(began)
+	took := r.session(t.reference).Took()
 	unwatch()
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index >= settling {
 		return false, fmt.Errorf("%w: %w", errRemoval, err)
@@ -257,7 +256,6 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 		limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	}
 	sql, args := c.parent.windowStatement(t.reference, t.leaf, c.doomed(), wanted)
-	began := time.Now()
 	err := r.readWindow(ctx, t, limits, sql, args)
 	switch {
 	case err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.indexed[t.leaf.OID]:
@@ -274,7 +272,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	case len(t.window) == 0:
 		c.saw(t)
 	}
-	t.walk.looked(time.Since(began), r.engine.Adaptive.Target)
+	t.walk.looked(r.session(t.reference).Took(), r.engine.Adaptive.Target)
 	if t.walk.begin(t.window, limit) {
 		t.window = nil
 	}

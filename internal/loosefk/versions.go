@@ -3,7 +3,6 @@ package loosefk
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -100,9 +99,8 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 	sql, args = c.parent.exactStatement(r.session(t.reference).Names, t.reference, t.leaf, keys, seen, lock)
 	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(&counted)}
 	unwatch := r.watch(ctx, t.reference.Database, form)
-	began := time.Now()
 	affected, err := r.in(ctx, t.reference.Database, limits, clean)
-	took := time.Since(began)
+	took := r.session(t.reference).Took()
 	unwatch()
 	if err != nil {
 		return false, err
