@@ -121,3 +121,29 @@ func TestCaptureKeepsTextKeysReadable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"public.days 2026-02-01"}, b.tombstones())
 }
+
+// A trigger that an older version has installed calls the function of this one, until its table could be locked.
+func TestTruncateUnderATriggerOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.install(id("parents"))
+	function := b.Rows(`SELECT tgfoid::regproc::text FROM pg_trigger WHERE tgname = 'sexton_truncate' AND tgrelid = 'parents'::regclass`)[0][0]
+	b.Exec("CREATE OR REPLACE TRIGGER sexton_truncate BEFORE TRUNCATE ON parents FOR EACH STATEMENT EXECUTE FUNCTION " +
+		function + "('public.parents', 'id', 'reject', 'bigint')")
+	for _, setting := range []string{"", "capture"} {
+		conn := b.connect(b.URL)
+		_, err := conn.Exec(t.Context(), "SELECT set_config('sexton.truncate', $1, false)", setting)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "TRUNCATE parents")
+		pgErr := requireState(t, err, "SX002")
+		require.Equal(t, "Run: sexton triggers install", pgErr.Hint)
+	}
+	conn := b.connect(b.URL)
+	_, err := conn.Exec(t.Context(), "SET sexton.truncate = 'ignore'; TRUNCATE parents")
+	require.NoError(t, err)
+	b.Exec("INSERT INTO parents VALUES (1)")
+	b.install(id("parents"))
+	_, err = conn.Exec(t.Context(), "SET sexton.truncate = 'capture'; TRUNCATE parents")
+	require.NoError(t, err)
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones())
+}

@@ -24,11 +24,18 @@ DECLARE
     present CONSTANT pg_catalog.text := root::pg_catalog.text;
     installed CONSTANT pg_catalog.text := CASE WHEN present <> TG_ARGV[0] THEN TG_ARGV[0] END;
     policy text := coalesce(nullif(pg_catalog.current_setting('sexton.truncate', true), ''), TG_ARGV[5]);
-    key_numbers pg_catalog.int2[] := TG_ARGV[1];
+    key_numbers pg_catalog.int2[];
     key_source CONSTANT pg_catalog.text := pg_catalog.format('ONLY %I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME);
 BEGIN
     IF policy = 'ignore' THEN
         RETURN NULL;
+    END IF;
+
+    IF TG_NARGS <> 6 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX002',
+            MESSAGE = pg_catalog.format('truncate of %s is refused: its trigger is of another version than the function', present),
+            HINT = 'Run: sexton triggers install';
     END IF;
 
     IF policy = 'reject' THEN
@@ -59,6 +66,7 @@ BEGIN
             HINT = 'Use READ COMMITTED, or DELETE.';
     END IF;
 
+    key_numbers := TG_ARGV[1];
     IF NOT "key_moved" THEN
         key_numbers := (
             SELECT pg_catalog.array_agg(a.attnum ORDER BY k.place)
