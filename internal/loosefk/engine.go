@@ -45,8 +45,8 @@ type Engine struct {
 	// not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 
-	// carry is mostCarried, except in tests.
-	carry int
+	// carry is mostCarried and page pageSize, except in tests.
+	carry, page int
 }
 
 // Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when

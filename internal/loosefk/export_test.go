@@ -9,3 +9,6 @@ func (p *Parent) ReadByRanges(blocks float64) {
 
 // CarryAtMost sets how many tombstones of a parent a run has in hand before it leaves locked ones to the next run.
 func (e *Engine) CarryAtMost(tombstones int) { e.carry = tombstones }
+
+// AdoptByPages sets how many tombstones of an unknown name are looked at together.
+func (e *Engine) AdoptByPages(tombstones int) { e.page = tombstones }

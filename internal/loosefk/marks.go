@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const rescanAfter = time.Minute
 type Marks struct {
 	mu    sync.Mutex
 	above map[string]position
+	// passed is, by unknown name, up to where runs have looked for tombstones of known parents.
+	passed map[string]position
 	// learnt is kept by database and key of a definition; Forget leaves it.
 	learnt map[string]learnt
 	// scanned is when a run last began at the beginning.
@@ -86,6 +89,29 @@ func (m *Marks) keep(lanes []*lane) {
 	for _, l := range lanes {
 		m.above[l.parent.Recorded] = l.done()
 	}
+}
+
+// passedOver is, by unknown name, behind which tombstones a run looks for those of known parents.
+func (m *Marks) passedOver() map[string]position {
+	if m == nil {
+		return map[string]position{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.passed == nil {
+		return map[string]position{}
+	}
+	return maps.Clone(m.passed)
+}
+
+// passOver keeps what a run has passed over.
+func (m *Marks) passOver(passed map[string]position) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.passed = passed
 }
 
 // done is the position up to which nothing is left of what the lane has loaded.
