@@ -108,7 +108,7 @@ func (r *run) confirm(ctx context.Context) error {
 			}
 		}
 		for len(ready) > 0 && !c.over() {
-			size := together(ready)
+			size := together(ready, c.mostKeys(ready[0]))
 			if err := c.look(ctx, ready[:size]); err != nil {
 				return err
 			}
@@ -123,11 +123,19 @@ func (r *run) confirm(ctx context.Context) error {
 	return nil
 }
 
+// mostKeys are the keys from which on one look at the children of a row's parent takes no more.
+func (r *run) mostKeys(s swept) int {
+	if parent := r.parent(s); parent != nil && len(parent.long()) > 0 {
+		return longKeys
+	}
+	return confirmKeys
+}
+
 // together is how many of the first rows one look takes: those of one parent.
-func together(ready []swept) int {
+func together(ready []swept, most int) int {
 	keys := 0
 	for i, s := range ready {
-		if i > 0 && (s.parent != ready[0].parent || keys >= confirmKeys) {
+		if i > 0 && (s.parent != ready[0].parent || keys >= most) {
 			return i
 		}
 		keys += s.keys()
@@ -172,8 +180,11 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 		return c.change(ctx, forgetSQL, idsOf(rows))
 	}
 	began := time.Now()
-	late, err := c.secondLook(ctx, parent, rows)
-	if err == nil {
+	late, waits, err := c.secondLook(ctx, parent, rows)
+	switch {
+	case err == nil && waits:
+		return nil
+	case err == nil:
 		c.count(rows, late)
 		if c.engine.Progress != nil {
 			c.engine.Progress(ctx, c.stats)
@@ -252,8 +263,8 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 }
 
 // secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
-// have children and no parent, whose number it returns.
-func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (late int64, err error) {
+// have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
+func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
 	var keys any
 	if parent.Integer {
 		var integers []int64
@@ -269,23 +280,38 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		keys = texts
 	}
 	if f := r.troubleOf(parent); f != nil {
-		return 0, &troubleError{*f}
+		return 0, false, &troubleError{*f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
 	live, err := r.live(ctx, parent, keys, true)
-	if err != nil {
-		return 0, err
+	if err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Marks != nil && parent.tooLong() {
+		live, err = r.live(ctx, parent, keys, true)
 	}
-	if !slices.Contains(live, true) {
-		return 0, r.change(ctx, forgetSQL, idsOf(rows))
+	if err != nil {
+		return 0, false, err
+	}
+	var look *longLook
+	if r.engine.Marks != nil && len(parent.long()) > 0 {
+		if look, err = r.longLook(ctx, parent, rows, keys); look == nil || err != nil {
+			return 0, true, err
+		}
+		if look.err != nil {
+			return 0, false, look.failure()
+		}
+	}
+	if !slices.Contains(live, true) && (look == nil || !look.found) {
+		return 0, false, r.change(ctx, forgetSQL, idsOf(rows))
 	}
 	integers, texts, err := r.withChildren(ctx, parent, keys, live)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	elsewhere := any(integers)
 	if !parent.Integer {
 		elsewhere = texts
+	}
+	if look != nil && look.found {
+		elsewhere = keys // It does not say which of them have children.
 	}
 	session := r.engine.Session
 	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live)
@@ -293,7 +319,7 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		late, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
 	}})
-	return late, err
+	return late, false, err
 }
 
 // lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys

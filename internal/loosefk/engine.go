@@ -194,13 +194,20 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 }
 
 // live tells which references have children of these keys. Those with trouble count as without.
-// Late is for keys that nearly surely have none left, but have index entries of many that are gone.
+// Late is for keys that nearly surely have none left, but have index entries of many that are gone; references that take too
+// long to be read for them have a look of their own.
 func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
 	live := make([]bool, len(parent.References))
+	var long []*Reference
+	if r.engine.Marks != nil {
+		long = parent.long()
+	}
 	for _, database := range r.databases(parent) {
 		limits := r.engine.Session.Limits
 		var without []*Reference
-		if !late {
+		if late {
+			without = long
+		} else {
 			without = r.unasked(parent)
 			limits.LockTimeout = min(limits.LockTimeout, hasty)
 		}
@@ -217,7 +224,7 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 			return nil, err
 		}
 		for i, reference := range parent.References {
-			live[i] = live[i] || found[i] || slices.Contains(without, reference)
+			live[i] = live[i] || found[i] || !late && slices.Contains(without, reference)
 		}
 	}
 	return live, nil

@@ -12,3 +12,13 @@ func (e *Engine) CarryAtMost(tombstones int) { e.carry = tombstones }
 
 // AdoptByPages sets how many tombstones of an unknown name are looked at together.
 func (e *Engine) AdoptByPages(tombstones int) { e.page = tombstones }
+
+// AwaitLook waits for the second look that is under way, and reports whether there is one.
+func (m *Marks) AwaitLook() bool {
+	look := m.longLook()
+	if look == nil {
+		return false
+	}
+	<-look.done
+	return true
+}

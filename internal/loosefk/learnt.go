@@ -13,6 +13,8 @@ type learnt struct {
 	slow map[uint32]float64
 	// blocks is set once a scan of a whole leaf has timed out: how many blocks one statement reads instead.
 	blocks float64
+	// readsLong is set once a second look has timed out, of those that no index serves.
+	readsLong bool
 }
 
 // recall gives parents what earlier runs of this process have learned about their references.
@@ -20,7 +22,7 @@ func (m *Marks) recall(parents []*Parent) {
 	m.each(parents, func(kept map[string]learnt, r *Reference) {
 		r.learnt = kept[r.Database+"/"+r.Definition.Key]
 		if r.Index {
-			r.blocks = 0 // It may be new.
+			r.blocks, r.readsLong = 0, false // It may be new.
 		}
 	})
 }

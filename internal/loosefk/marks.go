@@ -23,6 +23,8 @@ type Marks struct {
 	passed map[string]position
 	// learnt is kept by database and key of a definition; Forget leaves it.
 	learnt map[string]learnt
+	// look is the last second look that takes longer than a run.
+	look *longLook
 	// scanned is when a run last began at the beginning.
 	scanned time.Time
 }

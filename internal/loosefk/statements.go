@@ -245,11 +245,14 @@ func (p *Parent) children(r *Reference, keys string, args *arguments) string {
 // one round trip however many definitions there are.
 func (p *Parent) probeStatement(database string, keys any, without ...*Reference) (string, []any) {
 	args := &arguments{}
-	keysAt := args.add(keys)
+	keysAt := 0
 	terms := make([]string, len(p.References))
 	for i, reference := range p.References {
 		terms[i] = "false"
 		if reference.Database == database && reference.usable() && !slices.Contains(without, reference) {
+			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
+				keysAt = args.add(keys)
+			}
 			terms[i] = fmt.Sprintf("EXISTS (%s OFFSET 0)", p.children(reference, p.keysParameter(keysAt), args))
 		}
 	}
