@@ -27,6 +27,9 @@ const (
 	// mostFaults is how many may last at a time, longestFault how long each.
 	mostFaults   = 3
 	longestFault = 8 * time.Second
+	// longestStall outlasts the time after which a worker gives up a connection that nothing acknowledges. The proxy's kernel
+	// acknowledges all the same, so what ends these are the workers' own limits, and not those of TCP.
+	longestStall = 20 * time.Second
 )
 
 // soakTables let the changes of workers to every tenth row fail while the faults say so.
@@ -76,6 +79,8 @@ type soak struct {
 	begun   map[string]int
 }
 
+const blackHole = "black hole"
+
 // fault begins something bad and returns what ends it.
 type fault func(t *testing.T) (end func())
 
@@ -96,7 +101,7 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 		end   func()
 		until time.Time
 	}
-	faults := map[string]fault{"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits, "black hole": s.stall}
+	faults := map[string]fault{"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits, blackHole: s.stall}
 	maps.Copy(faults, more)
 	names := slices.Sorted(maps.Keys(faults))
 	active := map[string]lasting{}
@@ -113,7 +118,11 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 		name := names[s.random.IntN(len(names))]
 		if _, lasts := active[name]; !lasts && len(active) < mostFaults && s.random.IntN(4) == 0 {
 			s.begun[name]++
-			active[name] = lasting{faults[name](t), time.Now().Add(time.Duration(s.random.Int64N(int64(longestFault))))}
+			longest := longestFault
+			if name == blackHole {
+				longest = longestStall
+			}
+			active[name] = lasting{faults[name](t), time.Now().Add(time.Duration(s.random.Int64N(int64(longest))))}
 		}
 	}
 	for _, each := range active {
