@@ -38,6 +38,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run holds what does not fit", func(t *testing.T) { t.Parallel(); testRunHolds(t, p) })
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
 	t.Run("run reloads", func(t *testing.T) { t.Parallel(); testRunReloads(t, p) })
+	t.Run("run in a rolling deploy", func(t *testing.T) { t.Parallel(); testRunDeploy(t, p) })
 	t.Run("run loses a connection while it starts", func(t *testing.T) { t.Parallel(); testRunLosesAConnectionWhileItStarts(t, p) })
 	t.Run("run stops in a batch", func(t *testing.T) { t.Parallel(); testRunStops(t, p) })
 	t.Run("run stops in time", func(t *testing.T) { t.Parallel(); testRunStopsInTime(t, p) })

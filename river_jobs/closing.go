@@ -61,7 +61,7 @@ func workItem[T river.JobArgs](
 		}
 		return err
 	}
-	if report.Outcome == jobrun.Skipped && report.Holder != "" {
+	if report.Outcome == jobrun.Skipped && (report.Holder != "" || report.Outdated) {
 		return river.JobSnooze(busyRetry)
 	}
 	return finish(ctx, deps, job, func(context.Context, pgx.Tx) (bool, error) { return report.Outcome == jobrun.OverLimit, nil })

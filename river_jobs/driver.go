@@ -38,6 +38,11 @@ type driver struct {
 	jobs   database.Database
 	queues []string
 	log    *slog.Logger
+	// own are the queues whose jobs work with definitions, with the keys of their leases and the digests: a worker fetches no job of a
+	// queue for which others are installed, as it could only turn it away from a worker that has them.
+	own struct{ queues, keys, digests []string }
+	// said is when it was last logged of a queue.
+	said map[string]time.Time
 }
 
 func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
@@ -90,10 +95,29 @@ func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notifi
 	}
 }
 
+// setGenerations fills in own.
+func (d *driver) setGenerations(generations []Generation) {
+	d.said = map[string]time.Time{}
+	for _, g := range generations {
+		for _, queue := range g.Kinds {
+			for _, key := range g.Keys {
+				d.own.queues, d.own.keys, d.own.digests = append(d.own.queues, queue), append(d.own.keys, key), append(d.own.digests, g.Digest)
+			}
+		}
+	}
+}
+
 const pausesSQL = `
 SELECT wanted.name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) wanted.name AND queue.paused_at IS NOT NULL),
-    EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+    EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()),
+    EXISTS (
+        SELECT FROM ROWS FROM (
+            pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])
+        ) AS own (queue, key, digest)
+        JOIN "sexton".fences AS fence ON fence.key OPERATOR(pg_catalog.=) own.key
+        WHERE own.queue OPERATOR(pg_catalog.=) wanted.name AND fence.digest OPERATOR(pg_catalog.<>) own.digest
+    )
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
 // readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
@@ -102,12 +126,13 @@ func (l *listener) readPauses(ctx context.Context) {
 	defer cancel()
 	l.look = time.Now().Add(pauseLook)
 	var name string
-	var paused, some, led bool
-	states := map[string]bool{}
-	rows, err := l.driver.jobs.Pool.Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues)
+	var paused, led, outdated, some bool
+	states, own := map[string]bool{}, l.driver.own
+	rows, err := l.driver.jobs.Pool.Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led}, func() error {
-			states[name], some = paused, some || paused
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated}, func() error {
+			states[name], some = paused || outdated, some || paused || outdated
+			l.driver.noteOutdated(ctx, name, outdated)
 			return nil
 		})
 	}
@@ -125,6 +150,20 @@ func (l *listener) readPauses(ctx context.Context) {
 	}
 	if !led {
 		l.told = append(l.told, &riverdriver.Notification{Topic: leadershipTopic, Payload: `{"action":"resigned","leader_id":""}`})
+	}
+}
+
+// noteOutdated says once a minute that a queue is left to workers with other definitions, and that it no longer is.
+func (d *driver) noteOutdated(ctx context.Context, queue string, outdated bool) {
+	said, known := d.said[queue]
+	switch {
+	case outdated && time.Since(said) >= time.Minute:
+		d.said[queue] = time.Now()
+		d.log.ErrorContext(ctx, "other definitions are installed: the job waits", "kind", queue, "database", d.jobs.Name,
+			"error", "let this worker read the files that were installed, or run `sexton triggers install` with its own")
+	case !outdated && known:
+		delete(d.said, queue)
+		d.log.InfoContext(ctx, "the installed definitions are this worker's again: the job goes on", "kind", queue, "database", d.jobs.Name)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
 	"sexton/internal/config"
@@ -104,6 +105,9 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 		DB: db.Pool, Names: db.Names, References: references,
 		Limits: placeholder.Limits{
 			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout,
+		},
+		Current: func(ctx context.Context, tx pgx.Tx) error {
+			return deps.Runner.Leases.Current(ctx, tx, placeholderLease)
 		},
 	}
 	verdict, err := remover.Remove(ctx, userID)

@@ -103,7 +103,7 @@ type app struct {
 	json        bool
 	// began tells that a command has started: errors before are about usage.
 	began bool
-	// reloadFailed tells that the last SIGHUP found files that are wrong.
+	// reloadFailed tells that the last reload found files that are wrong.
 	reloadFailed atomic.Bool
 }
 

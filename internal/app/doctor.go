@@ -115,7 +115,7 @@ func (x *examination) examine(ctx context.Context) error {
 		}
 		x.report.Skip(settings.Name, "schema", "owner")
 		if x.config.LooseForeignKeys.Enabled {
-			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "indexes", "triggers")
+			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "indexes", "triggers", "generations")
 		}
 		doctor.Skip(x.report, settings.Name)
 		if x.config.LooseForeignKeys.Enabled {
@@ -223,6 +223,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 			x.report.Skip(db.Name, "triggers")
 		}
 	}
+	x.examineGenerations(ctx, db, installed)
 	target := x.target(db, schema)
 	target.Installed = installed
 	doctor.Examine(ctx, x.report, target)

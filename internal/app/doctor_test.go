@@ -68,11 +68,11 @@ func TestDoctorFindsNothing(t *testing.T) {
 		made = append(made, c.Check)
 	}
 	require.Equal(t, []string{
-		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "version", "recovery", "clock", "listen", "notify_queue",
+		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "generations", "version", "recovery", "clock", "listen", "notify_queue",
 		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
 		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs",
 	}, made)
-	require.Equal(t, "30 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
+	require.Equal(t, "31 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
 }
 
 func TestDoctorIsForPeopleToo(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
   fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
 info: main workers: workers: no worker is running
   fix: sexton run
-30 checks: 0 errors, 1 warning, 1 for information; 1 skipped
+31 checks: 0 errors, 1 warning, 1 for information; 1 skipped
 `, r.stdout)
 }
 
@@ -201,6 +201,7 @@ func TestDoctorOfACycle(t *testing.T) {
 	s := installed(t)
 	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
 	s.write("loose_foreign_keys.yml", goodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
+	s.ok("triggers", "install")
 	s.requireFindings(0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
 		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
 }

@@ -18,7 +18,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
@@ -154,7 +153,7 @@ func (a *app) runPass(ctx context.Context, request passRequest) (report jobrun.R
 	defer noted.Close()
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: holder()}, Logger: log},
+		Runner: &jobrun.Runner{Leases: all.leases(holder()), Logger: log},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = &failedRunError{kind: job.Kind, cause: err}

@@ -165,7 +165,7 @@ func TestJobRunThatFails(t *testing.T) {
 	s := installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
 	// Nobody can raise a fence any more, so nobody can begin.
-	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0)")
+	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0) NOT VALID")
 
 	r := s.run("job", "run", kind, "--json")
 	require.Equal(t, 1, r.code)

@@ -2,14 +2,27 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+)
+
+const (
+	// watchEvery is how often a worker looks at its files, settleTime how long they have to stay as they are before it reads them: they
+	// may be half written.
+	watchEvery = 10 * time.Second
+	settleTime = time.Second
+	// mostRead bounds what is read of one file to tell whether it has changed.
+	mostRead = 16 << 20
 )
 
 // worker is what the flags of `sexton run` say.
@@ -17,8 +30,15 @@ type worker struct {
 	failFast, readOnly bool
 }
 
-// runWorker works until ctx ends. After SIGHUP the worker stops as for SIGTERM and starts with the files as they are then; files
-// that are wrong leave it as it is.
+// loaded is a configuration, and the digest of its files from before they were read: what changed since shows in it.
+type loaded struct {
+	*config.Config
+
+	files string
+}
+
+// runWorker works until ctx ends. After SIGHUP, or when its files have changed, the worker stops as for SIGTERM and starts with the files
+// as they are then; files that are wrong leave it as it is.
 func (a *app) runWorker(ctx context.Context, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -27,13 +47,13 @@ func (a *app) runWorker(ctx context.Context, flags worker) error {
 	if err != nil {
 		return err
 	}
-	log := a.logger(c)
+	log := a.logger(c.Config)
 	for wait := retryFirst; ; {
 		next, err := a.workUntilReload(ctx, c, flags, hangups, log)
 		switch {
 		case ctx.Err() == nil && next != nil:
 			c, wait = next, retryFirst
-			log = a.logger(c)
+			log = a.logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
 			// A database may go between any two steps of the start.
 			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
@@ -47,20 +67,49 @@ func (a *app) runWorker(ctx context.Context, flags worker) error {
 	}
 }
 
-func (a *app) readWorker(flags worker) (*config.Config, error) {
+// readWorker reads the configuration twice: the first time says which files to watch.
+func (a *app) readWorker(flags worker) (*loaded, error) {
+	first, err := a.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	files := digestOf(first.Files())
 	c, err := a.loadConfig()
 	if err != nil {
 		return nil, err
 	}
 	c.HTTP.ReadOnly = c.HTTP.ReadOnly || flags.readOnly
-	return c, hasJobs(c)
+	return &loaded{Config: c, files: files}, hasJobs(c)
 }
 
-// workUntilReload works with one configuration, and returns the next one where it was asked for.
+// digestOf changes with what the files hold, wherever symbolic links lead to by then. Size and time of a file say less: they are the
+// link's own where a ConfigMap is replaced, and may stay as they were.
+func digestOf(paths []string) string {
+	sum := sha256.New()
+	for _, path := range paths {
+		about, err := os.Stat(path)
+		if err != nil || !about.Mode().IsRegular() {
+			// Reading a pipe would take what is in it, or wait.
+			_, _ = fmt.Fprintf(sum, "%s: none\n", path)
+			continue
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			_, _ = fmt.Fprintf(sum, "%s: unreadable\n", path)
+			continue
+		}
+		_, _ = fmt.Fprintf(sum, "%s: %d\n", path, about.Size())
+		_, _ = io.Copy(sum, io.LimitReader(file, mostRead))
+		_ = file.Close()
+	}
+	return string(sum.Sum(nil))
+}
+
+// workUntilReload works with one configuration, and returns the next one where it was asked for, or the files have changed.
 func (a *app) workUntilReload(
-	ctx context.Context, c *config.Config, flags worker, hangups <-chan os.Signal, log *slog.Logger,
-) (next *config.Config, err error) {
-	all, err := bindForWork(ctx, c, flags.failFast)
+	ctx context.Context, c *loaded, flags worker, hangups <-chan os.Signal, log *slog.Logger,
+) (next *loaded, err error) {
+	all, err := bindForWork(ctx, c.Config, flags.failFast)
 	if err != nil {
 		return nil, err
 	}
@@ -68,24 +117,9 @@ func (a *app) workUntilReload(
 	inner, stop := context.WithCancel(ctx)
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		for {
-			select {
-			case <-inner.Done():
-				return
-			case <-hangups:
-			}
-			fresh, err := a.reread(inner, flags)
-			if err == nil {
-				a.reloadFailed.Store(false)
-				log.InfoContext(ctx, "configuration is reloaded: the worker stops and starts with it")
-				next = fresh
-				stop()
-				return
-			}
-			if inner.Err() == nil {
-				a.reloadFailed.Store(true)
-				log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)
-			}
+		if fresh := a.awaitReload(inner, c, flags, hangups, log); fresh != nil {
+			next = fresh
+			stop()
 		}
 	})
 	err = a.work(inner, all, log, endpoint{settings: c.HTTP})
@@ -94,13 +128,57 @@ func (a *app) workUntilReload(
 	return next, err
 }
 
+// awaitReload returns the next configuration, or nil where ctx ends before there is one. Files that changed are read once they have
+// stayed the same for a while, and again at every look for as long as they are wrong: it may be the database that they do not fit yet.
+func (a *app) awaitReload(ctx context.Context, c *loaded, flags worker, hangups <-chan os.Signal, log *slog.Logger) *loaded {
+	look, said := c.files, ""
+	for wait := watchEvery; ; {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			asked = true
+		case <-time.After(wait):
+			before := look
+			look, wait = digestOf(c.Files()), watchEvery
+			switch {
+			case look == c.files:
+				if before != look {
+					// Changed back.
+					a.reloadFailed.Store(false)
+					said = ""
+				}
+				continue
+			case look != before:
+				wait = settleTime
+				continue
+			}
+		}
+		fresh, err := a.reread(ctx, flags)
+		switch {
+		case err == nil:
+			a.reloadFailed.Store(false)
+			log.InfoContext(ctx, "configuration is reloaded: the worker stops and starts with it")
+			return fresh
+		case ctx.Err() != nil:
+			return nil
+		}
+		a.reloadFailed.Store(true)
+		if asked || said != err.Error() {
+			said = err.Error()
+			log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)
+		}
+	}
+}
+
 // reread reads configuration and definitions, and holds them against the databases, as a start does.
-func (a *app) reread(ctx context.Context, flags worker) (*config.Config, error) {
+func (a *app) reread(ctx context.Context, flags worker) (*loaded, error) {
 	c, err := a.readWorker(flags)
 	if err != nil {
 		return nil, err
 	}
-	all, err := bindReachable(ctx, c)
+	all, err := bindReachable(ctx, c.Config)
 	if err != nil {
 		return nil, err
 	}

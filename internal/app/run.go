@@ -14,7 +14,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
@@ -30,8 +29,9 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run the worker until SIGTERM or SIGINT",
 		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
 copies may run against the same databases. A signal stops it: running batches end, leases are given back;
-a second one ends the process at once. SIGHUP has it read configuration and definitions
-again: where they are wrong, the old ones stay, and the log says what is wrong.`,
+a second one ends the process at once. After SIGHUP, or within some 10 s of a change of their files, it reads configuration
+and definitions again: where they are wrong, the old ones stay, and the log says what is wrong. Definitions that are
+not the installed ones (sexton triggers install) leave their job to other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -77,13 +77,13 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	deps := riverjobs.Deps{
 		Bindings: noted, Config: all.config, Databases: all.databases, Definitions: all.definitions, Stopping: ctx,
 		Logger: log, RiverLogger: slog.New(riverLog),
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: all.jobs(), Holder: id}, Logger: log, Observer: view.metrics},
+		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log, Observer: view.metrics},
 	}
 	var lanes []*listen.Lane
 	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
 		DB: all.jobs(), ClientID: id, Silence: all.config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
-		Held: noted.Held,
+		Held: noted.Held, Digests: deps.Runner.Leases.Digests,
 	}
 	deps.Working = heart.Work
 	deps.Reclaim = func(ctx context.Context) error {

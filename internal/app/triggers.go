@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -24,6 +26,8 @@ func (a *app) triggersCommand() *cobra.Command {
 type triggerReport struct {
 	Database        string `json:"database"`
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
+	Audit []string `json:"audit,omitempty"`
 }
 
 func (a *app) triggersInstallCommand() *cobra.Command {
@@ -33,6 +37,10 @@ func (a *app) triggersInstallCommand() *cobra.Command {
 		Short: "Install what the definitions need",
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
 whose triggers are as they should be is not locked. It may be run again at any time.
+
+It also makes these definitions, and the lists of the other jobs, the installed generation: from then on a worker that has
+read others leaves the job alone until it reads these, or these are replaced by another install. Rows that were deleted
+before are not recorded for definitions that are new; sexton audit --repair finds the children that they have left.
 
 Where the key column of a parent has been renamed, or has another type, deletions go on being recorded; install renews
 the triggers, and converts tombstones that wait. Where the key is another column now, tombstones that wait carry the values
@@ -44,18 +52,16 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 		Example: "  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			reports := []triggerReport{}
-			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+			all, err := a.bindTracked(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			reports, err := installTriggers(cmd.Context(), all, func(cfg *triggers.Config) {
 				cfg.SameKey = sameKey
 				if cmd.Flags().Changed("event-trigger") {
 					cfg.EventTrigger = &eventTrigger
 				}
-				report, err := triggers.Install(cmd.Context(), conn, cfg, parents)
-				if err != nil {
-					return err
-				}
-				reports = append(reports, triggerReport{Database: db.Name, Report: report})
-				return nil
 			})
 			if err != nil {
 				return err
@@ -114,26 +120,37 @@ func (a *app) triggersStatusCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:   "status",
 		Short: "Compare the database with the definitions; exits 5 on drift",
-		Long: `Reports triggers that are missing, surplus, altered or disabled. "plain" is no drift: the trigger works,
-but not under session_replication_role = replica, because the table has another owner.`,
+		Long: `Reports triggers that are missing, surplus, altered or disabled, and whether the installed generation of definitions and
+lists is that of these files. "plain" is no drift: the trigger works, but not under session_replication_role = replica,
+because the table has another owner.`,
 		Example: "  sexton triggers status",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			all := []databaseFindings{}
+			all, err := a.bindTracked(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			compared := []databaseFindings{}
 			drift := false
-			err := a.withTracked(cmd, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+			err = all.onTracked(cmd.Context(), func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
 				findings, err := triggers.Status(cmd.Context(), conn, cfg, parents)
 				if err != nil {
 					return err
 				}
+				differs, err := generationFindings(cmd.Context(), db, all.generations())
+				if err != nil {
+					return err
+				}
+				findings = append(findings, differs...)
 				drift = drift || slices.ContainsFunc(findings, triggers.Finding.Drift)
-				all = append(all, databaseFindings{Database: db.Name, Findings: findings})
+				compared = append(compared, databaseFindings{Database: db.Name, Findings: findings})
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			if err := a.printFindings(all); err != nil {
+			if err := a.printFindings(compared); err != nil {
 				return err
 			}
 			if drift {
@@ -144,37 +161,53 @@ but not under session_replication_role = replica, because the table has another 
 	})
 }
 
-// withTracked calls do for every database with what its definitions need, after it has shown what in them
-// is only worth a warning.
-func (a *app) withTracked(cmd *cobra.Command, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
-	ctx := cmd.Context()
+// bindTracked binds the definitions to all databases, and shows what in them is only worth a warning.
+func (a *app) bindTracked(ctx context.Context) (*bound, error) {
 	c, err := a.loadConfig()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := bind(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer all.close()
 	warnings := withoutIndexes(all.warnings)
 	for _, db := range all.databases {
 		missing, err := missingIndexes(ctx, all.connections, db, all.parents)
 		if err != nil {
-			return err
+			all.close()
+			return nil, err
 		}
 		warnings.Add(missing...)
 	}
 	for _, p := range warnings {
 		_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
 	}
-	for _, db := range all.databases {
-		cfg, tracked := riverjobs.Tracking(all.config, db, all.parents[db.Name])
-		if err := onConnection(cmd.Context(), db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
+	return all, nil
+}
+
+// onTracked calls do for every database with what its definitions need.
+func (b *bound) onTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
+	for _, db := range b.databases {
+		cfg, tracked := riverjobs.Tracking(b.config, db, b.parents[db.Name])
+		if err := onConnection(ctx, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// generationFindings says where other definitions or lists are installed than the files have.
+func generationFindings(ctx context.Context, db database.Database, generations []riverjobs.Generation) ([]triggers.Finding, error) {
+	differs, err := riverjobs.CompareGenerations(ctx, db, generations)
+	var found []triggers.Finding
+	for _, kind := range slices.Sorted(maps.Keys(differs)) {
+		found = append(found, triggers.Finding{
+			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],
+			Fix: "run `sexton triggers install` with the files that are to hold",
+		})
+	}
+	return found, err
 }
 
 func onConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) error) error {
@@ -198,6 +231,10 @@ func (a *app) printInstalled(reports []triggerReport) error {
 			a.printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 		}
 		a.printf("%s: %s changed, %d as they should be\n", report.Database, counted(len(report.Triggers), "trigger"), report.Unchanged)
+		if len(report.Audit) > 0 {
+			a.printf("%s: parents that were deleted before are not recorded for %s: sexton audit finds the children that they have left, "+
+				"sexton audit --repair has them cleaned up\n", report.Database, namely(report.Audit))
+		}
 	}
 	return nil
 }
@@ -216,4 +253,15 @@ func (a *app) printFindings(all []databaseFindings) error {
 			}
 		}
 	})
+}
+
+// shownTables is how many tables one line names.
+const shownTables = 10
+
+// namely lists tables, and says how many more there are.
+func namely(tables []string) string {
+	if more := len(tables) - shownTables; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(tables[:shownTables], ", "), more)
+	}
+	return strings.Join(tables, ", ")
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 func TestTriggersInstallStatusUninstall(t *testing.T) {
@@ -21,6 +23,7 @@ func TestTriggersInstallStatusUninstall(t *testing.T) {
 main: created sexton_truncate on public.projects
 main: created sexton_wake on public.loose_foreign_keys_deleted_records
 main: 3 triggers changed, 0 as they should be
+main: parents that were deleted before are not recorded for issues: sexton audit finds the children that they have left, sexton audit --repair has them cleaned up
 `, s.ok("triggers", "install"))
 	require.Equal(t, "main: all triggers are as the definitions need them\n", s.ok("triggers", "status"))
 	once := s.snapshot()
@@ -103,4 +106,32 @@ func TestTriggersInstallEventTrigger(t *testing.T) {
 	s.ok("migrate", "down")
 	require.Empty(t, s.Rows("SELECT evtname FROM pg_event_trigger"))
 	require.Empty(t, s.Rows("SELECT nspname FROM pg_namespace WHERE nspname = 'sexton'"))
+}
+
+// Files that mean something else are another generation until they are installed.
+func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.write("loose_foreign_keys.yml", "# a comment\n"+goodDefinitions)
+	s.ok("triggers", "status")
+	s.Exec("CREATE TABLE notes (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON notes (project_id)")
+	s.write("loose_foreign_keys.yml", goodDefinitions+"notes: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	r := s.run("triggers", "status")
+	require.Equal(t, 5, r.code)
+	require.Contains(t, r.stdout, "definitions of loose_foreign_keys_cleanup")
+	report, _ := s.examined(5)
+	require.Contains(t, found(report), "generations")
+	s.Exec("DELETE FROM projects WHERE id = 1")
+	require.Contains(t, s.ok("job", "run", kind), "other definitions are installed")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+
+	require.Contains(t, s.ok("triggers", "install"), "main: parents that were deleted before are not recorded for notes: sexton audit")
+	s.ok("triggers", "status")
+	s.ok("job", "run", kind)
+	require.Zero(t, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, digests) VALUES ('old', 'h', 1, '{"loose_foreign_keys/cleanup_worker:main": "1:old"}')`)
+	status := s.json(0, "status").(map[string]any)
+	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker read others (old)")
+	report, _ = s.examined(5)
+	require.Contains(t, found(report), "generations")
 }

@@ -33,6 +33,9 @@ type obstacles struct {
 	awake string
 	// held says what of the configuration does not fit the database, as a worker found it.
 	held string
+	// outdated says which workers have read other definitions than the installed ones; stopped, that all have.
+	outdated string
+	stopped  bool
 	// deaf says which workers poll, because notifications do not reach them.
 	deaf string
 }
@@ -64,11 +67,20 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	if len(alive) == 0 {
 		found.unmanned = "a worker: none is running (start one with sexton run)"
 	}
+	var outdated []string
 	for _, client := range alive {
+		if !job.Inserted() && slices.Contains(client.Outdated, job.LeaseKey(db.Name)) {
+			outdated = append(outdated, client.ClientID)
+		}
 		found.hold(client.Held, job.Kind, db.Name)
 		if slices.Contains(client.Deaf, job.Kind+"/"+db.Name) {
 			found.deaf = "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
 		}
+	}
+	if len(outdated) > 0 {
+		found.stopped = len(outdated) == len(alive)
+		found.outdated = fmt.Sprintf("the installed definitions: %d of %s read others (%s); have those read there, or run sexton triggers install",
+			len(outdated), counted(len(alive), "worker"), outdated[0])
 	}
 	return found, nil
 }
@@ -81,6 +93,7 @@ const (
 	waitPaused     waitClass = "paused"
 	waitLease      waitClass = "lease"
 	waitDefinition waitClass = "definition"
+	waitGeneration waitClass = "generation"
 	waitDeferred   waitClass = "deferred"
 	waitTick       waitClass = "tick"
 	waitWorker     waitClass = "worker"
@@ -92,7 +105,7 @@ const (
 func waitClasses() []waitClass {
 	return []waitClass{
 		waitPaused, waitClass(pace.WaitReplica), waitClass(pace.WaitLock), waitClass(pace.WaitBackOff),
-		waitLease, waitDefinition, waitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
+		waitLease, waitDefinition, waitGeneration, waitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 
@@ -116,6 +129,9 @@ func (s *jobState) explain(document statusDocument) {
 func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	if s.job.Inserted() {
 		return s.turnedBack, "" // The rows wait for the job that inserts it.
+	}
+	if s.obstacles.stopped {
+		return s.obstacles.outdated, waitGeneration
 	}
 	for _, l := range document.Leases {
 		if l.Key == s.job.LeaseKey(s.Database) {
@@ -143,6 +159,9 @@ func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	}
 	if s.obstacles.stalled != "" {
 		return s.obstacles.stalled, waitWorker
+	}
+	if s.obstacles.outdated != "" {
+		return s.obstacles.outdated, waitGeneration
 	}
 	// Last, as these only delay.
 	if s.obstacles.awake != "" {

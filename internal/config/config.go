@@ -13,6 +13,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"sexton/internal/problem"
@@ -33,6 +34,14 @@ type Config struct {
 	Log              Log              `yaml:"log"`
 
 	places yamlfile.Places
+	// path is that of the file it was read from; empty where there is none.
+	path string
+}
+
+// Files are those that the configuration, with its definitions and secrets, was read from.
+func (c *Config) Files() []string {
+	files := append([]string{c.path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
+	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
 
 // Database is one database whose rows Sexton deletes.

@@ -71,6 +71,7 @@ func (l *loader) load() *Config {
 	var found problem.List
 	c.places, found = yamlfile.Decode(root, "", &c)
 	l.problems.Add(found...)
+	c.path = path
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
 	v := validator{config: &c, broken: broken(l.problems)}
 	v.validate()

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -33,8 +34,8 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -47,6 +48,7 @@ type ClientEnterParams struct {
 	Pid      int32
 	Deaf     []string
 	Held     []string
+	Digests  json.RawMessage
 }
 
 func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
@@ -56,6 +58,7 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 		arg.Pid,
 		arg.Deaf,
 		arg.Held,
+		arg.Digests,
 	)
 	return err
 }
@@ -106,8 +109,14 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 }
 
 const clientsAlive = `-- name: ClientsAlive :many
-SELECT client_id, host, started_at, deaf, held
-FROM "sexton".clients
+SELECT client_id, host, started_at, deaf, held, ARRAY(
+    SELECT own.key
+    FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
+    JOIN "sexton".fences AS fence ON fence.key = own.key
+    WHERE fence.digest <> own.digest
+    ORDER BY own.key
+)::text[] AS outdated
+FROM "sexton".clients AS client
 WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 ORDER BY client_id
 `
@@ -118,8 +127,10 @@ type ClientsAliveRow struct {
 	StartedAt time.Time
 	Deaf      []string
 	Held      []string
+	Outdated  []string
 }
 
+// Outdated are the leases for which another generation of definitions is installed than the client has.
 func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
 	rows, err := q.db.Query(ctx, clientsAlive, silenceSeconds)
 	if err != nil {
@@ -135,6 +146,7 @@ func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]C
 			&i.StartedAt,
 			&i.Deaf,
 			&i.Held,
+			&i.Outdated,
 		); err != nil {
 			return nil, err
 		}

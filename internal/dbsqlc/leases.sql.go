@@ -10,6 +10,51 @@ import (
 	"time"
 )
 
+const fenceDigest = `-- name: FenceDigest :one
+SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
+FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = $1 FOR SHARE) AS fence
+`
+
+// The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
+// before the caller's transaction.
+func (q *Queries) FenceDigest(ctx context.Context, key string) (string, error) {
+	row := q.db.QueryRow(ctx, fenceDigest, key)
+	var digest string
+	err := row.Scan(&digest)
+	return digest, err
+}
+
+const fenceDigests = `-- name: FenceDigests :many
+SELECT key, coalesce(digest, '')::pg_catalog.text AS digest
+FROM "sexton".fences
+WHERE key = ANY ($1::pg_catalog.text[])
+`
+
+type FenceDigestsRow struct {
+	Key    string
+	Digest string
+}
+
+func (q *Queries) FenceDigests(ctx context.Context, keys []string) ([]FenceDigestsRow, error) {
+	rows, err := q.db.Query(ctx, fenceDigests, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FenceDigestsRow
+	for rows.Next() {
+		var i FenceDigestsRow
+		if err := rows.Scan(&i.Key, &i.Digest); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fenceRaise = `-- name: FenceRaise :one
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', $3::pg_catalog.text, true) AS lock_timeout
@@ -20,7 +65,7 @@ FROM bounded
 WHERE bounded.lock_timeout IS NOT NULL
 ON CONFLICT (key) DO UPDATE
 SET token = greatest(fence.token, EXCLUDED.token)
-RETURNING token
+RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest
 `
 
 type FenceRaiseParams struct {
@@ -29,12 +74,102 @@ type FenceRaiseParams struct {
 	LockTimeout string
 }
 
+type FenceRaiseRow struct {
+	Token  int64
+	Digest string
+}
+
+// The generation comes with the row as it is now, after the wait for an installation that held it.
 // The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
-func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (int64, error) {
+func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (FenceRaiseRow, error) {
 	row := q.db.QueryRow(ctx, fenceRaise, arg.Key, arg.Token, arg.LockTimeout)
-	var token int64
-	err := row.Scan(&token)
-	return token, err
+	var i FenceRaiseRow
+	err := row.Scan(&i.Token, &i.Digest)
+	return i, err
+}
+
+const fencesInstall = `-- name: FencesInstall :execrows
+WITH wanted AS (
+    SELECT wanted.key FROM pg_catalog.unnest($2::pg_catalog.text[]) AS wanted (key)
+    UNION
+    SELECT fence.key FROM "sexton".fences AS fence WHERE $3::pg_catalog.text <> '' AND pg_catalog.starts_with(fence.key, $3::pg_catalog.text)
+)
+INSERT INTO "sexton".fences AS fence (key, token, digest)
+SELECT wanted.key, 1, $1::pg_catalog.text
+FROM wanted
+ORDER BY wanted.key
+ON CONFLICT (key) DO UPDATE
+SET token = fence.token + 1,
+    digest = EXCLUDED.digest
+WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
+`
+
+type FencesInstallParams struct {
+	Digest string
+	Keys   []string
+	Prefix string
+}
+
+// Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
+// no batch of an earlier generation commits after this.
+func (q *Queries) FencesInstall(ctx context.Context, arg FencesInstallParams) (int64, error) {
+	result, err := q.db.Exec(ctx, fencesInstall, arg.Digest, arg.Keys, arg.Prefix)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const generationInstall = `-- name: GenerationInstall :exec
+INSERT INTO "sexton".generations AS generation (kind, digest, entries)
+VALUES ($1, $2, $3)
+ON CONFLICT (kind) DO UPDATE
+SET digest = EXCLUDED.digest,
+    entries = EXCLUDED.entries,
+    installed_at = pg_catalog.clock_timestamp()
+WHERE generation.digest <> EXCLUDED.digest
+`
+
+type GenerationInstallParams struct {
+	Kind    string
+	Digest  string
+	Entries []string
+}
+
+func (q *Queries) GenerationInstall(ctx context.Context, arg GenerationInstallParams) error {
+	_, err := q.db.Exec(ctx, generationInstall, arg.Kind, arg.Digest, arg.Entries)
+	return err
+}
+
+const generationRead = `-- name: GenerationRead :many
+SELECT digest, entries
+FROM "sexton".generations
+WHERE kind = $1
+`
+
+type GenerationReadRow struct {
+	Digest  string
+	Entries []string
+}
+
+func (q *Queries) GenerationRead(ctx context.Context, kind string) ([]GenerationReadRow, error) {
+	rows, err := q.db.Query(ctx, generationRead, kind)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GenerationReadRow
+	for rows.Next() {
+		var i GenerationReadRow
+		if err := rows.Scan(&i.Digest, &i.Entries); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const leaseAcquire = `-- name: LeaseAcquire :one
@@ -46,6 +181,7 @@ WHERE NOT EXISTS (
       AND taken.expires_at > pg_catalog.clock_timestamp()
       AND NOT (taken.token = $4 AND taken.expires_at = $5::pg_catalog.timestamptz)
 )
+  AND ($6::pg_catalog.text = '' OR NOT EXISTS (SELECT FROM "sexton".fences AS fence WHERE fence.key = $1 AND fence.digest <> $6::pg_catalog.text))
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
     holder = EXCLUDED.holder,
@@ -62,6 +198,7 @@ type LeaseAcquireParams struct {
 	TtlSeconds float64
 	SeenToken  int64
 	SeenUntil  time.Time
+	Digest     string
 }
 
 type LeaseAcquireRow struct {
@@ -71,7 +208,8 @@ type LeaseAcquireRow struct {
 
 // The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
 // that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
-// unchanged for longer than a lease lasts is over, whatever the server's clock says now.
+// unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
+// gets none; what decides is the fence, which is raised next.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
 	row := q.db.QueryRow(ctx, leaseAcquire,
 		arg.Key,
@@ -79,6 +217,7 @@ func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (Lea
 		arg.TtlSeconds,
 		arg.SeenToken,
 		arg.SeenUntil,
+		arg.Digest,
 	)
 	var i LeaseAcquireRow
 	err := row.Scan(&i.Token, &i.ExpiresAt)

@@ -54,6 +54,7 @@ type SextonClient struct {
 	SeenAt    time.Time
 	Deaf      []string
 	Held      []string
+	Digests   json.RawMessage
 }
 
 // Sexton: outbox of what happened, kept 7 days
@@ -67,8 +68,17 @@ type SextonEvent struct {
 
 // Sexton: fencing tokens of leases, checked in every batch
 type SextonFence struct {
-	Key   string
-	Token int64
+	Key    string
+	Token  int64
+	Digest *string
+}
+
+// Sexton: the definitions that were installed last
+type SextonGeneration struct {
+	Kind        string
+	Digest      string
+	Entries     []string
+	InstalledAt time.Time
 }
 
 // Sexton: the jobs that enqueue accepts

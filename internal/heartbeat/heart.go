@@ -13,9 +13,11 @@ package heartbeat
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -50,8 +52,10 @@ type Heart struct {
 	// status to show. Nil means nothing.
 	Deaf func() []string
 	// Held tells what the worker holds because it does not fit the database, as kind/database: reason. Nil means nothing.
-	Held   func() []string
-	Logger *slog.Logger
+	Held func() []string
+	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
+	Digests map[string]string
+	Logger  *slog.Logger
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
@@ -160,7 +164,11 @@ func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held [
 		// The name is for operators to read; the ID identifies.
 		host = "unknown"
 	}
-	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held}
+	digests, err := json.Marshal(maps.Collect(maps.All(h.Digests))) // Never null.
+	if err != nil {
+		return fmt.Errorf("encode digests: %w", err)
+	}
+	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests}
 	if err := queries.ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}

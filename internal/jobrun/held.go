@@ -23,14 +23,28 @@ type heldLine struct {
 
 // logHeld writes one line per lease, holder and minute.
 func (r *Runner) logHeld(ctx context.Context, log *slog.Logger, held *lease.HeldError) {
-	leftOut, write := r.countHeld(holding{held.Key, held.Holder}, time.Now())
-	if !write {
-		return
+	if log := r.seldom(log, holding{held.Key, held.Holder}); log != nil {
+		log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
 	}
-	if leftOut > 0 {
-		log = log.With(dampen.LeftOut, leftOut)
+}
+
+// logOutdated writes one line per lease and minute.
+func (r *Runner) logOutdated(ctx context.Context, log *slog.Logger, outdated *lease.GenerationError) {
+	if log := r.seldom(log, holding{key: outdated.Key}); log != nil {
+		log.ErrorContext(ctx, "other definitions are installed: the job waits", "key", outdated.Key, "error", outdated.Error())
 	}
-	log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
+}
+
+// seldom is nil where no line is due.
+func (r *Runner) seldom(log *slog.Logger, h holding) *slog.Logger {
+	leftOut, write := r.countHeld(h, time.Now())
+	switch {
+	case !write:
+		return nil
+	case leftOut > 0:
+		return log.With(dampen.LeftOut, leftOut)
+	}
+	return log
 }
 
 // countHeld reports whether a line is due, and how many were left out since the one before. Holdings of two minutes ago are forgotten.

@@ -76,10 +76,12 @@ type Report struct {
 	Database string  `json:"database"`
 	Outcome  Outcome `json:"outcome"`
 	// Holder is set when the lease is taken, Reason when the pass was skipped or cut short.
-	Holder string          `json:"holder,omitempty"`
-	Reason string          `json:"reason,omitempty"`
-	Error  string          `json:"error,omitempty"`
-	Stats  json.RawMessage `json:"stats"`
+	Holder string `json:"holder,omitempty"`
+	// Outdated is set when other definitions are installed than the process has read.
+	Outdated bool            `json:"outdated,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Stats    json.RawMessage `json:"stats"`
 }
 
 // Runner runs passes for one process.
@@ -121,6 +123,10 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	log = log.With("run_id", started.ID)
 
 	result, err = r.underLease(ctx, log, queries, spec, &report, work)
+	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
+		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
+		r.logOutdated(ctx, log, outdated)
+	}
 	if result.Stats != nil {
 		stats, marshalErr := json.Marshal(result.Stats)
 		if marshalErr != nil {
@@ -175,7 +181,11 @@ func (r *Runner) underLease(
 	if err != nil {
 		return Result{}, err
 	}
-	return r.work(ctx, log, queries, granted, report, work)
+	result, err = r.work(ctx, log, queries, granted, report, work)
+	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
+		report.Outcome, report.Reason, err = OverLimit, "definitions were installed meanwhile; the next run goes on with those", nil
+	}
+	return result, err
 }
 
 func (*Runner) work(

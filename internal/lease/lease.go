@@ -46,6 +46,9 @@ type Manager struct {
 	Jobs database.Database
 	// Holder names this process to operators, such as "host:pid:random".
 	Holder string
+	// Digests are the generations of definitions that the holder works with, by the keys of leases. A lease without one is granted
+	// whatever is installed.
+	Digests map[string]string
 
 	mu sync.Mutex
 	// kept are the tokens of leases whose release failed, by key. Nobody else would end them before their
@@ -80,7 +83,8 @@ func (l *Lease) Key() string { return l.key }
 func (l *Lease) Token() int64 { return l.token }
 
 // Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
-// It returns a *HeldError where somebody else holds the lease. On any later error the lease is given back.
+// It returns a *HeldError where somebody else holds the lease, and a *GenerationError where other definitions are installed than
+// the holder's. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
 	if err := m.releaseKept(ctx, key); err != nil {
 		return nil, err
@@ -90,8 +94,12 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 	seen := m.outlasted(key, ttl)
 	row, err := m.Jobs.Queries().LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{
 		Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(), SeenToken: seen.token, SeenUntil: seen.until,
+		Digest: m.Digests[key],
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
+		if err := m.Current(ctx, m.Jobs.Pool, key); err != nil {
+			return nil, err
+		}
 		return nil, m.held(ctx, key)
 	}
 	if err != nil {
@@ -253,7 +261,7 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {
-		token, err := db.Queries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
+		fence, err := db.Queries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
 			Key: l.key, Token: l.token, LockTimeout: raiseTimeout.String(),
 		})
 		var pgErr *pgconn.PgError
@@ -264,12 +272,15 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 			}
 		case err != nil:
 			return fmt.Errorf("raise fence %s in database %s: %w", l.key, db.Name, err)
-		case token == l.token:
+		case l.manager.outdated(l.key, db, fence.Digest) != nil:
+			// An installation and this statement take turns at the row: one that commits later refuses the batches by its token.
+			return l.manager.outdated(l.key, db, fence.Digest)
+		case fence.Token == l.token:
 			return nil
 		default:
 			// The fence stands above the lease: either a newer holder raised it, and then this token no longer
 			// owns the lease's row, or the lease's row came back from an older backup, and then it is lifted.
-			if err := l.advance(ctx, token+1); err != nil {
+			if err := l.advance(ctx, fence.Token+1); err != nil {
 				return err
 			}
 		}

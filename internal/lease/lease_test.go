@@ -220,7 +220,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	// written to stands for the pause.
 	blocker, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.fences IN ACCESS EXCLUSIVE MODE")
+	_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 	require.NoError(t, err)
 	result := make(chan error, 1)
 	go func() {

@@ -164,7 +164,7 @@ func Table() []Metric {
 
 		{Up, Gauge, []string{"database"}, "Whether the database answers. If not, it has no other gauge."},
 		{ScrapeComplete, Gauge, []string{"database"}, "Whether all gauges of a database that answers could be read in time."},
-		{ReloadFailed, Gauge, nil, "Whether the last SIGHUP found configuration or definitions that are wrong, so that the old ones stay."},
+		{ReloadFailed, Gauge, nil, "Whether the last reload found configuration or definitions that are wrong, so that the old ones stay."},
 		{BacklogRows, Gauge, []string{"database", "deletion_table"}, "Rows that wait in a deletion table, put off ones included. Counting stops at 10,000."},
 		{BacklogCapped, Gauge, []string{"database", "deletion_table"}, "Whether there are more rows than were counted."},
 		{BacklogOldest, Gauge, []string{"database", "deletion_table"}, "Age of the oldest row at the head of a parent table's queue, 0 where none waits."},

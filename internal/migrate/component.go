@@ -102,7 +102,7 @@ func (c sqlComponent) creates() []string {
 	case Base:
 		return []string{versionTable(Base), "fences", "events", "application_tables", "backlog"}
 	case Jobs:
-		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "samples", "audit"}
+		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}
 	case LooseForeignKeys:
 		return []string{versionTable(LooseForeignKeys), "swept"}
 	case PlaceholderUsers:

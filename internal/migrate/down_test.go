@@ -133,7 +133,7 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 		"crash between two versions": `DROP FUNCTION sexton.job_status; DELETE FROM sexton.migrations_jobs WHERE version = 6;
 			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".job_status'`,
 		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
-			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
+			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
 			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
 	require.ErrorContains(t, err,
 		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".samples" "\"sexton\".audit"]`)
-	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
+	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status`)
 	down(t, db)
 	require.Equal(t, before, catalogue(d))

@@ -62,6 +62,8 @@ type Remover struct {
 	Names      pgschema.Names
 	References *References
 	Limits     Limits
+	// Current, if set, refuses in the transaction where it must not be done with these references.
+	Current func(ctx context.Context, tx pgx.Tx) error
 }
 
 // settleSQL bounds the transaction. Policies would hide rows, and what cannot be seen would count as gone: off means an error
@@ -132,6 +134,11 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 }
 
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
+	if r.Current != nil {
+		if err := r.Current(ctx, tx); err != nil {
+			return err
+		}
+	}
 	found, err := r.look(ctx, tx, verdict.UserID)
 	if err != nil {
 		return err

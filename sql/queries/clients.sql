@@ -6,16 +6,23 @@ SET seen_at = pg_catalog.clock_timestamp(),
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held)
-VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests)
+VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
     held = EXCLUDED.held;
 
 -- name: ClientsAlive :many
-SELECT client_id, host, started_at, deaf, held
-FROM "sexton".clients
+-- Outdated are the leases for which another generation of definitions is installed than the client has.
+SELECT client_id, host, started_at, deaf, held, ARRAY(
+    SELECT own.key
+    FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
+    JOIN "sexton".fences AS fence ON fence.key = own.key
+    WHERE fence.digest <> own.digest
+    ORDER BY own.key
+)::text[] AS outdated
+FROM "sexton".clients AS client
 WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
 ORDER BY client_id;
 

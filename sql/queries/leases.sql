@@ -4,10 +4,53 @@ SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz 
 FROM "sexton".leases
 WHERE key = @key;
 
+-- name: FenceDigest :one
+-- The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
+-- before the caller's transaction.
+SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
+FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = @key FOR SHARE) AS fence;
+
+-- name: FenceDigests :many
+SELECT key, coalesce(digest, '')::pg_catalog.text AS digest
+FROM "sexton".fences
+WHERE key = ANY (@keys::pg_catalog.text[]);
+
+-- name: FencesInstall :execrows
+-- Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
+-- no batch of an earlier generation commits after this.
+WITH wanted AS (
+    SELECT wanted.key FROM pg_catalog.unnest(@keys::pg_catalog.text[]) AS wanted (key)
+    UNION
+    SELECT fence.key FROM "sexton".fences AS fence WHERE @prefix::pg_catalog.text <> '' AND pg_catalog.starts_with(fence.key, @prefix::pg_catalog.text)
+)
+INSERT INTO "sexton".fences AS fence (key, token, digest)
+SELECT wanted.key, 1, @digest::pg_catalog.text
+FROM wanted
+ORDER BY wanted.key
+ON CONFLICT (key) DO UPDATE
+SET token = fence.token + 1,
+    digest = EXCLUDED.digest
+WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest;
+
+-- name: GenerationRead :many
+SELECT digest, entries
+FROM "sexton".generations
+WHERE kind = @kind;
+
+-- name: GenerationInstall :exec
+INSERT INTO "sexton".generations AS generation (kind, digest, entries)
+VALUES (@kind, @digest, @entries)
+ON CONFLICT (kind) DO UPDATE
+SET digest = EXCLUDED.digest,
+    entries = EXCLUDED.entries,
+    installed_at = pg_catalog.clock_timestamp()
+WHERE generation.digest <> EXCLUDED.digest;
+
 -- name: LeaseAcquire :one
 -- The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
 -- that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
--- unchanged for longer than a lease lasts is over, whatever the server's clock says now.
+-- unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
+-- gets none; what decides is the fence, which is raised next.
 INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
 SELECT @key, 1, @holder, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE NOT EXISTS (
@@ -16,6 +59,7 @@ WHERE NOT EXISTS (
       AND taken.expires_at > pg_catalog.clock_timestamp()
       AND NOT (taken.token = @seen_token AND taken.expires_at = @seen_until::pg_catalog.timestamptz)
 )
+  AND (@digest::pg_catalog.text = '' OR NOT EXISTS (SELECT FROM "sexton".fences AS fence WHERE fence.key = @key AND fence.digest <> @digest::pg_catalog.text))
 ON CONFLICT (key) DO UPDATE
 SET token = lease.token + 1,
     holder = EXCLUDED.holder,
@@ -54,6 +98,7 @@ WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 
 -- name: FenceRaise :one
+-- The generation comes with the row as it is now, after the wait for an installation that held it.
 -- The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
@@ -64,4 +109,4 @@ FROM bounded
 WHERE bounded.lock_timeout IS NOT NULL
 ON CONFLICT (key) DO UPDATE
 SET token = greatest(fence.token, EXCLUDED.token)
-RETURNING token;
+RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest;

@@ -2,7 +2,10 @@
 -- before its first batch; every batch checks it under a share lock (see begin_batch).
 CREATE TABLE "sexton".fences (
     key text PRIMARY KEY,
-    token bigint NOT NULL
+    token bigint NOT NULL,
+    -- The generation of definitions that may be worked with under the lease, which "sexton triggers install" alone sets, raising the
+    -- token with it. NULL: none is recorded, and any is let through.
+    digest text
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked in every batch';

@@ -9,7 +9,9 @@ CREATE TABLE "sexton".clients (
     -- What the client polls for, as kind/database, because notifications do not reach it.
     deaf text[] NOT NULL DEFAULT '{}',
     -- What does not fit the database and is held, as kind/database: reason.
-    held text[] NOT NULL DEFAULT '{}'
+    held text[] NOT NULL DEFAULT '{}',
+    -- The generations of definitions that it works with, by the keys of their leases.
+    digests jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and when each was last seen';
@@ -45,7 +47,18 @@ CREATE TABLE "sexton".job_kinds (
 
 COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';
 
+-- What the digests in fences stand for: one line per definition, so that an installation can say which are new.
+CREATE TABLE "sexton".generations (
+    kind text PRIMARY KEY,
+    digest text NOT NULL,
+    entries text[] NOT NULL,
+    installed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+
+COMMENT ON TABLE "sexton".generations IS 'Sexton: the definitions that were installed last';
+
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
+    ('table', '"sexton".generations', 'jobs'),
     ('table', '"sexton".clients', 'jobs'),
     ('table', '"sexton".schedules', 'jobs'),
     ('table', '"sexton".job_kinds', 'jobs');

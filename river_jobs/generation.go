@@ -1,0 +1,166 @@
+package riverjobs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sexton/internal/config"
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+)
+
+// generationVersion is that of the form of entries. It changes with what an entry says, never with a release alone: workers of two
+// releases with the same definitions have the same digest.
+const generationVersion = "1"
+
+// Generation is the meaning of a job's definitions or lists: what is done to which columns of which tables. It comes from the files
+// alone. What only a catalogue says is the same for all workers, and changes under them all at once.
+type Generation struct {
+	// Kind is the job's, Kinds are all that work with it.
+	Kind  string
+	Kinds []string
+	// Keys are those of the leases that its work goes on under; Prefix is what they begin with where databases have one each.
+	Keys   []string
+	Prefix string
+	// Databases are the configured names of the ones that have these leases' fences.
+	Databases []string
+	// Entries are the definitions, one line each, in no order of the files.
+	Entries []string
+	// Digest is what Postgres and workers keep of them.
+	Digest string
+}
+
+// Generations returns those of the enabled jobs that have definitions or lists.
+func Generations(c *config.Config, defs []definitions.Definition) []Generation {
+	var found []Generation
+	if c.LooseForeignKeys.Enabled {
+		g := Generation{Kind: LooseForeignKeys, Kinds: []string{LooseForeignKeys}, Prefix: looseForeignKeysLease(""), Databases: names(c)}
+		for _, name := range names(c) {
+			g.Keys = append(g.Keys, looseForeignKeysLease(name))
+		}
+		for _, d := range defs {
+			g.Entries = append(g.Entries, DefinitionEntry(c, d))
+		}
+		found = append(found, g)
+	}
+	jobs := []string{c.Jobs.Database}
+	if c.GhostUsers.Enabled {
+		found = append(found, Generation{
+			Kind: GhostUsers, Kinds: []string{GhostUsers}, Keys: []string{ghostUsersLease}, Databases: jobs, Entries: ghostEntries(c),
+		})
+	}
+	if c.PlaceholderUsers.Enabled {
+		found = append(found, Generation{
+			Kind: PlaceholderCleanup, Kinds: []string{PlaceholderCleanup, DeletePlaceholder}, Keys: []string{placeholderLease}, Databases: jobs,
+			Entries: columnEntries(c, "reference", c.PlaceholderUsers.References),
+		})
+	}
+	for i := range found {
+		g := &found[i]
+		slices.Sort(g.Entries)
+		g.Entries = slices.Compact(g.Entries)
+		sum := sha256.Sum256([]byte(strings.Join(g.Entries, "\n")))
+		g.Digest = generationVersion + ":" + hex.EncodeToString(sum[:8])
+	}
+	return found
+}
+
+// Digests are the generations by the keys of leases.
+func Digests(generations []Generation) map[string]string {
+	digests := map[string]string{}
+	for _, g := range generations {
+		for _, key := range g.Keys {
+			digests[key] = g.Digest
+		}
+	}
+	return digests
+}
+
+// DefinitionEntry says in one line what a definition means. Limits and labels of workers are no part of it.
+func DefinitionEntry(c *config.Config, d definitions.Definition) string {
+	entry := fmt.Sprintf("%s %q -> %s %q %s", tableEntry(c, d.Child, d.Database), d.Columns, tableEntry(c, d.Parent, ""), d.ParentColumns, d.OnDelete)
+	if d.OnDelete == definitions.UpdateColumn {
+		entry += fmt.Sprintf(" %q=%q", d.TargetColumn, d.TargetValue)
+	}
+	entry += conditionsEntry(d.Conditions)
+	if d.CleanerClass != "" {
+		entry += fmt.Sprintf(" cleaner %q", d.CleanerClass)
+	}
+	return entry + " on_reuse " + string(cmp.Or(d.OnReuse, definitions.ReuseKeep))
+}
+
+func conditionsEntry(conditions []definitions.Condition) string {
+	var terms []string
+	for _, condition := range conditions {
+		terms = append(terms, fmt.Sprintf("%q=%q", condition.Column, condition.Value))
+	}
+	if len(terms) == 0 {
+		return ""
+	}
+	slices.Sort(terms)
+	return " where " + strings.Join(terms, " and ")
+}
+
+// tableEntry names a table with its schema and, where configuration alone says in which of several databases it is, with that one.
+func tableEntry(c *config.Config, name definitions.Name, database string) string {
+	var claims, schemas []string
+	for _, db := range c.Databases {
+		site := loosefk.Site{Name: db.Name, Schema: db.Schema, Tables: db.Tables}
+		if len(c.Databases) > 1 && (database == db.Name || database == "" && site.Claims(name)) {
+			claims, schemas = append(claims, db.Name), append(schemas, db.Schema)
+		}
+	}
+	where := ""
+	if len(claims) > 0 {
+		where = strings.Join(claims, "+") + ":"
+	} else {
+		for _, db := range c.Databases {
+			schemas = append(schemas, db.Schema)
+		}
+	}
+	slices.Sort(schemas)
+	return fmt.Sprintf("%s%q.%q", where, cmp.Or(name.Schema, strings.Join(slices.Compact(schemas), "|")), name.Table)
+}
+
+// listEntry names a column of a list, whose tables are all in the jobs database.
+func listEntry(c *config.Config, list, table, column string) string {
+	db, _ := c.Database(c.Jobs.Database)
+	name, err := definitions.ParseName(table)
+	if err != nil {
+		name.Table = table // Binding the list says what is wrong with it.
+	}
+	return fmt.Sprintf("%s %q.%q %q", list, cmp.Or(name.Schema, db.Schema), name.Table, column)
+}
+
+func columnEntries(c *config.Config, list string, columns []config.TableColumns) []string {
+	var entries []string
+	for _, entry := range columns {
+		for _, column := range entry.Columns {
+			entries = append(entries, listEntry(c, list, entry.Table, column))
+		}
+	}
+	return entries
+}
+
+func ghostEntries(c *config.Config) []string {
+	entries := append(columnEntries(c, "delete", c.GhostUsers.Delete), columnEntries(c, "nullify", c.GhostUsers.Nullify)...)
+	for _, move := range c.GhostUsers.Move {
+		rest := ""
+		if move.Always {
+			rest = " always"
+		}
+		var conditions []definitions.Condition
+		for _, condition := range move.Conditions {
+			conditions = append(conditions, definitions.Condition(condition))
+		}
+		rest += conditionsEntry(conditions)
+		for _, column := range move.Columns {
+			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)
+		}
+	}
+	return entries
+}

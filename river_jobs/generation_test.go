@@ -1,0 +1,345 @@
+package riverjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/triggers"
+)
+
+func parsed(t *testing.T, text string) []definitions.Definition {
+	t.Helper()
+	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)})
+	require.NoError(t, err)
+	return defs
+}
+
+func digestOf(c *config.Config, defs []definitions.Definition) string {
+	return Generations(c, defs)[0].Digest
+}
+
+func TestDigestIsThatOfTheMeaning(t *testing.T) {
+	t.Parallel()
+	c := configuration(t)
+	digest := func(text string) string { return digestOf(c, parsed(t, text)) }
+	same := digest(definitionsFile)
+	require.Regexp(t, "^1:[0-9a-f]{16}$", same)
+	require.Equal(t, same, digest(`# another order, other limits and labels, and the default spelt out
+public.notes:
+  - {table: public.parents, column: parent_id, on_delete: async_nullify, worker_class: LooseForeignKeys::CleanupWorker}
+children:
+  - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 7, on_reuse: keep, database: main}
+`))
+	for _, other := range []string{
+		strings.Replace(definitionsFile, "async_nullify", "async_delete", 1),
+		strings.Replace(definitionsFile, "parent_id", "id", 1),
+		strings.Replace(definitionsFile, "notes:", "app.notes:", 1),
+		strings.Replace(definitionsFile, "async_nullify", "async_nullify, conditions: [{column: id, value: 1}]", 1),
+		strings.Replace(definitionsFile, "async_nullify", "async_nullify, on_reuse: delete", 1),
+		definitionsFile + "labels: [{table: parents, column: parent_id, on_delete: async_delete}]",
+	} {
+		require.NotEqual(t, same, digest(other), other)
+	}
+	lists := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true")
+	all := Generations(lists, nil)
+	require.Len(t, all, 3)
+	moved := *lists
+	moved.GhostUsers.Move = append([]config.MoveColumns{{Table: "drafts", Columns: []string{"user_id"}}}, lists.GhostUsers.Move...)
+	moved.PlaceholderUsers.References = lists.PlaceholderUsers.References[1:]
+	changed := Generations(&moved, nil)
+	require.Equal(t, all[0].Digest, changed[0].Digest)
+	require.NotEqual(t, all[1].Digest, changed[1].Digest)
+	require.NotEqual(t, all[2].Digest, changed[2].Digest)
+}
+
+// reading is what a worker is that has read these definitions.
+func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
+	deps := b.deps
+	deps.Bindings, deps.Definitions = &Bindings{}, defs
+	deps.Runner = &jobrun.Runner{Logger: deps.Logger, Leases: &lease.Manager{
+		Jobs: b.db.Connected, Holder: holder, Digests: Digests(Generations(deps.Config, defs)),
+	}}
+	return deps
+}
+
+// install does what `sexton triggers install` does.
+func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...string) map[string]bool {
+	t.Helper()
+	tracked := make([]triggers.Parent, len(parents))
+	for i, table := range parents {
+		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
+	}
+	b.db.TrackKeys(t, tracked...)
+	added, err := InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs))
+	require.NoError(t, err)
+	return added
+}
+
+func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
+	t.Helper()
+	report, err := runLooseForeignKeys(t.Context(), deps, Pass{Database: name})
+	require.NoError(t, err)
+	return report
+}
+
+const onlyChildren = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
+
+func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	both, one := b.deps.Definitions, parsed(t, onlyChildren)
+	earlier, later := b.reading("earlier", one), b.reading("later", both)
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	require.Equal(t, jobrun.Done, b.passOf(t, earlier, "main").Outcome, "as long as none is recorded, any is let through")
+
+	require.Len(t, b.install(t, one, "parents"), 1)
+	added := b.install(t, both, "parents")
+	require.Equal(t, map[string]bool{DefinitionEntry(b.deps.Config, both[1]): true}, added, "the new one alone")
+	require.Empty(t, b.install(t, both, "parents"))
+	b.db.Exec("DELETE FROM parents WHERE id = 2")
+	tokens := b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences")
+	report := b.passOf(t, earlier, "main")
+	require.Equal(t, jobrun.Skipped, report.Outcome)
+	require.True(t, report.Outdated)
+	require.Contains(t, report.Reason, "other definitions are installed in database main than this process has read")
+	b.passOf(t, earlier, "main")
+	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"), "once a minute")
+	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"), "it takes no lease")
+	require.EqualValues(t, 1, b.db.Pending(t), "the tombstone waits")
+
+	require.Equal(t, jobrun.Done, b.passOf(t, later, "main").Outcome)
+	require.Zero(t, b.db.Pending(t))
+	require.Equal(t, [][]string{{"1", "1"}, {"2", "NULL"}, {"3", "3"}}, b.db.Rows("SELECT id, parent_id FROM notes ORDER BY id"),
+		"a parent that was deleted before is for an audit")
+}
+
+// No transaction spans databases, so an installation may have come to some of them only.
+func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
+	t.Parallel()
+	b, ci := setupTwo(t)
+	every := b.deps.Definitions
+	some := every[:2]
+	before, after := b.reading("before", some), b.reading("after", every)
+	b.install(t, some, "parents")
+	ci.Track(t, "builds")
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+
+	// The jobs database comes last, and is not reached.
+	_, err := InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some))
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
+		return installGenerations(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+	}))
+	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome)
+	require.Equal(t, jobrun.Done, b.passOf(t, before, "main").Outcome, "it does nothing in the other database")
+	require.Equal(t, jobrun.Skipped, b.passOf(t, before, "ci").Outcome)
+	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "ci").Outcome)
+
+	b.install(t, every, "parents")
+	b.db.Exec("DELETE FROM parents WHERE id = 2")
+	ci.Exec("UPDATE sexton.fences SET digest = '1:other'")
+	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome, "it has children in a database where others are installed")
+	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
+	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
+	differs, err := CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, every))
+	require.NoError(t, err)
+	require.Contains(t, differs[LooseForeignKeys], "(1:other is installed")
+
+	ci.Exec("UPDATE sexton.fences SET digest = NULL")
+	require.Equal(t, jobrun.Done, b.passOf(t, after, "main").Outcome)
+	require.Equal(t, [][]string{{"1"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
+}
+
+// A worker fetches no job of a queue for which others are installed.
+func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on := &driver{jobs: b.db.Connected, queues: []string{LooseForeignKeys, "other"}, log: b.deps.Logger}
+	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
+	heard := &listener{driver: on}
+	told := func() []string {
+		heard.told = nil
+		heard.readPauses(t.Context())
+		var payloads []string
+		for _, n := range heard.told {
+			if n.Topic == controlTopic {
+				payloads = append(payloads, n.Payload)
+			}
+		}
+		return payloads
+	}
+	resumed := []string{`{"action":"resume","queue":"*"}`}
+	require.Equal(t, resumed, told())
+	b.install(t, parsed(t, onlyChildren), "parents")
+	for range 2 {
+		require.ElementsMatch(t, []string{`{"action":"pause","queue":"` + LooseForeignKeys + `"}`, `{"action":"resume","queue":"other"}`}, told())
+	}
+	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"))
+	b.install(t, b.deps.Definitions, "parents")
+	require.Equal(t, resumed, told())
+	require.Contains(t, b.log.String(), "the installed definitions are this worker's again")
+}
+
+// Two workers of different files, and deletes, reloads and installations in any order and at the same time, beside native foreign
+// keys that are added with each installation: what those have removed is gone, and nothing else.
+func TestNoInterleavingOfARollingDeployLeavesAnOrphan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			newDeploy(t, seed).run(t)
+		})
+	}
+}
+
+const deployTables = `
+CREATE TABLE labels (id bigint PRIMARY KEY, child_id bigint);
+CREATE INDEX ON labels (child_id);
+TRUNCATE parents, children, notes;
+INSERT INTO parents SELECT generate_series(1, 60);
+INSERT INTO children SELECT n, n % 60 + 1 FROM generate_series(1, 240) AS n;
+INSERT INTO notes SELECT n, n % 60 + 1 FROM generate_series(1, 240) AS n;
+INSERT INTO labels SELECT n, n % 240 + 1 FROM generate_series(1, 480) AS n;
+CREATE SCHEMA native;
+CREATE TABLE native.parents (LIKE parents INCLUDING ALL);
+CREATE TABLE native.children (LIKE children INCLUDING ALL);
+CREATE TABLE native.notes (LIKE notes INCLUDING ALL);
+CREATE TABLE native.labels (LIKE labels INCLUDING ALL);
+INSERT INTO native.parents TABLE parents;
+INSERT INTO native.children TABLE children;
+INSERT INTO native.notes TABLE notes;
+INSERT INTO native.labels TABLE labels;
+`
+
+// deploy is a database in which definitions come one after the other.
+type deploy struct {
+	bundle
+
+	random *rand.Rand
+	// generations are what may be installed, with their parents and the native key that each adds.
+	generations [][]definitions.Definition
+	parents     [][]string
+	keys        []string
+	installed   int
+	workers     []Deps
+}
+
+func newDeploy(t *testing.T, seed uint64) *deploy {
+	t.Helper()
+	b := setup(t)
+	b.db.Exec("SET LOCAL sexton.truncate = 'ignore';" + deployTables)
+	const labels = "\nlabels: [{table: children, column: child_id, on_delete: async_delete}]"
+	d := &deploy{
+		bundle: b, random: rand.New(rand.NewPCG(seed, 7)),
+		generations: [][]definitions.Definition{parsed(t, onlyChildren), parsed(t, definitionsFile), parsed(t, definitionsFile+labels)},
+		parents:     [][]string{{"parents"}, {"parents"}, {"parents", "children"}},
+		keys: []string{
+			"ALTER TABLE native.children ADD FOREIGN KEY (parent_id) REFERENCES native.parents ON DELETE CASCADE NOT VALID",
+			"ALTER TABLE native.notes ADD FOREIGN KEY (parent_id) REFERENCES native.parents ON DELETE SET NULL NOT VALID",
+			"ALTER TABLE native.labels ADD FOREIGN KEY (child_id) REFERENCES native.children ON DELETE CASCADE NOT VALID",
+		},
+		installed: -1,
+	}
+	d.installNext(t)
+	for i := range 2 {
+		d.workers = append(d.workers, d.reading(fmt.Sprint("worker ", i), d.generations[0]))
+	}
+	return d
+}
+
+// installNext installs the next generation. Native keys come once it is through: what is deleted until then may stay.
+func (d *deploy) installNext(t *testing.T) {
+	t.Helper()
+	if d.installed+1 == len(d.generations) {
+		return
+	}
+	d.installed++
+	d.install(t, d.generations[d.installed], d.parents[d.installed]...)
+	d.db.Exec(d.keys[d.installed])
+}
+
+// some are the ids of parents, not all of which live.
+func (d *deploy) some(n int) []int64 {
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = d.random.Int64N(60) + 1
+	}
+	return ids
+}
+
+func (d *deploy) delete(ctx context.Context, ids []int64) error {
+	return pgx.BeginFunc(ctx, d.db.Pool(), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM parents WHERE id = ANY ($1)", ids)
+		if err == nil {
+			_, err = tx.Exec(ctx, "DELETE FROM native.parents WHERE id = ANY ($1)", ids)
+		}
+		return err
+	})
+}
+
+func (d *deploy) work(ctx context.Context, i int) error {
+	_, err := runLooseForeignKeys(ctx, d.workers[i], Pass{Database: "main"})
+	return err
+}
+
+func (d *deploy) run(t *testing.T) {
+	t.Helper()
+	for range 25 {
+		switch w := d.random.IntN(2); d.random.IntN(6) {
+		case 0, 1:
+			require.NoError(t, d.delete(t.Context(), d.some(3)))
+		case 2:
+			require.NoError(t, d.work(t.Context(), w))
+		case 3: // A restart, or a reload, of any of the files.
+			d.workers[w] = d.reading(fmt.Sprint("worker ", w), d.generations[d.random.IntN(len(d.generations))])
+		default: // All at once.
+			var together sync.WaitGroup
+			var failed [3]error
+			together.Go(func() { failed[0] = d.work(t.Context(), 0) })
+			together.Go(func() { failed[1] = d.work(t.Context(), 1) })
+			ids := d.some(4)
+			together.Go(func() { failed[2] = d.delete(t.Context(), ids) })
+			if d.random.IntN(2) == 0 {
+				d.installNext(t)
+			}
+			together.Wait()
+			require.NoError(t, errors.Join(failed[:]...))
+		}
+	}
+	for d.installed+1 < len(d.generations) {
+		d.installNext(t)
+	}
+	require.NoError(t, d.delete(t.Context(), d.some(5)))
+	d.workers[0] = d.reading("last", d.generations[d.installed])
+	deadline := time.Now().Add(time.Minute)
+	for d.db.Pending(t) > 0 {
+		require.NoError(t, d.work(t.Context(), 1))
+		require.NoError(t, d.work(t.Context(), 0))
+		require.True(t, time.Now().Before(deadline), "tombstones are left")
+	}
+	for table, column := range map[string]string{"children": "parent_id", "notes": "parent_id", "labels": "child_id"} {
+		parent := strings.ReplaceAll(column, "_id", "s")
+		if parent == "childs" {
+			parent = "children"
+		}
+		require.Empty(t, d.db.Rows(fmt.Sprintf(`SELECT id, %[2]s FROM %[1]s EXCEPT SELECT id, %[2]s FROM native.%[1]s
+			EXCEPT SELECT id, NULL FROM %[1]s`, table, column)), "what native keys have removed from %s is gone", table)
+		require.Empty(t, d.db.Rows(fmt.Sprintf(`SELECT child.id FROM native.%[1]s AS child JOIN native.%[3]s AS parent ON parent.id = child.%[2]s
+			WHERE NOT EXISTS (SELECT FROM %[1]s AS kept WHERE kept.id = child.id AND kept.%[2]s = child.%[2]s)`, table, column, parent)),
+			"what has a parent is left in %s", table)
+	}
+}
