@@ -105,7 +105,7 @@ func TestStretchStatement(t *testing.T) {
 
 	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
 	sql, args := parent.stretchStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, 5, 3)
-	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid >= $2::pg_catalog.tid AND child.ctid < $3::pg_catalog.tid
+	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.>=) $2::pg_catalog.tid AND child.ctid OPERATOR(pg_catalog.<) $3::pg_catalog.tid
 		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`), squeeze(sql))
 	require.Equal(t, []any{[]int64{1}, pgtype.TID{BlockNumber: 5, Valid: true}, pgtype.TID{BlockNumber: 8, Valid: true}, "A"}, args)
 }
