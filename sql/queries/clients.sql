@@ -21,7 +21,7 @@ SELECT client_id, host, started_at, deaf, held, ARRAY(
     JOIN "sexton".fences AS fence ON fence.key = own.key
     WHERE fence.digest <> own.digest
     ORDER BY own.key
-)::text[] AS outdated
+)::pg_catalog.text[] AS outdated
 FROM "sexton".clients AS client
 WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
 ORDER BY client_id;
