@@ -35,6 +35,7 @@ func TestProgram(t *testing.T) {
 	t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
+	t.Run("pass in the foreground killed", func(t *testing.T) { t.Parallel(); testForegroundKilled(t, p) })
 	t.Run("run holds what does not fit", func(t *testing.T) { t.Parallel(); testRunHolds(t, p) })
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
 	t.Run("run reloads", func(t *testing.T) { t.Parallel(); testRunReloads(t, p) })

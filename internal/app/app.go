@@ -125,9 +125,9 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 	}
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
 	root.PersistentFlags().StringVar(&a.databaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
-	root.AddCommand(a.demoCommand(), a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.migrateCommand(), a.triggersCommand(),
-		a.tombstonesCommand(), a.userCommand(), a.placeholdersCommand(), a.groupCommand(), a.diffsCommand(), a.auditCommand(), a.statusCommand(),
-		a.failuresCommand(), a.planCommand(), a.doctorCommand(),
+	root.AddCommand(a.demoCommand(), a.runCommand(), a.jobCommand(), a.pauseCommand(), a.resumeCommand(), a.leaseCommand(), a.migrateCommand(),
+		a.triggersCommand(), a.tombstonesCommand(), a.userCommand(), a.placeholdersCommand(), a.groupCommand(), a.diffsCommand(),
+		a.auditCommand(), a.statusCommand(), a.failuresCommand(), a.planCommand(), a.doctorCommand(),
 		a.configCommand(), a.benchCommand(), a.versionCommand(), completionCommand())
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)

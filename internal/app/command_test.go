@@ -32,12 +32,12 @@ func TestTheCommandsAreThose(t *testing.T) {
 	var paths []string
 	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
 	require.ElementsMatch(t, []string{
-		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume",
+		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume", " lease", " lease list", " lease release",
 		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger",
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
-		" audit", " tombstones", " tombstones clear", " tombstones drop", " tombstones list", " tombstones move", " tombstones retry", " user", " user delete",
+		" audit", " tombstones", " tombstones clear", " tombstones drop", " tombstones list", " tombstones move", " tombstones retry", " user", " user delete", " user cancel",
 		" placeholders", " placeholders list", " placeholders retry", " failures", " failures list", " failures retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
 		" diffs", " diffs show", " diffs verify", " diffs restore", " diffs adopt", " diffs release",

@@ -286,7 +286,7 @@ func readJobs(ctx context.Context, all *connections) (*jobsReading, error) {
 	if shared.runs, shared.alive, err = readRuns(ctx, all); err != nil {
 		return nil, err
 	}
-	if shared.leases, err = readLeases(ctx, all.jobs()); err != nil {
+	if shared.leases, err = readLeases(ctx, all.jobs(), all.config.Jobs.Silence); err != nil {
 		return nil, err
 	}
 	// There is one queue per kind, of its name.

@@ -8,15 +8,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
@@ -148,17 +151,38 @@ func (a *app) runPass(ctx context.Context, request passRequest) (report jobrun.R
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
 		}, nil
 	}
-	log := a.logger(c)
+	log, id := a.logger(c), holder()
+	stop, err := beat(ctx, all.connections, id, log)
+	if err != nil {
+		return report, err
+	}
+	defer stop()
 	noted := &riverjobs.Bindings{}
 	defer noted.Close()
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.leases(holder()), Logger: log},
+		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = &failedRunError{kind: job.Kind, cause: err}
 	}
 	return report, err
+}
+
+// beat has the pass beat as workers do, so that its silence frees its leases, until stop is called. Before that it frees those of
+// processes that are silent: there may be no worker that would.
+func beat(ctx context.Context, all *connections, id string, log *slog.Logger) (stop func(), err error) {
+	heart := &heartbeat.Heart{DB: all.jobs(), ClientID: id, Silence: all.config.Jobs.Silence, Logger: log, Foreground: true}
+	if err := heart.Beat(ctx); err != nil {
+		return nil, fmt.Errorf("begin heartbeat: %w", err)
+	}
+	if _, err := heart.Reclaim(ctx); err != nil {
+		return nil, err
+	}
+	beating, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { logEnd(beating, log, "heartbeat", heart.Run(beating)) })
+	return func() { cancel(); running.Wait() }, nil
 }
 
 // missingPrivileges are what the role lacks for the children of a database's parents, wherever those live.

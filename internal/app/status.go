@@ -68,6 +68,8 @@ type heldLease struct {
 	Token      int64     `json:"token"`
 	AcquiredAt time.Time `json:"acquired_at"`
 	ExpiresAt  time.Time `json:"expires_at"`
+	// Alive reports that the holder has beaten lately.
+	Alive bool `json:"alive"`
 }
 
 // pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -165,7 +167,7 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 		document.DeletionTables = append(document.DeletionTables, tables...)
 	}
 	var err error
-	if document.Leases, err = readLeases(ctx, all.jobs()); err != nil {
+	if document.Leases, err = readLeases(ctx, all.jobs(), all.config.Jobs.Silence); err != nil {
 		return document, err
 	}
 	if document.Jobs, err = jobStates(ctx, all); err != nil {
@@ -212,14 +214,14 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 }
 
 // readLeases lists the leases that are held.
-func readLeases(ctx context.Context, jobs database.Database) ([]heldLease, error) {
-	rows, err := jobs.Queries().LeasesHeld(ctx)
+func readLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]heldLease, error) {
+	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
 	leases := make([]heldLease, len(rows))
 	for i, l := range rows {
-		leases[i] = heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt}
+		leases[i] = heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
 	}
 	return leases, nil
 }

@@ -67,7 +67,7 @@ func TestStatusShowsBacklogAndLease(t *testing.T) {
 	require.EqualValues(t, 0, table["deferred"])
 	require.Equal(t, []any{map[string]any{
 		"key": leaseKey, "holder": "host:1:abc", "token": 7.0,
-		"acquired_at": "2026-01-02T03:04:05Z", "expires_at": "2099-01-02T03:04:05Z",
+		"acquired_at": "2026-01-02T03:04:05Z", "expires_at": "2099-01-02T03:04:05Z", "alive": false,
 	}}, leases)
 	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
 

@@ -34,8 +34,8 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, foreground)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -43,12 +43,13 @@ SET seen_at = EXCLUDED.seen_at,
 `
 
 type ClientEnterParams struct {
-	ClientID string
-	Host     string
-	Pid      int32
-	Deaf     []string
-	Held     []string
-	Digests  json.RawMessage
+	ClientID   string
+	Host       string
+	Pid        int32
+	Deaf       []string
+	Held       []string
+	Digests    json.RawMessage
+	Foreground bool
 }
 
 func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
@@ -59,6 +60,7 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 		arg.Deaf,
 		arg.Held,
 		arg.Digests,
+		arg.Foreground,
 	)
 	return err
 }
@@ -117,7 +119,8 @@ SELECT client_id, host, started_at, deaf, held, ARRAY(
     ORDER BY own.key
 )::pg_catalog.text[] AS outdated
 FROM "sexton".clients AS client
-WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+WHERE NOT client.foreground
+  AND seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 ORDER BY client_id
 `
 

@@ -247,6 +247,47 @@ func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int
 	return result.RowsAffected(), nil
 }
 
+const leaseEnd = `-- name: LeaseEnd :one
+WITH held AS (
+    SELECT lease.key, lease.holder, EXISTS (
+        SELECT FROM "sexton".clients AS client
+        WHERE client.client_id = lease.holder
+          AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+    ) AND NOT $2::pg_catalog.bool AS kept
+    FROM "sexton".leases AS lease
+    WHERE lease.key = $3
+      AND lease.expires_at > pg_catalog.clock_timestamp()
+    FOR UPDATE OF lease
+), ended AS (
+    UPDATE "sexton".leases AS lease
+    SET expires_at = '-infinity'
+    FROM held
+    WHERE lease.key = held.key
+      AND NOT held.kept
+)
+SELECT held.holder, (NOT held.kept)::boolean AS ended
+FROM held
+`
+
+type LeaseEndParams struct {
+	SilenceSeconds float64
+	Force          bool
+	Key            string
+}
+
+type LeaseEndRow struct {
+	Holder string
+	Ended  bool
+}
+
+// Ends a lease for an operator, unless its holder is alive. No row where nobody holds it.
+func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) (LeaseEndRow, error) {
+	row := q.db.QueryRow(ctx, leaseEnd, arg.SilenceSeconds, arg.Force, arg.Key)
+	var i LeaseEndRow
+	err := row.Scan(&i.Holder, &i.Ended)
+	return i, err
+}
+
 const leaseLook = `-- name: LeaseLook :one
 SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
 FROM "sexton".leases
@@ -317,27 +358,41 @@ func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, 
 }
 
 const leasesHeld = `-- name: LeasesHeld :many
-SELECT key, token, holder, acquired_at, expires_at
-FROM "sexton".leases
+SELECT key, token, holder, acquired_at, expires_at, EXISTS (
+    SELECT FROM "sexton".clients AS client
+    WHERE client.client_id = lease.holder
+      AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+)::boolean AS alive
+FROM "sexton".leases AS lease
 WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key
 `
 
-func (q *Queries) LeasesHeld(ctx context.Context) ([]SextonLease, error) {
-	rows, err := q.db.Query(ctx, leasesHeld)
+type LeasesHeldRow struct {
+	Key        string
+	Token      int64
+	Holder     string
+	AcquiredAt time.Time
+	ExpiresAt  time.Time
+	Alive      bool
+}
+
+func (q *Queries) LeasesHeld(ctx context.Context, silenceSeconds float64) ([]LeasesHeldRow, error) {
+	rows, err := q.db.Query(ctx, leasesHeld, silenceSeconds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []SextonLease
+	var items []LeasesHeldRow
 	for rows.Next() {
-		var i SextonLease
+		var i LeasesHeldRow
 		if err := rows.Scan(
 			&i.Key,
 			&i.Token,
 			&i.Holder,
 			&i.AcquiredAt,
 			&i.ExpiresAt,
+			&i.Alive,
 		); err != nil {
 			return nil, err
 		}

@@ -45,16 +45,17 @@ type SextonAudit struct {
 	Reason string
 }
 
-// Sexton: running workers and when each was last seen
+// Sexton: running workers and foreground passes, and when each was last seen
 type SextonClient struct {
-	ClientID  string
-	Host      string
-	Pid       int32
-	StartedAt time.Time
-	SeenAt    time.Time
-	Deaf      []string
-	Held      []string
-	Digests   json.RawMessage
+	ClientID   string
+	Host       string
+	Pid        int32
+	StartedAt  time.Time
+	SeenAt     time.Time
+	Deaf       []string
+	Held       []string
+	Digests    json.RawMessage
+	Foreground bool
 }
 
 // Sexton: outbox of what happened, kept 7 days

@@ -60,7 +60,7 @@ func (w Workers) alive(ctx context.Context, tx pgx.Tx) ([]worker, error) {
 	rows, err := tx.Query(ctx, w.Database.Names.Render(`
 		SELECT client.client_id, client.deaf, client.started_at
 		FROM "sexton".clients AS client
-		WHERE client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
+		WHERE NOT client.foreground AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
 		ORDER BY client.started_at, client.client_id`), w.Silence.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)

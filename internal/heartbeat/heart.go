@@ -1,6 +1,6 @@
 // Package heartbeat tells living workers from dead ones, so that a dead one blocks nothing for long.
 //
-// Each worker writes the time into its row of sexton.clients every few seconds. Whoever finds a client
+// Each worker, and each pass in the foreground, writes the time into its row of sexton.clients every few seconds. Whoever finds a client
 // silent for too long removes its row and, in the same transaction, gives its running jobs back to River and
 // ends its leases. River's own rescuer would wait for an hour, and its unique jobs would be blocked as long.
 //
@@ -56,6 +56,8 @@ type Heart struct {
 	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
 	Digests map[string]string
 	Logger  *slog.Logger
+	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
+	Foreground bool
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
@@ -168,7 +170,9 @@ func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held [
 	if err != nil {
 		return fmt.Errorf("encode digests: %w", err)
 	}
-	entry := dbsqlc.ClientEnterParams{ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests}
+	entry := dbsqlc.ClientEnterParams{
+		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests, Foreground: h.Foreground,
+	}
 	if err := queries.ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}

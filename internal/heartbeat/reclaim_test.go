@@ -63,7 +63,7 @@ func TestReclaimJobs(t *testing.T) {
 	}
 }
 
-// A foreground run holds leases under a name that has no row: only its own end frees them.
+// The lease of a holder that has no row ends by itself, or by hand.
 func TestReclaimLeases(t *testing.T) {
 	t.Parallel()
 

@@ -6,8 +6,8 @@ SET seen_at = pg_catalog.clock_timestamp(),
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests)
-VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, foreground)
+VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests, @foreground)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -23,7 +23,8 @@ SELECT client_id, host, started_at, deaf, held, ARRAY(
     ORDER BY own.key
 )::pg_catalog.text[] AS outdated
 FROM "sexton".clients AS client
-WHERE seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+WHERE NOT client.foreground
+  AND seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
 ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many

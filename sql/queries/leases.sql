@@ -91,9 +91,35 @@ SET expires_at = '-infinity'
 WHERE key = @key
   AND token = @token;
 
+-- name: LeaseEnd :one
+-- Ends a lease for an operator, unless its holder is alive. No row where nobody holds it.
+WITH held AS (
+    SELECT lease.key, lease.holder, EXISTS (
+        SELECT FROM "sexton".clients AS client
+        WHERE client.client_id = lease.holder
+          AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+    ) AND NOT @force::pg_catalog.bool AS kept
+    FROM "sexton".leases AS lease
+    WHERE lease.key = @key
+      AND lease.expires_at > pg_catalog.clock_timestamp()
+    FOR UPDATE OF lease
+), ended AS (
+    UPDATE "sexton".leases AS lease
+    SET expires_at = '-infinity'
+    FROM held
+    WHERE lease.key = held.key
+      AND NOT held.kept
+)
+SELECT held.holder, (NOT held.kept)::boolean AS ended
+FROM held;
+
 -- name: LeasesHeld :many
-SELECT key, token, holder, acquired_at, expires_at
-FROM "sexton".leases
+SELECT key, token, holder, acquired_at, expires_at, EXISTS (
+    SELECT FROM "sexton".clients AS client
+    WHERE client.client_id = lease.holder
+      AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+)::boolean AS alive
+FROM "sexton".leases AS lease
 WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 

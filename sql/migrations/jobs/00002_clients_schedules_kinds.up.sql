@@ -11,10 +11,12 @@ CREATE TABLE "sexton".clients (
     -- What does not fit the database and is held, as kind/database: reason.
     held text[] NOT NULL DEFAULT '{}',
     -- The generations of definitions that it works with, by the keys of their leases.
-    digests jsonb NOT NULL DEFAULT '{}'
+    digests jsonb NOT NULL DEFAULT '{}',
+    -- A pass in the foreground, which takes no jobs: its row tells that its leases are those of a living process.
+    foreground boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
-COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and when each was last seen';
+COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and foreground passes, and when each was last seen';
 
 -- The last tick of each schedule, written with the job that it inserted: a tick that came while nobody ran
 -- is known by it and made up for.

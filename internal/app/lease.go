@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/dbsqlc"
+)
+
+func (a *app) leaseCommand() *cobra.Command {
+	return group("lease", "Show who holds which lease, and end one whose holder is gone", "  sexton lease list", a.leaseListCommand(), a.leaseReleaseCommand())
+}
+
+func (a *app) leaseListCommand() *cobra.Command {
+	return a.reports(&cobra.Command{
+		Use:   "list",
+		Short: "List the leases that are held",
+		Long: `Lists the leases with their holders. A holder is alive that has beaten within jobs.silence, as workers and passes in the
+foreground do. The leases of one that has not are freed by any worker, or by the next pass in the foreground.`,
+		Example: "  sexton lease list\n  sexton lease list --json | jq '.[] | select(.alive | not)'",
+		Args:    noArguments,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			all, err := a.connectForFailures(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.close()
+			leases, err := readLeases(cmd.Context(), all.jobs(), all.config.Jobs.Silence)
+			switch {
+			case err != nil:
+				return err
+			case a.json:
+				return a.printJSON(leases)
+			case len(leases) == 0:
+				a.printf("no lease is held\n")
+				return nil
+			}
+			return a.table(func(w io.Writer) {
+				_, _ = fmt.Fprintln(w, "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL")
+				for _, l := range leases {
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%s\n", l.Key, l.Holder, l.Alive,
+						l.AcquiredAt.UTC().Format(time.RFC3339), l.ExpiresAt.UTC().Format(time.RFC3339))
+				}
+			})
+		}),
+	})
+}
+
+// releasedLease is the document of `sexton lease release --json`.
+type releasedLease struct {
+	Key string `json:"key"`
+	// Released is false where nobody held it.
+	Released bool   `json:"released"`
+	Holder   string `json:"holder,omitempty"`
+}
+
+func (a *app) leaseReleaseCommand() *cobra.Command {
+	var force bool
+	cmd := a.reports(&cobra.Command{
+		Use:   "release KEY",
+		Short: "End a lease whose holder is gone",
+		Long: `Ends a lease at once, so that the next pass need not wait for its end. The lease of a holder that is alive is refused,
+unless --force is given: that holder then commits nothing more under it, and its pass fails. It is recorded who did it.`,
+		Example: "  sexton lease release schedule_migrate_external_diffs_worker",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s needs the KEY of one lease; sexton lease list shows them", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: a.run(func(cmd *cobra.Command, args []string) error {
+			return a.releaseLease(cmd.Context(), args[0], force)
+		}),
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "also where the holder is alive")
+	return cmd
+}
+
+func (a *app) releaseLease(ctx context.Context, key string, force bool) error {
+	all, err := a.connectForFailures(ctx)
+	if err != nil {
+		return err
+	}
+	defer all.close()
+	done := releasedLease{Key: key}
+	err = pgx.BeginFunc(ctx, all.jobs().Pool, func(tx pgx.Tx) error {
+		silence := all.config.Jobs.Silence.Seconds()
+		held, err := all.jobs().Names.Queries(tx).LeaseEnd(ctx, dbsqlc.LeaseEndParams{Key: key, Force: force, SilenceSeconds: silence})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return fmt.Errorf("release lease %s: %w", key, err)
+		case !held.Ended:
+			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
+		}
+		done.Released, done.Holder = true, held.Holder
+		return audittrail.Record(ctx, all.jobs(), tx, audittrail.Entry{Actor: actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
+	})
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(done)
+	case done.Released:
+		a.printf("%s: released; %s held it\n", key, done.Holder)
+	default:
+		a.printf("%s: nobody holds it\n", key)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package app_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+const diffsLease = "schedule_migrate_external_diffs_worker"
+
+// A pass in the foreground that was killed leaves a lease of two hours, and a row that falls silent.
+func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, seen_at, foreground) VALUES ('host:1:dead', 'host', 1, now() - interval '1 hour', true);
+		INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ($$` + diffsLease + `$$, 7, 'host:1:dead', now(), now() + interval '2 h')`)
+	require.Regexp(t, diffsLease+` +host:1:dead +false +`, s.ok("lease", "list"))
+	require.Equal(t, "done", s.json(0, "job", "run", scheduleKind).(map[string]any)["outcome"])
+	require.Empty(t, s.Rows("SELECT FROM sexton.clients"), "neither the dead one nor that which ran")
+	require.Equal(t, "no lease is held\n", s.ok("lease", "list"))
+}
+
+// While it works a pass beats, and is none of the workers.
+func TestAForegroundPassBeats(t *testing.T) {
+	t.Parallel()
+	s, _ := diffSite(t)
+	tx, err := s.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE sexton.external_diff_cursors")
+	require.NoError(t, err)
+	ended := make(chan result, 1)
+	go func() { ended <- s.run("job", "run", scheduleKind, "--json") }()
+	pgtest.WaitFor(t, "the pass to have the lease", func(ctx context.Context) (held bool, err error) {
+		err = s.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)").Scan(&held)
+		return held, err
+	})
+	require.Regexp(t, diffsLease+` +\S+ +true +`, s.ok("lease", "list"))
+	require.Contains(t, s.run("doctor").stdout, "no worker is running")
+	refused := s.run("lease", "release", diffsLease)
+	require.Equal(t, 1, refused.code)
+	require.Regexp(t, `^sexton: release lease `+diffsLease+`: its holder \S+ is alive; --force ends it all the same, and its pass fails\n$`, refused.stderr)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, 0, (<-ended).code)
+	require.Empty(t, s.Rows("SELECT FROM sexton.clients"))
+}
+
+func TestALeaseIsReleasedByHand(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.holdLease()
+	require.Equal(t, map[string]any{"key": leaseKey, "released": true, "holder": "host:1:abc"}, s.json(0, "lease", "release", leaseKey))
+	require.Equal(t, leaseKey+": nobody holds it\n", s.ok("lease", "release", leaseKey))
+	require.Equal(t, [][]string{{"release", leaseKey, "held by host:1:abc"}}, s.Rows("SELECT action, target, reason FROM sexton.audit"))
+	s.Exec("UPDATE sexton.leases SET expires_at = now() + interval '1 h'; INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
+	require.Equal(t, 1, s.run("lease", "release", leaseKey).code)
+	require.Equal(t, leaseKey+": released; host:1:abc held it\n", s.ok("lease", "release", leaseKey, "--force"))
+	require.Equal(t, 2, s.run("lease", "release").code)
+}
