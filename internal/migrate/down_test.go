@@ -159,7 +159,7 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
 	require.ErrorContains(t, err,
-		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".samples" "\"sexton\".audit"]`)
+		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".generations" "\"sexton\".samples" "\"sexton\".audit"]`)
 	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status`)
 	down(t, db)
