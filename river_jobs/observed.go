@@ -47,6 +47,27 @@ func faultsOf(stats *loosefk.Stats) []jobrun.Fault {
 	return faults
 }
 
+// Figures are the fields of a kind's statistics that its batches count, each with its metric, if it has one.
+func Figures(kind string) map[string]string {
+	switch kind {
+	case LooseForeignKeys:
+		return map[string]string{
+			"delete_count_by_table": metrics.Deletions, "update_count_by_table": metrics.Updates, "processed": metrics.ProcessedRecords,
+		}
+	case GhostUsers:
+		return map[string]string{
+			"moved": metrics.GhostMoved, "deleted": metrics.GhostDeleted, "nullified": metrics.GhostNullified,
+			"users_processed": metrics.GhostUsersDestroyed,
+		}
+	case GroupDestroy:
+		return map[string]string{
+			"deleted": metrics.GroupDeleted, "groups": metrics.GroupsDestroyed, "projects": metrics.ProjectsDestroyed, "nullified": "", "bots": "",
+		}
+	default:
+		return nil
+	}
+}
+
 // heldUp returns why a run that has left work undone got nothing done, or "": done counts what it has changed, the errors are those that it
 // met, and reason is what it waited for last.
 func heldUp(done int64, left bool, reason string, met []fault.Counts) string {

@@ -177,7 +177,7 @@ func (g ground) open(ctx context.Context, url, definitions string, duty int, tra
 	log := newLogger(g.stderr, c.Log)
 	deps := riverjobs.Deps{
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.leases(holder()), Logger: log},
+		Runner: &jobrun.Runner{Leases: all.leases(holder()), Logger: log, Figures: riverjobs.Figures},
 	}
 	passWith := func(ctx context.Context, args json.RawMessage) (bench.Pass, error) {
 		report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: args})

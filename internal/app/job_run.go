@@ -161,7 +161,7 @@ func (a *app) runPass(ctx context.Context, request passRequest) (report jobrun.R
 	defer noted.Close()
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log},
+		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log, Figures: riverjobs.Figures},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = &failedRunError{kind: job.Kind, cause: err}

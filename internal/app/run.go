@@ -77,7 +77,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	deps := riverjobs.Deps{
 		Bindings: noted, Config: all.config, Databases: all.databases, Definitions: all.definitions, Stopping: ctx,
 		Logger: log, RiverLogger: slog.New(riverLog),
-		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log, Observer: view.metrics},
+		Runner: &jobrun.Runner{Leases: all.leases(id), Logger: log, Observer: view.metrics, Figures: riverjobs.Figures},
 	}
 	var lanes []*listen.Lane
 	var ears []*listen.Ear

@@ -50,6 +50,12 @@ type Statement struct {
 	Args []any
 	// Scan reads the rows, if the caller wants them.
 	Scan func(pgx.Rows) error
+	// Counts, if set, is the figure of the run that the rows belong to which the statement deletes or updates in one table.
+	Counts *Figure
+
+	// at is the statement's index among the caller's; aside marks one that is not the caller's and stands beside it.
+	at    int
+	aside bool
 }
 
 // Frame is the index of an error that no statement of the caller's caused.
@@ -130,8 +136,9 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	pipeline.Queue(begin)
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
-	pipeline.Queue(s.Names.Render(pathSQL), s.Names.Path)
+	pipeline.Queue(s.Names.Render(frameSQL), s.Names.Path, s.Fence.Run())
 	frame := pipeline.Len()
+	statements = s.counting(statements)
 	prepared, known := s.knows(statements)
 	if known {
 		return s.send(ctx, pipeline, frame, statements)
@@ -145,9 +152,9 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 			return nil, &StatementError{Index: Frame, Err: err}
 		}
 	}
-	for i, statement := range statements {
+	for _, statement := range statements {
 		if _, err := s.Conn.Prepare(ctx, statement.SQL, statement.SQL); err != nil {
-			return nil, &StatementError{Index: i, Err: err}
+			return nil, &StatementError{Index: statement.at, Err: err}
 		}
 		prepared[statement.SQL] = true
 	}
@@ -221,8 +228,12 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			return nil, &StatementError{Index: Frame, Err: err}
 		}
 	}
-	affected = make([]int64, len(statements))
-	for i, statement := range statements {
+	count := 0
+	if len(statements) > 0 {
+		count = statements[len(statements)-1].at + 1
+	}
+	affected = make([]int64, count)
+	for _, statement := range statements {
 		rows, err := results.Query()
 		if err == nil {
 			if statement.Scan != nil {
@@ -235,13 +246,15 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			}
 		}
 		if err != nil {
-			return nil, &StatementError{Index: i, Err: err}
+			return nil, &StatementError{Index: statement.at, Err: err}
 		}
-		affected[i] = rows.CommandTag().RowsAffected()
+		if !statement.aside {
+			affected[statement.at] = rows.CommandTag().RowsAffected()
+		}
 	}
 	if statements != nil {
 		if _, err := results.Exec(); err != nil {
-			return nil, &StatementError{Index: len(statements), Err: err}
+			return nil, &StatementError{Index: count, Err: err}
 		}
 	}
 	return affected, nil

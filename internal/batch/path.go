@@ -13,7 +13,11 @@ import (
 	"sexton/internal/pgschema"
 )
 
-const pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
+const (
+	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
+	// frameSQL also says for which run "sexton".count_rows counts, 0 being none.
+	frameSQL = pathSQL + `, pg_catalog.set_config('sexton.run', $2::pg_catalog.int8::pg_catalog.text, true)`
+)
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
 func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {

@@ -125,7 +125,18 @@ type SextonRun struct {
 	Stats     json.RawMessage
 	Error     *string
 	Held      *string
+	Counted   []byte
 	Folded    int32
+}
+
+// Sexton: what runs that have not ended have committed
+type SextonRunCount struct {
+	ID      int64
+	RunID   int64
+	Backend int32
+	Field   string
+	Label   string
+	Rows    int64
 }
 
 // Sexton: backlog over time, every 15 s for a day and every 5 minutes for 7 days

@@ -30,7 +30,136 @@ func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
-const runFinish = `-- name: RunFinish :exec
+const runCounted = `-- name: RunCounted :exec
+UPDATE "sexton".runs
+SET stats = $1,
+    counted = $2,
+    changed = true
+WHERE id = $3
+`
+
+type RunCountedParams struct {
+	Stats   json.RawMessage
+	Counted []byte
+	ID      int64
+}
+
+func (q *Queries) RunCounted(ctx context.Context, arg RunCountedParams) error {
+	_, err := q.db.Exec(ctx, runCounted, arg.Stats, arg.Counted, arg.ID)
+	return err
+}
+
+const runCounts = `-- name: RunCounts :many
+SELECT known.id, known.run_id, known.field, known.label, known.rows
+FROM "sexton".run_counts AS known
+ORDER BY known.run_id, known.id
+LIMIT 10000
+`
+
+type RunCountsRow struct {
+	ID    int64
+	RunID int64
+	Field string
+	Label string
+	Rows  int64
+}
+
+// What batches have counted of runs, those of one run together.
+func (q *Queries) RunCounts(ctx context.Context) ([]RunCountsRow, error) {
+	rows, err := q.db.Query(ctx, runCounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunCountsRow
+	for rows.Next() {
+		var i RunCountsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.RunID,
+			&i.Field,
+			&i.Label,
+			&i.Rows,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runCountsAdded = `-- name: RunCountsAdded :exec
+DELETE FROM "sexton".run_counts AS known
+USING (SELECT pg_catalog.unnest($1::bigint[]) AS id, pg_catalog.unnest($2::bigint[]) AS rows) AS added
+WHERE known.run_id = $3
+  AND known.id = added.id
+  AND known.rows = added.rows
+`
+
+type RunCountsAddedParams struct {
+	Ids     []int64
+	Counted []int64
+	RunID   int64
+}
+
+// A row that has grown since it was read is left for the next time.
+func (q *Queries) RunCountsAdded(ctx context.Context, arg RunCountsAddedParams) error {
+	_, err := q.db.Exec(ctx, runCountsAdded, arg.Ids, arg.Counted, arg.RunID)
+	return err
+}
+
+const runCountsTold = `-- name: RunCountsTold :exec
+WITH hurried AS MATERIALIZED (
+    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
+)
+DELETE FROM "sexton".run_counts AS known
+USING hurried
+WHERE known.run_id = $1
+  AND hurried.synchronous_commit IS NOT NULL
+`
+
+// Nobody waits for the disk: what a crash of the server brings back changes nothing about statistics that are told.
+func (q *Queries) RunCountsTold(ctx context.Context, runID int64) error {
+	_, err := q.db.Exec(ctx, runCountsTold, runID)
+	return err
+}
+
+const runEnded = `-- name: RunEnded :one
+SELECT run.kind, run.database, coalesce(run.outcome, '')::text AS outcome, run.stats, run.counted
+FROM "sexton".runs AS run
+WHERE run.id = $1
+FOR UPDATE
+`
+
+type RunEndedRow struct {
+	Kind     string
+	Database string
+	Outcome  string
+	Stats    json.RawMessage
+	Counted  []byte
+}
+
+// Locked: two processes may add what batches have counted.
+func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
+	row := q.db.QueryRow(ctx, runEnded, id)
+	var i RunEndedRow
+	err := row.Scan(
+		&i.Kind,
+		&i.Database,
+		&i.Outcome,
+		&i.Stats,
+		&i.Counted,
+	)
+	return i, err
+}
+
+const runFinish = `-- name: RunFinish :one
+WITH told AS (
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::text <> 'failed'
+)
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = $1::pg_catalog.text,
@@ -38,7 +167,8 @@ SET ended_at = pg_catalog.clock_timestamp(),
     stats = $3,
     error = $4,
     held = $5
-WHERE id = $6
+WHERE runs.id = $6
+RETURNING (counted IS NOT NULL)::boolean AS abandoned
 `
 
 type RunFinishParams struct {
@@ -50,8 +180,9 @@ type RunFinishParams struct {
 	ID      int64
 }
 
-func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
-	_, err := q.db.Exec(ctx, runFinish,
+// The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
+func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
+	row := q.db.QueryRow(ctx, runFinish,
 		arg.Outcome,
 		arg.Changed,
 		arg.Stats,
@@ -59,7 +190,9 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 		arg.Held,
 		arg.ID,
 	)
-	return err
+	var abandoned bool
+	err := row.Scan(&abandoned)
+	return abandoned, err
 }
 
 const runFold = `-- name: RunFold :execrows
@@ -150,7 +283,8 @@ const runsAbandon = `-- name: RunsAbandon :execrows
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end'
+    error = 'the worker died before this run could end',
+    counted = '{}'
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
@@ -176,7 +310,8 @@ const runsAbandonOld = `-- name: RunsAbandonOld :execrows
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end'
+    error = 'the worker died before this run could end',
+    counted = '{}'
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
@@ -202,7 +337,7 @@ SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at,
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
-    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.folded
+    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.counted, last.folded
     FROM "sexton".runs AS last
     WHERE (last.kind, last.database) >= (kind.name, database.name)
       AND (last.kind, last.database) <= (kind.name, database.name)
@@ -337,7 +472,7 @@ func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 const runsRecent = `-- name: RunsRecent :many
 SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error, recent.held
 FROM (
-    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.folded
+    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.counted, run.folded
     FROM "sexton".runs AS run
     ORDER BY run.started_at DESC
     LIMIT $1::int

@@ -38,8 +38,8 @@ func (h runHistory) progress(id int64, stats string) {
 
 func (h runHistory) finish(id int64, changed bool, stats string) {
 	h.t.Helper()
-	require.NoError(h.t, h.queries.RunFinish(h.t.Context(),
-		dbsqlc.RunFinishParams{ID: id, Outcome: "done", Changed: changed, Stats: json.RawMessage(stats)}))
+	_, err := h.queries.RunFinish(h.t.Context(), dbsqlc.RunFinishParams{ID: id, Outcome: "done", Changed: changed, Stats: json.RawMessage(stats)})
+	require.NoError(h.t, err)
 }
 
 // fold runs once without anything to do.

@@ -74,9 +74,10 @@ totals AS MATERIALIZED (
 counted AS (
 	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.user_id OPERATOR(pg_catalog.=) totals.owner
-)
-SELECT totals.owner, totals.rows, totals.kept FROM totals`,
+),
+added AS MATERIALIZED (SELECT %s FROM totals)
+SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
 		queue, args.add(slices.Compact(slices.Sorted(slices.Values(owners)))),
 		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.attached(leaf, args), kept,
-		queue, counter, counter), args.values
+		queue, counter, counter, s.counts(names, s.action, "pg_catalog.sum(totals.rows)::pg_catalog.int8", args)), args.values
 }

@@ -10,7 +10,11 @@
 // again at every column, and deletes the user only where nothing refers to it.
 package ghostuser
 
-import "sexton/internal/pgcatalog"
+import (
+	"strings"
+
+	"sexton/internal/pgcatalog"
+)
 
 // Columns names columns of one table that refer to users. Names of tables are "table", in the database's own schema, or
 // "schema.table".
@@ -79,6 +83,9 @@ func (a action) counter() string {
 		return "nullified_rows"
 	}
 }
+
+// field is the action's field in the statistics.
+func (a action) field() string { return strings.TrimSuffix(a.counter(), "_rows") }
 
 // step is one column that refers to users, and what is done to its rows.
 type step struct {

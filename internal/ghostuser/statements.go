@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/pgschema"
 )
 
@@ -147,15 +148,22 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 func (s *step) directStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
 	args := &arguments{}
 	found := s.pick(leaf, "picked.ctid", j, limit, args)
-	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT totals.rows, totals.kept, (SELECT pg_catalog.count(*) FROM found) FROM totals",
-		found, s.changed(names, leaf, j, s.action, ghost, "ARRAY(SELECT found.ctid FROM found)", args)), args.values
+	changed := s.changed(names, leaf, j, s.action, ghost, "ARRAY(SELECT found.ctid FROM found)", args)
+	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT %s, totals.kept, (SELECT pg_catalog.count(*) FROM found) FROM totals",
+		found, changed, s.counts(names, s.action, "totals.rows", args)), args.values
 }
 
 // change is the statement that does it to the rows that an array of pointers leads to, counts them in the queue and
 // returns two numbers: of rows that it changed, and of those among them that refer to the user still, as a trigger or a
 // default has kept them.
 func (s *step) change(names pgschema.Names, leaf Table, j *job, do action, ghost int64, picked string, args *arguments) string {
-	return "WITH " + s.changed(names, leaf, j, do, ghost, picked, args) + "\nSELECT totals.rows, totals.kept FROM totals"
+	return "WITH " + s.changed(names, leaf, j, do, ghost, picked, args) +
+		fmt.Sprintf("\nSELECT %s, totals.kept FROM totals", s.counts(names, do, "totals.rows", args))
+}
+
+// counts is the number of rows, which it adds to the run's figures.
+func (s *step) counts(names pgschema.Names, do action, rows string, args *arguments) string {
+	return batch.CountRows(names, "'"+do.field()+"'", fmt.Sprintf("$%d::pg_catalog.text", args.add(s.label)), rows)
 }
 
 // changed are the WITH queries of change. They lock the user's row of the queue before the first change, and change nothing
@@ -266,11 +274,11 @@ event AS (
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM gone CROSS JOIN job
 )
-SELECT EXISTS (SELECT FROM gone), looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
+SELECT %s OPERATOR(pg_catalog.>) 0, looked.live, coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
 		live(p.steps(j.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", userAt), args), queue, jobAt, userAt, hardAt, p.users.SQL(), userAt,
 		humanType, projectBotType, serviceAccountType, placeholderType,
-		queue, jobAt, names.Render(`"sexton".events`))
+		queue, jobAt, names.Render(`"sexton".events`), batch.CountRows(names, "'users_processed'", "''", "(SELECT pg_catalog.count(*) FROM gone)"))
 	return sql, args.values
 }
 

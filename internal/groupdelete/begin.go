@@ -243,7 +243,7 @@ func (r *run) forget(ctx context.Context, g int64) error {
 
 // finishSQL deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
 // goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
-// no more; the destruction $3 counts it. It returns whether it did, and which of the keys have rows.
+// no more; the destruction $3 counts it, and the run for its table $6. It returns whether it did, and which of the keys have rows.
 const finishSQL = `
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
@@ -281,7 +281,9 @@ event AS (
         'user_id', gone.user_id, 'destroyed_with', $3::bigint)
     FROM gone
 )
-SELECT EXISTS (SELECT FROM gone), looked.live FROM looked`
+SELECT "sexton".count_rows('deleted', $6::pg_catalog.text, "sexton".count_rows('groups', '', (SELECT pg_catalog.count(*) FROM gone)))
+    OPERATOR(pg_catalog.>) 0, looked.live
+FROM looked`
 
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
 	terms := make([]string, len(refs))

@@ -134,8 +134,16 @@ func (b bundle) destroy(t *testing.T, want groupdelete.Outcome) *groupdelete.Sta
 
 func (b bundle) run(t *testing.T, engine *groupdelete.Engine, want groupdelete.Outcome) *groupdelete.Stats {
 	t.Helper()
+	counted := dbtest.Counting(t, engine.Session.Fence, engine.Session.Conn)
 	stats, err := engine.Run(t.Context())
 	require.NoError(t, err)
+	figures := map[[2]string]int64{{"groups", ""}: stats.Groups, {"projects", ""}: stats.Projects, {"bots", ""}: stats.Bots}
+	for field, byTable := range map[string]map[string]int64{"deleted": stats.Deleted, "nullified": stats.Nullified} {
+		for table, n := range byTable {
+			figures[[2]string{field, table}] = n
+		}
+	}
+	counted(figures)
 	end(t, engine)
 	require.Equal(t, want, stats.Outcome, "%+v", stats)
 	return stats

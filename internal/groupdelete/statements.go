@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -155,9 +156,10 @@ held AS MATERIALIZED (
 SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 }
 
-// removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them as $4 says of the
-// group $3. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to the key's own action. It
-// returns how many it deleted, where that is not all of them, their places, and how many project bots lost a membership.
+// removeStatement deletes those of the rows below which nothing is left, leaves word of it and counts them for the
+// group $3, and for the table $4 of the run. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to
+// the key's own action. It returns how many it deleted, where that is not all of them, their places, and how many project bots lost a
+// membership. Bare leaves the rows below to the keys' actions; their figures are $5 to $7.
 func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Table, skip, bare bool) string {
 	from, ctes := "want", wantSQL
 	if skip {
@@ -176,9 +178,22 @@ func (p *Plan) removeStatement(names pgschema.Names, t *table, leaf pgcatalog.Ta
 		}
 	}
 	event, returning := p.event(names, t)
-	bots := "0"
+	bots, result := "0", "total"
 	if p.bots && t == p.members {
 		event, returning, bots = fill(names, botsSQL, "{users}", p.users.SQL()), ", doomed.user_id", "(SELECT pg_catalog.count(*) FROM bot)"
+		bots = batch.CountRows(names, "'bots'", "''", bots)
+	}
+	if bare {
+		add := batch.CountRows(names, "below.field", "below.label", "below.rows")
+		event += fmt.Sprintf(`,
+added AS MATERIALIZED (
+	SELECT pg_catalog.sum(%s)
+	FROM ROWS FROM (
+		pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.text[]), pg_catalog.unnest($7::pg_catalog.int8[])
+	) AS below (field, label, rows)
+	CROSS JOIN total WHERE total.rows OPERATOR(pg_catalog.>) 0
+)`, add)
+		result = "total CROSS JOIN added"
 	}
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 gone AS (
@@ -187,9 +202,35 @@ gone AS (
 	RETURNING want.at%s
 ),
 total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
-SELECT total.rows,
-	CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM total`,
-		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names), bots)
+SELECT %s,
+	CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint FROM %s`,
+		ctes, leaf.SQL(), from, below.String(), returning, event, counted(names), t.counts(names), bots, result)
+}
+
+// figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.
+func (t *table) figures() []batch.Figure {
+	figures := []batch.Figure{{Field: "deleted", Label: t.Label()}}
+	switch t.what {
+	case project:
+		return append(figures, batch.Figure{Field: "projects"})
+	case group:
+		return append(figures, batch.Figure{Field: "groups"})
+	case ordinary:
+	}
+	return figures
+}
+
+// counts is the number of rows in total, which it adds to the run's figures.
+func (t *table) counts(names pgschema.Names) string {
+	rows := "total.rows"
+	for _, f := range t.figures() {
+		label := "''"
+		if f.Label != "" {
+			label = "$4::pg_catalog.text"
+		}
+		rows = batch.CountRows(names, "'"+f.Field+"'", label, rows)
+	}
+	return rows
 }
 
 // botsSQL are CTEs that pass the project bots (user type 6) among the members in gone to the queue of users who are deleted, on
@@ -260,6 +301,7 @@ FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at A
 
 // changeStatement does to rows what the key's action says, and notes at the group $3 that there is no way back. It returns
 // their old and new places and versions, and how many refer to the same row as before, as a trigger or a default has kept them.
+// The run counts them for the column $4.
 func (f *ref) changeStatement(names pgschema.Names, leaf pgcatalog.Table, skip bool) string {
 	from, ctes, to := "want", wantSQL, "NULL"
 	if skip {
@@ -282,6 +324,8 @@ touched AS (
 	UPDATE %s AS progress SET touched = true
 	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
 )
-SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed`,
-		ctes, leaf.SQL(), strings.Join(set, ", "), from, names.Render(`"sexton".group_destructions`))
+SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed
+HAVING %s OPERATOR(pg_catalog.>=) 0`,
+		ctes, leaf.SQL(), strings.Join(set, ", "), from, names.Render(`"sexton".group_destructions`),
+		batch.CountRows(names, "'nullified'", "$4::pg_catalog.text", "pg_catalog.count(*)"))
 }

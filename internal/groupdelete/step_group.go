@@ -164,6 +164,7 @@ func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
 	if err != nil {
 		return blocked, err
 	}
+	granted.For(outer.Run())
 	r.leases, r.session.Fence = append(r.leases, granted), granted
 	defer func() {
 		r.leases, r.session.Fence = r.leases[:len(r.leases)-1], outer
@@ -189,7 +190,7 @@ func (r *run) finish(ctx context.Context, g int64) (result, error) {
 	statements := []batch.Statement{{
 		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
 	}, {
-		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g)},
+		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
 			return err

@@ -23,7 +23,7 @@ func (r *run) remove(ctx context.Context, w *window) (left rows, _ result, _ err
 		}
 		statements = append(statements, batch.Statement{
 			SQL:  r.engine.Plan.removeStatement(r.session.Names, t, w.leaf, skip, false),
-			Args: []any{piece.at, piece.version, r.engine.GroupID},
+			Args: []any{piece.at, piece.version, r.engine.GroupID, t.Label()},
 			Scan: func(result pgx.Rows) error {
 				_, err := pgx.ForEachRow(result, []any{&n, &gone, &bots}, func() error { return nil })
 				return err
@@ -50,7 +50,8 @@ func (r *run) change(ctx context.Context, f *ref, w *window) (left rows, _ resul
 		var old, moved []place
 		var version []uint32
 		sql := f.changeStatement(r.session.Names, w.leaf, skip)
-		err := r.alter(ctx, limits, 0, batch.Statement{SQL: sql, Args: []any{piece.at, piece.version, r.engine.GroupID}, Scan: func(result pgx.Rows) error {
+		args := []any{piece.at, piece.version, r.engine.GroupID, f.label()}
+		err := r.alter(ctx, limits, 0, batch.Statement{SQL: sql, Args: args, Scan: func(result pgx.Rows) error {
 			_, err := pgx.ForEachRow(result, []any{&old, &moved, &version}, func() error { return nil })
 			return err
 		}})

@@ -117,7 +117,12 @@ func (r *run) holdsGroup(c closure) bool {
 func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 	plan, names := r.engine.Plan, r.session.Names
 	var statements []batch.Statement
+	var fields, labels []string
+	var below []int64
 	for _, with := range c.windows[1:] {
+		for _, figure := range with.table.figures() {
+			fields, labels, below = append(fields, figure.Field), append(labels, figure.Label), append(below, int64(with.rows.len()))
+		}
 		if with.table.what != ordinary {
 			statements = append(statements, batch.Statement{
 				SQL: plan.tellStatement(names, with.table, with.leaf), Args: []any{with.rows.at, with.rows.version, r.engine.GroupID},
@@ -127,7 +132,8 @@ func (r *run) pull(ctx context.Context, w *window, c closure) (bool, error) {
 	var n, bots int64
 	var gone []place
 	statements = append(statements, batch.Statement{
-		SQL: plan.removeStatement(names, w.table, w.leaf, false, true), Args: []any{w.rows.at, w.rows.version, r.engine.GroupID},
+		SQL:  plan.removeStatement(names, w.table, w.leaf, false, true),
+		Args: []any{w.rows.at, w.rows.version, r.engine.GroupID, w.table.Label(), fields, labels, below},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&n, &gone, &bots}, func() error { return nil })
 			return err

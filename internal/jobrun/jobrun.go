@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
@@ -90,6 +91,8 @@ type Runner struct {
 	Logger *slog.Logger
 	// Observer, if set, is told of every pass.
 	Observer Observer
+	// Figures, if set, returns the fields of a kind's statistics that its batches count, each with its metric or "".
+	Figures func(kind string) map[string]string
 
 	mu     sync.Mutex
 	tidied map[string]tidied
@@ -122,7 +125,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	report.RunID = started.ID
 	log = log.With("run_id", started.ID)
 
-	result, err = r.underLease(ctx, log, queries, spec, &report, work)
+	result, written, err := r.underLease(ctx, log, queries, spec, &report, work)
 	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
 		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
 		r.logOutdated(ctx, log, outdated)
@@ -149,43 +152,59 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	unrecorded := record(settle, queries, report, result)
+	abandoned, unrecorded := record(settle, queries, report, result)
 	ended = unrecorded == nil
-	return report, errors.Join(err, unrecorded, r.prune(settle, queries, spec))
+	failed := int64(0)
+	switch {
+	case ended && report.Outcome == Failed:
+		failed = report.RunID
+		if abandoned {
+			result.Counts = nil // The observer hears of them from the process that hands them on.
+		}
+	case ended:
+		r.told(settle, log, report.RunID, result, written)
+	}
+	return report, errors.Join(err, unrecorded, r.tidy(settle, log, queries, spec, written, failed))
 }
 
+// underLease also returns the databases that the pass may have written to.
 func (r *Runner) underLease(
 	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work Work,
-) (result Result, err error) {
+) (result Result, written []database.Database, err error) {
 	if spec.LeaseKey == "" {
 		if err := r.abandonOld(ctx, queries, spec); err != nil {
-			return Result{}, err
+			return Result{}, spec.Fences, err
 		}
-		return r.work(ctx, log, queries, nil, report, work)
+		result, err = r.work(ctx, log, queries, nil, report, work)
+		return result, spec.Fences, err
 	}
 	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
 		r.logHeld(ctx, log, held)
-		return Result{}, nil
+		return Result{}, nil, nil
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, nil, err
 	}
-	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
+	granted.For(report.RunID)
+	defer func() {
+		written = granted.Fenced()
+		err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
+	}()
 	if spec.Shared {
 		err = r.abandonOld(ctx, queries, spec)
 	} else {
 		err = r.abandon(ctx, queries, spec, granted.Token(), report.RunID)
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, nil, err
 	}
 	result, err = r.work(ctx, log, queries, granted, report, work)
 	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "definitions were installed meanwhile; the next run goes on with those", nil
 	}
-	return result, err
+	return result, nil, err
 }
 
 func (*Runner) work(
@@ -215,8 +234,9 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// record ends the run's row. Runs that changed nothing are folded, except where something kept them from their work.
-func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result Result) error {
+// record ends the run's row, and reports whether another process had ended it. Runs that changed nothing are folded, except where something kept
+// them from their work.
+func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result Result) (abandoned bool, _ error) {
 	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
 	if report.Error != "" {
@@ -225,15 +245,16 @@ func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result 
 	if result.Held != "" {
 		ended.Held = &result.Held
 	}
-	if err := queries.RunFinish(ctx, ended); err != nil {
-		return fmt.Errorf("record end of run %d: %w", report.RunID, err)
+	abandoned, err := queries.RunFinish(ctx, ended)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.
+		return false, fmt.Errorf("record end of run %d: %w", report.RunID, err)
 	}
 	if !changed && report.Error == "" {
 		if _, err := queries.RunFold(ctx, report.RunID); err != nil {
-			return fmt.Errorf("fold run %d: %w", report.RunID, err)
+			return false, fmt.Errorf("fold run %d: %w", report.RunID, err)
 		}
 	}
-	return nil
+	return abandoned, nil
 }
 
 func logFailure(ctx context.Context, log *slog.Logger, err error) {

@@ -3,8 +3,10 @@ package jobrun
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 )
 
@@ -19,6 +21,8 @@ type tidied struct {
 	// token is that of the last pass, closed and pruned when runs were last looked for.
 	token          int64
 	closed, pruned time.Time
+	// uncounted tells that a run was closed whose statistics may miss what its batches have counted.
+	uncounted bool
 }
 
 // abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
@@ -27,10 +31,11 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	if !r.passed(spec.history(), token) {
 		return nil
 	}
-	if _, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: runID}); err != nil {
+	closed, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: runID})
+	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
-	r.note(spec.history(), func(t *tidied) { t.token, t.closed = token, time.Now() })
+	r.note(spec.history(), func(t *tidied) { t.token, t.closed, t.uncounted = token, time.Now(), t.uncounted || closed > 0 })
 	return nil
 }
 
@@ -46,9 +51,11 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	if !due {
 		return nil
 	}
-	if _, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database}); err != nil {
+	closed, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database})
+	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
+	r.note(spec.history(), func(t *tidied) { t.uncounted = t.uncounted || closed > 0 })
 	return nil
 }
 
@@ -77,14 +84,21 @@ func (r *Runner) passed(key string, token int64) bool {
 	return passed
 }
 
-// prune removes history and events past their time, a bounded number of each.
-func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
-	due := false
+// tidy hands on what batches have counted for runs that have ended, the failed one among them, and removes history and events past their time, a
+// bounded number of each.
+func (r *Runner) tidy(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, written []database.Database, failed int64) error {
+	due, uncounted := false, false
 	r.note(spec.history(), func(t *tidied) {
+		uncounted, t.uncounted = t.uncounted, false
 		if due = time.Since(t.pruned) >= tidyEvery; due {
 			t.pruned = time.Now()
 		}
 	})
+	if due || uncounted || failed > 0 {
+		for _, db := range written {
+			r.settle(ctx, log, db, failed)
+		}
+	}
 	if !due {
 		return nil
 	}

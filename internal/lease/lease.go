@@ -74,6 +74,8 @@ type Lease struct {
 	deadline time.Time // monotonic; Margin before the lease ends at the earliest
 	// fenced are the databases whose fences stand at the token.
 	fenced []database.Database
+	// run is the run in the history that works under the lease; 0 is none.
+	run int64
 }
 
 // Key returns the lease's key.
@@ -81,6 +83,15 @@ func (l *Lease) Key() string { return l.key }
 
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
+
+// Run returns the ID of the run that works under the lease, 0 for none.
+func (l *Lease) Run() int64 { return l.run }
+
+// For says which run works under the lease.
+func (l *Lease) For(run int64) { l.run = run }
+
+// Fenced returns the databases that may be written to under the lease.
+func (l *Lease) Fenced() []database.Database { return l.fenced }
 
 // Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
 // It returns a *HeldError where somebody else holds the lease, and a *GenerationError where other definitions are installed than

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -77,8 +78,26 @@ func (b bundle) resolve(t *testing.T, yaml string) {
 
 func (b bundle) run(t *testing.T) *loosefk.Stats {
 	t.Helper()
+	sessions := []*pgx.Conn{b.engine.Session.Conn}
+	for _, other := range b.engine.Elsewhere {
+		if other.Session != nil {
+			sessions = append(sessions, other.Session.Conn)
+		}
+	}
+	counted := dbtest.Counting(t, b.engine.Session.Fence, sessions...)
 	stats, err := b.engine.Run(t.Context())
 	require.NoError(t, err)
+	want := map[[2]string]int64{}
+	for table, n := range stats.DeleteCountByTable {
+		want[[2]string{"delete_count_by_table", table}] = n
+	}
+	for table, n := range stats.UpdateCountByTable {
+		want[[2]string{"update_count_by_table", table}] = n
+	}
+	for table, n := range stats.ByParent {
+		want[[2]string{"processed", table}] = n.Processed
+	}
+	counted(want)
 	return stats
 }
 

@@ -157,6 +157,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	clean := &statements[cleaning]
 	var counted int64
 	clean.Scan = t.reference.counts(&counted)
+	clean.Counts = t.reference.figure(t.leaf)
 	countsItself := clean.Scan != nil
 	var ended settled
 	settling := len(statements)

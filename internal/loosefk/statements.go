@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/pgschema"
 )
@@ -306,9 +307,10 @@ INSERT INTO %s (database, parent, integer_keys, text_keys)
 SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 FROM removed
-HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+HAVING %s OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.add(database), nameAt)
+SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.add(database), nameAt,
+		batch.CountRows(names, "'processed'", fmt.Sprintf("$%d::pg_catalog.text", args.add(p.Label())), "pg_catalog.count(*)"))
 	return sql.String(), args.values
 }
 

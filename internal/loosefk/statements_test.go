@@ -186,10 +186,10 @@ func TestProbeAndRemoveStatements(t *testing.T) {
 		SELECT $8::pg_catalog.text, $1::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 		pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
 		FROM removed
-		HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+		HAVING "sexton_jobs".count_rows('processed', $9::pg_catalog.text, pg_catalog.count(*)) OPERATOR(pg_catalog.>) 0
 		)
 		SELECT removed.id FROM removed`), squeeze(sql))
-	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, []bool{false}, uint32(0), "A", "main"}, args)
+	require.Equal(t, []any{"public.parents", []int64{7}, []pgtype.Timestamptz{at}, []bool{true}, []bool{false}, uint32(0), "A", "main", "parents"}, args)
 
 	parent.Integer, parent.KeyTypes = false, []string{"pg_catalog.uuid"}
 	reference.Leaves = append(reference.Leaves, Table{OID: 1})

@@ -97,7 +97,7 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 	}
 	var counted int64
 	sql, args = c.parent.exactStatement(r.session(t.reference).Names, t.reference, t.leaf, keys, seen, lock)
-	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(&counted)}
+	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(&counted), Counts: t.reference.figure(t.leaf)}
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	affected, err := r.in(ctx, t.reference.Database, limits, clean)
 	took := r.session(t.reference).Took()
@@ -147,6 +147,15 @@ func (r *Reference) counts(counted *int64) func(pgx.Rows) error {
 		*counted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
 	}
+}
+
+// figure is where a run counts rows of the reference in one leaf.
+func (r *Reference) figure(leaf Table) *batch.Figure {
+	figure := &batch.Figure{Field: "delete_count_by_table", Label: r.Child.Label(), Table: leaf.OID}
+	if r.Updates() {
+		figure.Field = "update_count_by_table"
+	}
+	return figure
 }
 
 // cleaned notes rows of a statement that went through.

@@ -124,19 +124,23 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 		}
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", sqlState)
 	}
-	for _, count := range ended.Counts {
-		m.count(ended, count)
+	m.CountsAdded(ended.Kind, ended.Database, ended.Counts)
+}
+
+// CountsAdded adds what statistics say.
+func (m *Metrics) CountsAdded(kind, database string, counts []jobrun.Count) {
+	for _, count := range counts {
+		m.count(kind, database, count)
 	}
 }
 
-// count adds what the statistics say.
-func (m *Metrics) count(ended jobrun.Ended, count jobrun.Count) {
+func (m *Metrics) count(kind, database string, count jobrun.Count) {
 	counter, ok := m.counters[count.Metric]
 	if !ok {
-		m.logger.Error("statistic has no metric", "kind", ended.Kind, "metric", count.Metric)
+		m.logger.Error("statistic has no metric", "kind", kind, "metric", count.Metric)
 		return
 	}
-	labels := prometheus.Labels{"database": ended.Database}
+	labels := prometheus.Labels{"database": database}
 	if count.Table != "" {
 		labels["table"] = count.Table
 	}
@@ -145,7 +149,7 @@ func (m *Metrics) count(ended jobrun.Ended, count jobrun.Count) {
 	}
 	series, err := counter.GetMetricWith(labels)
 	if err != nil {
-		m.logger.Error("statistic does not fit its metric", "kind", ended.Kind, "metric", count.Metric, "error", err)
+		m.logger.Error("statistic does not fit its metric", "kind", kind, "metric", count.Metric, "error", err)
 		return
 	}
 	series.Add(float64(count.N))

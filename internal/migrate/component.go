@@ -100,7 +100,7 @@ func versionTable(component string) string { return "migrations_" + component }
 func (c sqlComponent) creates() []string {
 	switch c {
 	case Base:
-		return []string{versionTable(Base), "fences", "events", "application_tables", "backlog"}
+		return []string{versionTable(Base), "fences", "events", "run_counts", "application_tables", "backlog"}
 	case Jobs:
 		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}
 	case LooseForeignKeys:

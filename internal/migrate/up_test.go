@@ -65,7 +65,7 @@ func TestUpByComponents(t *testing.T) {
 	db.Jobs, db.LooseForeignKeys = false, false
 
 	require.Len(t, up(t, db).Components, 1)
-	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"migrations_base"}, {"objects"}}, d.Rows(
+	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"migrations_base"}, {"objects"}, {"run_counts"}}, d.Rows(
 		`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r' ORDER BY relname`))
 
 	// A database becomes the jobs database later.
@@ -148,11 +148,11 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 func TestUpGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
-		"registry only": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.application_tables, sexton.migrations_base;
-			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.application_path, sexton.backlog_rows, sexton.application_table;
+		"registry only": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables, sexton.migrations_base;
+			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table;
 			DELETE FROM sexton.objects WHERE component <> 'registry'`,
-		"version table without a version": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.application_tables;
-			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.application_path, sexton.backlog_rows, sexton.application_table;
+		"version table without a version": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables;
+			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table;
 			DELETE FROM sexton.migrations_base WHERE version > 0;
 			DELETE FROM sexton.objects WHERE component = 'base' AND identity !~ 'migrations'`,
 	}

@@ -14,7 +14,8 @@ RETURNING id, started_at;
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end'
+    error = 'the worker died before this run could end',
+    counted = '{}'
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
@@ -25,7 +26,8 @@ WHERE kind = @kind
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end'
+    error = 'the worker died before this run could end',
+    counted = '{}'
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
@@ -37,7 +39,11 @@ SET stats = @stats
 WHERE id = @id
   AND ended_at IS NULL;
 
--- name: RunFinish :exec
+-- name: RunFinish :one
+-- The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
+WITH told AS (
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::text <> 'failed'
+)
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = @outcome::pg_catalog.text,
@@ -45,6 +51,46 @@ SET ended_at = pg_catalog.clock_timestamp(),
     stats = @stats,
     error = sqlc.narg('error'),
     held = sqlc.narg('held')
+WHERE runs.id = @id
+RETURNING (counted IS NOT NULL)::boolean AS abandoned;
+
+-- name: RunCounts :many
+-- What batches have counted of runs, those of one run together.
+SELECT known.id, known.run_id, known.field, known.label, known.rows
+FROM "sexton".run_counts AS known
+ORDER BY known.run_id, known.id
+LIMIT 10000;
+
+-- name: RunCountsTold :exec
+-- Nobody waits for the disk: what a crash of the server brings back changes nothing about statistics that are told.
+WITH hurried AS MATERIALIZED (
+    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
+)
+DELETE FROM "sexton".run_counts AS known
+USING hurried
+WHERE known.run_id = @run_id
+  AND hurried.synchronous_commit IS NOT NULL;
+
+-- name: RunCountsAdded :exec
+-- A row that has grown since it was read is left for the next time.
+DELETE FROM "sexton".run_counts AS known
+USING (SELECT pg_catalog.unnest(@ids::bigint[]) AS id, pg_catalog.unnest(@counted::bigint[]) AS rows) AS added
+WHERE known.run_id = @run_id
+  AND known.id = added.id
+  AND known.rows = added.rows;
+
+-- name: RunEnded :one
+-- Locked: two processes may add what batches have counted.
+SELECT run.kind, run.database, coalesce(run.outcome, '')::text AS outcome, run.stats, run.counted
+FROM "sexton".runs AS run
+WHERE run.id = @id
+FOR UPDATE;
+
+-- name: RunCounted :exec
+UPDATE "sexton".runs
+SET stats = @stats,
+    counted = @counted,
+    changed = true
 WHERE id = @id;
 
 -- name: RunFold :execrows

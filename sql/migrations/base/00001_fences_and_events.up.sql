@@ -105,6 +105,50 @@ REVOKE ALL ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, bool
 COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
     'Sexton: bounds a batch and checks its lease';
 
+-- What the batches of runs that have not ended have changed, by the run's ID in the jobs database, the session, and the field of the run's
+-- statistics: each batch adds its own rows in its own transaction. A run that ends takes its rows along; those of a dead one are added to its
+-- statistics by a later run.
+CREATE TABLE "sexton".run_counts (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    run_id bigint NOT NULL,
+    backend integer NOT NULL,
+    field text NOT NULL,
+    -- The table that the rows are of, where the field has one number per table.
+    label text NOT NULL,
+    rows bigint NOT NULL,
+    PRIMARY KEY (run_id, backend, field, label)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE "sexton".run_counts IS 'Sexton: what runs that have not ended have committed';
+
+-- Adds rows to a figure of the run that the transaction belongs to, if any, and returns them. A session is one server process: no two
+-- transactions have it at the same time, so none waits for another one's row.
+CREATE FUNCTION "sexton".count_rows(of_field text, of_label text, more bigint)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    current_run bigint := nullif(current_setting('sexton.run', true), '');
+BEGIN
+    IF more > 0 AND current_run > 0 THEN
+        UPDATE "sexton".run_counts AS known
+        SET rows = known.rows + more
+        WHERE known.run_id = current_run AND known.backend = pg_backend_pid() AND known.field = of_field AND known.label = of_label;
+
+        IF NOT FOUND THEN
+            INSERT INTO "sexton".run_counts (run_id, backend, field, label, rows) VALUES (current_run, pg_backend_pid(), of_field, of_label, more);
+        END IF;
+    END IF;
+
+    RETURN more;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".count_rows(text, text, bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".count_rows(text, text, bigint) IS 'Sexton: adds rows of a batch to the figures of its run';
+
 -- The application's tables that functions read where they are there, as "sexton migrate up" has found them.
 CREATE TABLE "sexton".application_tables (
     name text PRIMARY KEY,
@@ -186,7 +230,9 @@ COMMENT ON FUNCTION "sexton".application_path(text) IS 'Sexton: search_path of t
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('table', '"sexton".fences', 'base'),
     ('table', '"sexton".events', 'base'),
+    ('table', '"sexton".run_counts', 'base'),
     ('table', '"sexton".application_tables', 'base'),
+    ('function', '"sexton".count_rows(text, text, bigint)', 'base'),
     ('function', '"sexton".application_table(text)', 'base'),
     ('function', '"sexton".session_name(text)', 'base'),
     ('function', '"sexton".begin_batch(text, bigint, integer, integer, boolean)', 'base'),
