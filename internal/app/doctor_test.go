@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"sexton/internal/doctor"
 	"sexton/internal/pgtest"
+	"sexton/internal/problem"
 )
 
 // examined runs the doctor, which must end with the exit code and change nothing.
@@ -24,6 +26,15 @@ func (s *site) examined(code int) (doctor.Report, result) {
 	require.Equal(s.tb, before, s.snapshot(), "something was changed")
 	var report doctor.Report
 	require.NoError(s.tb, json.Unmarshal([]byte(r.stdout), &report), r.stdout)
+	// The tests connect as a superuser, which doctor says of each database.
+	report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool {
+		return f.Severity == problem.Info && f.Check == "search_path" && strings.Contains(f.Message, "is a superuser")
+	})
+	for i, c := range report.Checks {
+		if c.Check == "search_path" && c.Result == doctor.Found && !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Check == c.Check }) {
+			report.Checks[i].Result = doctor.OK
+		}
+	}
 	return report, r
 }
 
@@ -60,7 +71,6 @@ func TestDoctorFindsNothing(t *testing.T) {
 	s.enter("host:1:abc")
 	report, r := s.examined(0)
 	require.Empty(t, report.Findings)
-	require.Contains(t, r.stdout, `"findings": []`)
 	require.Empty(t, r.stderr)
 	var made []string
 	for _, c := range report.Checks {
@@ -72,7 +82,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
 		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs",
 	}, made)
-	require.Equal(t, "31 checks: 0 errors, 0 warnings, 0 for information\n", s.ok("doctor"))
+	require.Equal(t, superuser(t, s)+"31 checks: 0 errors, 0 warnings, 1 for information\n", s.ok("doctor"))
 }
 
 func TestDoctorIsForPeopleToo(t *testing.T) {
@@ -84,10 +94,19 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
 	require.Empty(t, r.stderr)
 	require.Equal(t, `warning: main indexes: issues[0].column: `+s.path("loose_foreign_keys.yml")+`:3:13: no index begins with project_id, so every statement reads all of issues
   fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
-info: main workers: workers: no worker is running
+`+superuser(t, s)+`info: main workers: workers: no worker is running
   fix: sexton run
-31 checks: 0 errors, 1 warning, 1 for information; 1 skipped
+31 checks: 0 errors, 1 warning, 2 for information; 1 skipped
 `, r.stdout)
+}
+
+// superuser is what doctor prints of the role of the tests.
+func superuser(t *testing.T, s *site) string {
+	t.Helper()
+	role := pgtest.Scalar[string](t, s.Database, "SELECT quote_ident(current_user)")
+	return "info: main search_path: role " + role + ": " + role +
+		" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights\n" +
+		"  fix: connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints\n"
 }
 
 func TestDoctorBeforeTheInstallation(t *testing.T) {

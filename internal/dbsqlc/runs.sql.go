@@ -128,7 +128,7 @@ func (q *Queries) RunCountsTold(ctx context.Context, runID int64) error {
 }
 
 const runEnded = `-- name: RunEnded :one
-SELECT run.kind, run.database, coalesce(run.outcome, '')::text AS outcome, run.stats, run.counted
+SELECT run.kind, run.database, coalesce(run.outcome, '')::pg_catalog.text AS outcome, run.stats, run.counted
 FROM "sexton".runs AS run
 WHERE run.id = $1
 FOR UPDATE
@@ -158,7 +158,7 @@ func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
 
 const runFinish = `-- name: RunFinish :one
 WITH told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::text <> 'failed'
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed'
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),

@@ -1,8 +1,10 @@
 package doctor_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/problem"
@@ -27,4 +29,22 @@ func TestPathWithSchemasOfOthers(t *testing.T) {
 	require.Contains(t, found.Fix, "ALTER ROLE "+role+" SET search_path = pg_catalog, pg_temp")
 	p.target.Database.Pool.Reset()
 	require.Empty(t, p.findings("search_path"), "the fix fixes it")
+}
+
+func TestSuperusers(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	operator := p.one("search_path")
+	require.Equal(t, problem.Info, operator.Severity, "the role that asks is the tests' own")
+	worker, err := pgx.Connect(t.Context(), p.URL+"&application_name=sexton")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, worker.Close(context.Background())) })
+	_, err = worker.Exec(t.Context(), `LISTEN "sexton_wake"`)
+	require.NoError(t, err)
+	found := p.one("search_path")
+	require.Equal(t, problem.Warning, found.Severity)
+	require.Contains(t, found.Message, "a worker connects as ")
+
+	p.connect(p.AsRole(p.CreateRole()))
+	require.Empty(t, p.findings("search_path"), "an ordinary role, which cannot see what the worker does")
 }

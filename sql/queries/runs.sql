@@ -42,7 +42,7 @@ WHERE id = @id
 -- name: RunFinish :one
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
 WITH told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::text <> 'failed'
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed'
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
@@ -81,7 +81,7 @@ WHERE known.run_id = @run_id
 
 -- name: RunEnded :one
 -- Locked: two processes may add what batches have counted.
-SELECT run.kind, run.database, coalesce(run.outcome, '')::text AS outcome, run.stats, run.counted
+SELECT run.kind, run.database, coalesce(run.outcome, '')::pg_catalog.text AS outcome, run.stats, run.counted
 FROM "sexton".runs AS run
 WHERE run.id = @id
 FOR UPDATE;

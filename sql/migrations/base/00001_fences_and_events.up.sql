@@ -129,15 +129,15 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    current_run bigint := nullif(current_setting('sexton.run', true), '');
+    current_run bigint := nullif(pg_catalog.current_setting('sexton.run', true), '');
 BEGIN
     IF more > 0 AND current_run > 0 THEN
         UPDATE "sexton".run_counts AS known
         SET rows = known.rows + more
-        WHERE known.run_id = current_run AND known.backend = pg_backend_pid() AND known.field = of_field AND known.label = of_label;
+        WHERE known.run_id = current_run AND known.backend = pg_catalog.pg_backend_pid() AND known.field = of_field AND known.label = of_label;
 
         IF NOT FOUND THEN
-            INSERT INTO "sexton".run_counts (run_id, backend, field, label, rows) VALUES (current_run, pg_backend_pid(), of_field, of_label, more);
+            INSERT INTO "sexton".run_counts (run_id, backend, field, label, rows) VALUES (current_run, pg_catalog.pg_backend_pid(), of_field, of_label, more);
         END IF;
     END IF;
 
