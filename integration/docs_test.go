@@ -18,7 +18,7 @@ import (
 func testOperations(t *testing.T, p program) {
 	t.Helper()
 	blocks := docBlocks(t, "operations.md", "sh")
-	require.Len(t, blocks, 3)
+	require.Len(t, blocks, 4)
 	// Roles belong to the server, so it is one of the test's own.
 	server := pgtest.Server(t).URL("postgres")
 	dir := t.TempDir()
@@ -43,13 +43,15 @@ func testOperations(t *testing.T, p program) {
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
 	shell(blocks[2])
+	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
+	shell(blocks[3])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
 }
 
 // Every shell block of docs is one that a test runs, by file.
 func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	t.Parallel()
-	run := map[string]int{"operations.md": 3, "sql.md": 1}
+	run := map[string]int{"operations.md": 4, "sql.md": 1}
 	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

@@ -251,11 +251,11 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 func TestQueriesUseTheSchemas(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
+	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.clients (client_id text, seen_at timestamptz); CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
 	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3)
 	require.NoError(t, err)
 	defer db.Close()
-	leases, err := db.Queries().LeasesHeld(t.Context())
+	leases, err := db.Queries().LeasesHeld(t.Context(), 15)
 	require.NoError(t, err)
 	require.Empty(t, leases)
 }
