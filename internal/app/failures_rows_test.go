@@ -101,8 +101,7 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	source, err := newPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	source := newPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	shown, err := page.New(page.Options{Source: source, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ask := func(method, path string, form url.Values) string {

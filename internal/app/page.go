@@ -44,10 +44,10 @@ type pageSource struct {
 
 var _ page.Source = (*pageSource)(nil)
 
-func newPageSource(all *connections, noted *riverjobs.Bindings, log *slog.Logger) (*pageSource, error) {
+func newPageSource(all *connections, noted *riverjobs.Bindings, log *slog.Logger) *pageSource {
 	s := &pageSource{all: all, noted: noted, log: log}
 	s.failures = &recent.Value[failureList]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
-	return s, nil
+	return s
 }
 
 // Overview implements page.Source.

@@ -16,9 +16,7 @@ import (
 // source is what the page of a site shows.
 func (s observedSite) source(t *testing.T) *pageSource {
 	t.Helper()
-	source, err := newPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	return source
+	return newPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
 }
 
 func (s observedSite) overview(t *testing.T) page.Overview {

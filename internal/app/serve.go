@@ -47,9 +47,7 @@ func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	if v.source, err = newPageSource(all.connections, noted, log); err != nil {
-		return nil, err
-	}
+	v.source = newPageSource(all.connections, noted, log)
 	return v, nil
 }
 
