@@ -19,7 +19,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command": {
 			[]string{"stauts"},
-			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, diffs, doctor, failures, group, job, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
+			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, diffs, doctor, failures, group, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
 		},
 		"unknown subcommand": {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
 		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},

@@ -55,7 +55,7 @@ FROM (
         WHERE worker.usesysid OPERATOR(pg_catalog.=) role.oid
           AND worker.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
           AND pg_catalog.starts_with(worker.application_name, 'sexton')
-          AND pg_catalog.starts_with(pg_catalog.lower(worker.query), 'listen ')
+          AND pg_catalog.lower(worker.query) OPERATOR(pg_catalog.=) 'listen "sexton_wake"'
     ) AS works
     FROM pg_catalog.pg_roles AS role
     WHERE role.rolsuper
