@@ -45,6 +45,18 @@ func TestDownLeavesNothing(t *testing.T) {
 	up(t, db)
 }
 
+func TestDownAfterAJobHasRunTwice(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	before := catalogueWithoutWriters(d)
+	db := everything(t, d)
+	up(t, db)
+	d.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, state, finalized_at, unique_key, unique_states)
+		SELECT '{}', 'cleanup', 1, 'completed', now(), 'one', B'11110001' FROM generate_series(1, 2)`)
+	down(t, db)
+	require.Equal(t, before, catalogueWithoutWriters(d))
+}
+
 // catalogueWithoutWriters is catalogue for comparisons across changes that were undone: CREATE TRIGGER
 // writes to the table's row in pg_class.
 func catalogueWithoutWriters(d *pgtest.Database) []string {

@@ -54,6 +54,18 @@ func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 }
 
 func (riverComponent) down(ctx context.Context, s *session) ([]Migration, error) {
+	// Removing River's version 6 builds an index of which finished jobs of one key are duplicates. A run that broke off may have left the
+	// schema without the table.
+	var jobs *string
+	table := pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize()
+	if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1)::pg_catalog.text", table).Scan(&jobs); err != nil {
+		return nil, fmt.Errorf("look for River's jobs: %w", err)
+	}
+	if jobs != nil {
+		if _, err := s.pool.Exec(ctx, "TRUNCATE "+table); err != nil {
+			return nil, fmt.Errorf("empty the table of River's jobs: %w", err)
+		}
+	}
 	return migrateRiver(ctx, s, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
 }
 
