@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -158,7 +159,10 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 		}
 		last := t.last
 		t.mu.Unlock()
-		if err != nil {
+		switch {
+		case errors.Is(ctx.Err(), context.Canceled):
+			return nil // The client stops, and leads no more.
+		case err != nil:
 			return err
 		}
 		if ahead := last.Sub(k.now()); ahead > recheck {

@@ -19,9 +19,12 @@ func TestAHealthyDatabase(t *testing.T) {
 	p := healthy(t)
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, p.target)
-	require.Empty(t, report.Findings)
+	require.Empty(t, others(report))
 	require.False(t, report.Sick())
 	for _, check := range report.Checks {
+		if check.Check == "search_path" {
+			continue
+		}
 		require.Equal(t, doctor.OK, check.Result, check.Check)
 	}
 	require.Len(t, report.Checks, 16)
@@ -36,7 +39,7 @@ func TestADatabaseWithoutAnything(t *testing.T) {
 	p.target.Installed, p.target.Parents = false, nil
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, p.target)
-	require.Empty(t, report.Findings)
+	require.Empty(t, others(report))
 	require.Contains(t, report.Checks, doctor.Check{Check: "tombstones", Database: "main", Result: doctor.Skipped})
 }
 

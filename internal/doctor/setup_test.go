@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,11 @@ func (p *patient) findings(check string) []doctor.Finding {
 	report := doctor.NewReport()
 	doctor.Examine(p.t.Context(), report, p.target)
 	return pick(p.t, report, check)
+}
+
+// others are all findings but the one about the tests' own role, a superuser.
+func others(report *doctor.Report) []doctor.Finding {
+	return slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "search_path" })
 }
 
 func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {

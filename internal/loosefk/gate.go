@@ -51,7 +51,7 @@ FROM (
       AND activity.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
       AND activity.usesysid IS NOT NULL
       AND coalesce(activity.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{autovacuum worker,parallel worker}')
-      AND NOT (activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) '%s')
+      AND (activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) '%s') IS NOT TRUE
 ) AS session`, grace, longName)
 }
 

@@ -64,7 +64,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	up(t, db)
 	d.Exec(`
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
-		DROP TABLE sexton.clients, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
+		DROP TABLE sexton.clients, sexton.generations, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
 		DELETE FROM sexton.migrations_jobs WHERE version > 1;
 		DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ '(leases|runs|migrations_jobs)$';
 		CREATE TABLE sexton.clients (name text)`)
