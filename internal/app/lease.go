@@ -95,13 +95,16 @@ func (a *app) releaseLease(ctx context.Context, key string, force bool) error {
 		held, err := all.jobs().Names.Queries(tx).LeaseEnd(ctx, dbsqlc.LeaseEndParams{Key: key, Force: force, SilenceSeconds: silence})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return nil
+			return knownLease(ctx, all, tx, key)
 		case err != nil:
 			return fmt.Errorf("release lease %s: %w", key, err)
 		case !held.Ended:
 			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
 		}
 		done.Released, done.Holder = true, held.Holder
+		if err := a.raiseFences(ctx, all, tx, key, held.Token); err != nil {
+			return err
+		}
 		return audittrail.Record(ctx, all.jobs(), tx, audittrail.Entry{Actor: actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
 	})
 	switch {
@@ -113,6 +116,41 @@ func (a *app) releaseLease(ctx context.Context, key string, force bool) error {
 		a.printf("%s: released; %s held it\n", key, done.Holder)
 	default:
 		a.printf("%s: nobody holds it\n", key)
+	}
+	return nil
+}
+
+// knownLease returns an error where no lease ever had the key.
+func knownLease(ctx context.Context, all *connections, tx pgx.Tx, key string) error {
+	_, err := all.jobs().Names.Queries(tx).LeaseLook(ctx, key)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows those that are held", key)
+	case err != nil:
+		return fmt.Errorf("look at lease %s: %w", key, err)
+	}
+	return nil
+}
+
+// fenceTimeout is how long a release waits for a batch of the former holder, which holds its fence until it commits. The server ends
+// one that hangs after 10 s.
+const fenceTimeout = "20s"
+
+// raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
+// own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
+func (a *app) raiseFences(ctx context.Context, all *connections, tx pgx.Tx, key string, token int64) error {
+	for _, db := range all.databases {
+		if down := all.down[db.Name]; down != nil {
+			_, _ = fmt.Fprintf(a.stderr, "sexton: warning: %v; there the holder may commit until its lease would have ended\n", down)
+			continue
+		}
+		queries := db.Queries()
+		if db.Name == all.config.Jobs.Database {
+			queries = db.Names.Queries(tx)
+		}
+		if _, err := queries.FenceRaise(ctx, dbsqlc.FenceRaiseParams{Key: key, Token: token, LockTimeout: fenceTimeout}); err != nil {
+			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", key, db.Name, err)
+		}
 	}
 	return nil
 }

@@ -3,9 +3,15 @@ package app_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
 
@@ -58,4 +64,41 @@ func TestALeaseIsReleasedByHand(t *testing.T) {
 	require.Equal(t, 1, s.run("lease", "release", leaseKey).code)
 	require.Equal(t, leaseKey+": released; host:1:abc held it\n", s.ok("lease", "release", leaseKey, "--force"))
 	require.Equal(t, 2, s.run("lease", "release").code)
+	unknown := s.run("lease", "release", "no_such_key")
+	require.Equal(t, 1, unknown.code)
+	require.Equal(t, "sexton: release lease \"no_such_key\": there is no lease with this key; `sexton lease list` shows those that are held\n", unknown.stderr)
+}
+
+func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {
+	t.Parallel()
+	s := installedTwo(t, "main")
+	main := database.Database{Name: "main", Pool: s.Pool(), Names: dbtest.Names()}
+	ci := database.Database{Name: "ci", Pool: s.ci.Pool(), Names: dbtest.Names()}
+	const key = "a_lease"
+	holder := lease.Manager{Jobs: main, Holder: "host:1:abc"}
+	granted, err := holder.Acquire(t.Context(), key, time.Hour, main, ci)
+	require.NoError(t, err)
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
+
+	attempt := func(on *pgtest.Database, under *lease.Lease) error {
+		conn, err := pgx.Connect(t.Context(), on.URL)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close(t.Context())) }()
+		limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
+		session := &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: under, Limits: limits}
+		_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})
+		return err
+	}
+	for _, on := range []*pgtest.Database{s.Database, s.ci} {
+		require.NoError(t, attempt(on, granted))
+	}
+	s.ok("lease", "release", key, "--force")
+	for _, on := range []*pgtest.Database{s.Database, s.ci} {
+		require.ErrorIs(t, attempt(on, granted), lease.ErrLost)
+	}
+	require.ErrorIs(t, granted.Raise(t.Context(), ci), lease.ErrLost, "nor does it come to a database late")
+	require.ErrorIs(t, granted.Renew(t.Context()), lease.ErrLost)
+	next, err := holder.Acquire(t.Context(), key, time.Hour, main, ci)
+	require.NoError(t, err)
+	require.NoError(t, attempt(s.ci, next))
 }

@@ -249,7 +249,7 @@ func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int
 
 const leaseEnd = `-- name: LeaseEnd :one
 WITH held AS (
-    SELECT lease.key, lease.holder, EXISTS (
+    SELECT lease.key, lease.holder, lease.token + 1 AS token, EXISTS (
         SELECT FROM "sexton".clients AS client
         WHERE client.client_id = lease.holder
           AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
@@ -260,12 +260,13 @@ WITH held AS (
     FOR UPDATE OF lease
 ), ended AS (
     UPDATE "sexton".leases AS lease
-    SET expires_at = '-infinity'
+    SET expires_at = '-infinity',
+        token = held.token
     FROM held
     WHERE lease.key = held.key
       AND NOT held.kept
 )
-SELECT held.holder, (NOT held.kept)::boolean AS ended
+SELECT held.holder, held.token::pg_catalog.int8 AS token, (NOT held.kept)::boolean AS ended
 FROM held
 `
 
@@ -277,14 +278,16 @@ type LeaseEndParams struct {
 
 type LeaseEndRow struct {
 	Holder string
+	Token  int64
 	Ended  bool
 }
 
-// Ends a lease for an operator, unless its holder is alive. No row where nobody holds it.
+// Ends a lease for an operator, unless its holder is alive. No row where nobody holds it. The new token is for the fences, which
+// refuse the former holder's next batch by it.
 func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) (LeaseEndRow, error) {
 	row := q.db.QueryRow(ctx, leaseEnd, arg.SilenceSeconds, arg.Force, arg.Key)
 	var i LeaseEndRow
-	err := row.Scan(&i.Holder, &i.Ended)
+	err := row.Scan(&i.Holder, &i.Token, &i.Ended)
 	return i, err
 }
 
