@@ -101,7 +101,7 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 // RunWithin is Run under other limits than the session's.
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
-	if stale(err) && !s.Conn.IsClosed() {
+	if s.stale(err) && !s.Conn.IsClosed() {
 		// A column's type has changed since, say. Nothing of the transaction remains, so it may go again.
 		if err := s.forget(ctx); err != nil {
 			return nil, err
@@ -167,11 +167,16 @@ const preparedLimit = 500
 // preparedKey is where a connection carries the names of its prepared statements, so that they outlast a pass.
 const preparedKey = "sexton.batch.prepared"
 
-// stale reports whether a statement failed that was prepared for tables as they were ("cached plan must not change result type"), or
-// that is gone.
-func stale(err error) bool {
+// stale reports whether Postgres refused a statement because the connection has prepared it for tables as they were ("cached plan
+// must not change result type"), or has lost it. An application's trigger may raise 0A000 too: that goes to the caller.
+func (s *Session) stale(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pgErr.Code == "0A000" || pgErr.Code == "26000")
+	return ok && s.prepares() && (pgErr.Code == "26000" || pgErr.Code == "0A000" && pgErr.Routine == "RevalidateCachedQuery")
+}
+
+// prepares reports whether the connection's query mode keeps prepared statements.
+func (s *Session) prepares() bool {
+	return s.Conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
 
 // forget drops every prepared statement of the connection.
@@ -188,7 +193,7 @@ func (s *Session) forget(ctx context.Context) error {
 
 // knows reports whether statements can be sent without preparing them first, and what the connection has prepared.
 func (s *Session) knows(statements []Statement) (prepared map[string]bool, known bool) {
-	if s.Conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+	if !s.prepares() {
 		return nil, true
 	}
 	kept := s.Conn.PgConn().CustomData()

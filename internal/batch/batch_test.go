@@ -278,3 +278,17 @@ func TestPreparedStatementsOutlastASession(t *testing.T) {
 	require.NotEqual(t, first, prepared())
 	require.EqualValues(t, 7, count(t, db))
 }
+
+// An application's error of the same code is not repeated.
+func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec(`CREATE SEQUENCE tries;
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+			BEGIN PERFORM pg_catalog.nextval('public.tries'); RAISE EXCEPTION 'no' USING ERRCODE = '0A000'; END $$;
+		CREATE TRIGGER refuse BEFORE DELETE ON items FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	requireCode(t, err, "0A000")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT last_value FROM tries"))
+}
