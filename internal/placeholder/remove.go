@@ -62,7 +62,8 @@ type Remover struct {
 	Names      pgschema.Names
 	References *References
 	Limits     Limits
-	// Current, if set, refuses in the transaction where it must not be done with these references.
+	// Current, if set, refuses in the transaction where it must not be done with these references. It comes right before the COMMIT:
+	// the lock that it takes holds up those who take a lease or install references.
 	Current func(ctx context.Context, tx pgx.Tx) error
 }
 
@@ -97,7 +98,12 @@ WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND coalesce(detail.l
 // A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
-	err := r.transact(ctx, func(tx pgx.Tx) error { return r.decide(ctx, tx, &verdict) })
+	err := r.transact(ctx, func(tx pgx.Tx) error {
+		if err := r.decide(ctx, tx, &verdict); err != nil || r.Current == nil {
+			return err
+		}
+		return r.Current(ctx, tx)
+	})
 	if err != nil {
 		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
@@ -134,11 +140,6 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 }
 
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
-	if r.Current != nil {
-		if err := r.Current(ctx, tx); err != nil {
-			return err
-		}
-	}
 	found, err := r.look(ctx, tx, verdict.UserID)
 	if err != nil {
 		return err

@@ -2,9 +2,11 @@ package placeholder_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,6 +217,29 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
+}
+
+func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
+	t.Parallel()
+	b := scene(t)
+	writer, err := b.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = writer.Exec(t.Context(), "SELECT FROM users WHERE id = 1 FOR UPDATE")
+	require.NoError(t, err)
+	outdated := errors.New("other references are installed")
+	var compared atomic.Bool
+	r := b.remover(t)
+	r.Current = func(context.Context, pgx.Tx) error { compared.Store(true); return outdated }
+	ended := make(chan error, 1)
+	go func() { _, err := r.Remove(t.Context(), 1); ended <- err }()
+	pgtest.WaitFor(t, "the remover to wait for the user", func(ctx context.Context) (waits bool, err error) {
+		err = b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
+		return waits, err
+	})
+	require.False(t, compared.Load(), "it waits without the fence")
+	require.NoError(t, writer.Rollback(t.Context()))
+	require.ErrorIs(t, <-ended, outdated)
+	require.Empty(t, b.ghostQueue(), "and nothing of it remains")
 }
 
 func TestManyWorkersOnOnePlaceholder(t *testing.T) {
