@@ -192,6 +192,114 @@ func TestEventTriggerRunsNoCodeWithItsRights(t *testing.T) {
 	require.Equal(t, "origin", role)
 }
 
+// A role that may run Sexton's functions makes the trigger of its own root, and so its texts. The procedure makes the role a superuser, and
+// leaves the partition as the event trigger expects it in the end.
+func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
+	t.Parallel()
+	const (
+		partition = "CREATE TABLE public.fresh PARTITION OF public.events FOR VALUES FROM (20) TO (30)"
+		unlike    = "the trigger of its root is not as triggers install makes it"
+	)
+	for name, test := range map[string]struct{ trigger, old, now, obstacle string }{
+		"name of the transition table": {
+			"sexton_track", "sexton_deleted", `"o EXECUTE FUNCTION unique_key_recheck();CALL public.rise()--"`, unlike,
+		},
+		"another transition table":     {"sexton_track", "sexton_deleted", `other`, unlike},
+		"another event":                {"sexton_track", "DELETE", "UPDATE", unlike},
+		"an argument with a quote":     {"sexton_truncate", "'reject'", `'reject'');CALL public.rise()--'`, unlike},
+		"an argument with a backslash": {"sexton_truncate", "'reject'", `E'reject\\'');CALL public.rise()--'`, unlike},
+		"one more argument":            {"sexton_track", "'public.events'", `'public.events', 'x\000'');CALL public.rise()--'`, unlike},
+		"another function":             {"sexton_truncate", "sexton.track_truncate", `sexton."track_();CALL public.rise()--"`, unlike},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, partitioned)
+			b.installEvent(id("events"))
+			app, warnings := b.owner()
+			role := pgx.Identifier{app.Config().User}.Sanitize()
+			fresh := ""
+			for _, def := range b.Rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'events'::regclass") {
+				statement := strings.Replace(def[0], "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
+				fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
+			}
+			b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+			var statement string
+			require.NoError(t, app.QueryRow(t.Context(), `SELECT pg_get_triggerdef(oid) FROM pg_trigger
+				WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger).Scan(&statement))
+			require.Contains(t, statement, test.old)
+			for _, sql := range []string{
+				"CREATE PROCEDURE public.rise() LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE " + role + " SUPERUSER; EXECUTE replace($x$" + fresh +
+					"$x$, concat('/', 'public.events'::regclass::oid), concat('/', 'public.fresh'::regclass::oid)); END $$",
+				`CREATE FUNCTION sexton."track_();CALL public.rise()--"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+				"DROP TRIGGER " + test.trigger + " ON events",
+				strings.Replace(statement, test.old, test.now, 1),
+				partition,
+			} {
+				_, err := app.Exec(t.Context(), sql)
+				require.NoError(t, err, sql)
+			}
+			require.Empty(t, b.Rows("SELECT FROM pg_roles WHERE rolname = '"+app.Config().User+"' AND rolsuper"))
+			require.Equal(t, []string{"Sexton: trigger " + test.trigger + " is not on partition public.fresh: " + test.obstacle}, *warnings)
+			require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgrelid = 'fresh'::regclass AND tgname = '"+test.trigger+"'"))
+		})
+	}
+}
+
+// A function of the right name that another role has put into the schema is not ours, nor may its owner read the partition.
+func TestEventTriggerInstallsFunctionsOfSextonsOwnerOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	b.installEvent(id("events"))
+	app, warnings := b.owner()
+	b.Exec("ALTER FUNCTION sexton.track_truncate() OWNER TO " + pgx.Identifier{app.Config().User}.Sanitize())
+	_, err := app.Exec(t.Context(), "CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)")
+	require.NoError(t, err)
+	require.Equal(t, []string{"Sexton: trigger sexton_truncate is not on partition public.fresh: " +
+		"the function of its root's trigger does not belong to the owner of Sexton's tables"}, *warnings)
+}
+
+func TestEventTriggerQuotesNames(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	app, warnings := b.owner()
+	names, roots := hostileNames(), []triggers.Parent{}
+	for i, name := range names {
+		root := triggers.Parent{Schema: name, Table: names[(i+1)%len(names)], KeyColumns: []string{names[(i+2)%len(names)]}}
+		roots = append(roots, root)
+		b.Exec("CREATE SCHEMA " + pgx.Identifier{name}.Sanitize() + " AUTHORIZATION " + pgx.Identifier{app.Config().User}.Sanitize())
+		key := pgx.Identifier{root.KeyColumns[0]}.Sanitize()
+		_, err := app.Exec(t.Context(), "CREATE TABLE "+pgx.Identifier{name, root.Table}.Sanitize()+" ("+key+" bigint) PARTITION BY RANGE ("+key+")")
+		require.NoError(t, err)
+	}
+	b.cfg.Truncate = triggers.Capture
+	b.installEvent(roots...)
+	for i, root := range roots {
+		partition := pgx.Identifier{root.Schema, names[(i+3)%len(names)]}.Sanitize()
+		_, err := app.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET backslash_quote = on; CREATE TABLE "+
+			partition+" PARTITION OF "+pgx.Identifier{root.Schema, root.Table}.Sanitize()+" DEFAULT")
+		require.NoError(t, err)
+	}
+	require.Empty(t, *warnings)
+	require.Empty(t, b.status(roots...))
+}
+
+// The command that renames a root is the application's: its partitions stay unlocked. One that comes from another root gets the new name.
+func TestEventTriggerLeavesPartitionsOfARenamedRoot(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned, "CREATE TABLE others (id bigint, note text) PARTITION BY RANGE (id)")
+	b.installEvent(id("events"), id("others"))
+	app, warnings := b.owner()
+	const args = "SELECT tgrelid::text, tgname::text, xmin::text, encode(tgargs, 'hex') FROM pg_trigger WHERE tgname ~ '^sexton_' ORDER BY 1, 2"
+	before := b.Rows(args)
+	_, err := app.Exec(t.Context(), "ALTER TABLE events RENAME TO happenings")
+	require.NoError(t, err)
+	require.Equal(t, before, b.Rows(args))
+
+	b.Exec("DELETE FROM events_low; ALTER TABLE happenings DETACH PARTITION events_low; ALTER TABLE others ATTACH PARTITION events_low DEFAULT; DROP TABLE happenings")
+	require.Empty(t, *warnings)
+	require.Empty(t, b.status(id("others")))
+}
+
 func TestEventTriggerNeedsASuperuserOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)

@@ -7,7 +7,8 @@
 --   - CREATE TRIGGER, ALTER TABLE … ENABLE TRIGGER and GRANT run no code of a table's owner;
 --   - they would fire the event triggers of others, with a superuser's rights where these have their caller's. Under
 --     session_replication_role = replica the ordinary ones stay silent, this one too; while there is one that does not, nothing is done;
---   - what a trigger records comes from that of the root, which only a role with EXECUTE on its function can have made.
+--   - what a trigger records comes from that of the root, which only a role with EXECUTE on its function can have made. That role
+--     may be hostile: arguments become literals, all else is a constant, and a trigger of another shape than ours is not copied.
 --
 -- The application's command must not fail over this: each error becomes a WARNING, and a lock is waited for a second at most. The worker,
 -- or `sexton triggers install`, then does what is left.
@@ -37,8 +38,16 @@ BEGIN
             JOIN pg_catalog.pg_inherits AS below ON below.inhparent = t.relid
         ),
         models AS (
-            SELECT tg.tgrelid AS root, tg.tgname AS name, tg.tgfoid AS function, tg.tgoldtable AS old_table, p.proname AS function_name, p.pronamespace AS space,
-                pg_catalog.pg_get_userbyid(p.proowner) AS function_owner, a.args, pg_catalog.cardinality(a.args) - 1 AS last
+            SELECT tg.tgrelid AS root, tg.tgname AS name, tg.tgfoid AS function, tg.tgargs AS root_args, p.proname AS function_name,
+                p.pronamespace AS space, p.proowner AS function_owner, a.args, pg_catalog.cardinality(a.args) - 1 AS last,
+                -- As tables.sql expects them: 8 is AFTER DELETE, 34 is BEFORE TRUNCATE, both FOR EACH STATEMENT.
+                tg.tgqual IS NULL AND tg.tgnewtable IS NULL AND CASE tg.tgname
+                    WHEN 'sexton_track' THEN tg.tgtype = 8 AND tg.tgoldtable = 'sexton_deleted' AND tg.tgnargs = 4
+                        AND p.proname OPERATOR(pg_catalog.~) '^track_[0-9a-f]{12}$'
+                    ELSE tg.tgtype = 34 AND tg.tgoldtable IS NULL AND tg.tgnargs = 6 AND p.proname = 'track_truncate'
+                        AND a.args[pg_catalog.cardinality(a.args) - 1] = ANY ('{reject,capture,ignore}')
+                END AS ours,
+                p.proowner = (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.relnamespace = space.oid AND c.relname = 'objects') AS safe
             FROM pg_catalog.pg_trigger AS tg
             JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid AND pg_catalog.starts_with(p.proname::pg_catalog.text, 'track_')
             JOIN pg_catalog.pg_namespace AS space ON space.oid = p.pronamespace AND space.nspname = 'jobs_schema'
@@ -56,7 +65,7 @@ BEGIN
             JOIN pg_catalog.pg_namespace AS space ON space.oid = c.relnamespace
             CROSS JOIN (SELECT system.system_identifier FROM pg_catalog.pg_control_system() AS system) AS server (identifier)
             CROSS JOIN LATERAL pg_catalog.unnest(m.args[m.last - 2]::pg_catalog.int2[]) WITH ORDINALITY AS k (number, place)
-            JOIN pg_catalog.pg_attribute AS a ON a.attrelid = m.root AND a.attnum = k.number
+            JOIN pg_catalog.pg_attribute AS a ON a.attrelid = m.root AND a.attnum = k.number AND a.attnum > 0
             WHERE m.name = 'sexton_track'
             GROUP BY m.root, space.nspname, c.relname, server.identifier, m.args, m.last
         ),
@@ -77,12 +86,15 @@ BEGIN
             ) AS own
             WHERE t.relid <> t.root
         )
-        SELECT e.relid, e.name, e.function, e.function_name, e.function_owner, e.old_table, wanted.args AS wanted, c.relnamespace,
-            space.nspname AS schema_name, c.relname AS table_name, pg_catalog.format('%I.%I', space.nspname, c.relname) AS display,
+        SELECT e.relid, e.name, e.function, e.function_name, pg_catalog.pg_get_userbyid(e.function_owner) AS function_owner,
+            wanted.args AS wanted, c.relnamespace, space.nspname AS schema_name, c.relname AS table_name,
+            pg_catalog.format('%I.%I', space.nspname, c.relname) AS display,
             (SELECT pg_catalog.string_agg(pg_catalog.quote_literal(a.arg), ', ' ORDER BY a.place)
                 FROM pg_catalog.unnest(e.arguments) WITH ORDINALITY AS a (arg, place)) AS arguments,
             CASE
                 WHEN c.relkind = 'f' THEN 'it is a foreign table, from which Postgres collects no deleted rows'
+                WHEN e.ours IS NOT TRUE THEN 'the trigger of its root is not as triggers install makes it'
+                WHEN e.safe IS NOT TRUE THEN 'the function of its root''s trigger does not belong to the owner of Sexton''s tables'
                 WHEN e.stale THEN 'the trigger of its root was made for another table or server'
                 WHEN installed.pronamespace <> e.space OR NOT pg_catalog.starts_with(installed.proname::pg_catalog.text, 'track_')
                     THEN pg_catalog.format('a trigger of the name %s runs %s, which is not ours', e.name, tg.tgfoid::pg_catalog.regproc)
@@ -99,7 +111,11 @@ BEGIN
         ) AS wanted (args)
         LEFT JOIN pg_catalog.pg_trigger AS tg ON tg.tgrelid = e.relid AND tg.tgname = e.name AND NOT tg.tgisinternal
         LEFT JOIN pg_catalog.pg_proc AS installed ON installed.oid = tg.tgfoid
-        WHERE (tg.tgfoid = e.function AND tg.tgargs = wanted.args) IS NOT TRUE
+        -- The name in the first argument may be the former one of a renamed root, as long as the root's own trigger has that too: the
+        -- command that renames it is not to lock all partitions.
+        WHERE (tg.tgfoid = e.function AND tg.tgargs IN (wanted.args,
+            pg_catalog.substr(e.root_args, 1, pg_catalog."position"(e.root_args, '\x00'))
+                || pg_catalog.substr(wanted.args, pg_catalog."position"(wanted.args, '\x00') + 1))) IS NOT TRUE
         ORDER BY e.relid, e.name
     LOOP
         BEGIN
@@ -111,7 +127,7 @@ BEGIN
             PERFORM pg_catalog.set_config('session_replication_role', 'replica', true);
             EXECUTE pg_catalog.format('CREATE OR REPLACE TRIGGER %I %s ON %I.%I %s FOR EACH STATEMENT EXECUTE FUNCTION %I.%I(%s)',
                 lacking.name, CASE lacking.name WHEN 'sexton_track' THEN 'AFTER DELETE' ELSE 'BEFORE TRUNCATE' END,
-                lacking.schema_name, lacking.table_name, 'REFERENCING OLD TABLE AS ' || lacking.old_table,
+                lacking.schema_name, lacking.table_name, CASE lacking.name WHEN 'sexton_track' THEN 'REFERENCING OLD TABLE AS sexton_deleted' END,
                 'jobs_schema', lacking.function_name, lacking.arguments);
             EXECUTE pg_catalog.format('ALTER TABLE ONLY %I.%I ENABLE ALWAYS TRIGGER %I',
                 lacking.schema_name, lacking.table_name, lacking.name);
