@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/listen"
 	"sexton/internal/placeholder"
@@ -168,6 +169,9 @@ func (a *app) retryPlaceholders(ctx context.Context) error {
 		return err
 	}
 	defer all.close()
+	if err := recordRetry(ctx, all, "all placeholders"); err != nil {
+		return err
+	}
 	var retried retriedPlaceholders
 	if retried.Retried, err = giveAllAttemptsBack(ctx, all.jobs()); err != nil {
 		return err
@@ -178,6 +182,10 @@ func (a *app) retryPlaceholders(ctx context.Context) error {
 	}
 	a.printf("%s to be tried now\n", counted(retried.Retried, "placeholder user"))
 	return nil
+}
+
+func recordRetry(ctx context.Context, all *connections, target string) error {
+	return audittrail.Record(ctx, all.jobs(), all.jobs().Pool, audittrail.Entry{Actor: actor(), Action: "retry", Target: target})
 }
 
 // giveAllAttemptsBack has all that are put off or given up tried again and wakes the workers.
@@ -205,6 +213,9 @@ func (a *app) retryPlaceholder(ctx context.Context, id int64) error {
 		return err
 	}
 	defer all.close()
+	if err := recordRetry(ctx, all, fmt.Sprintf("placeholders %d", id)); err != nil {
+		return err
+	}
 	retried := retriedPlaceholder{UserID: id}
 	if retried.State, err = giveAttemptsBack(ctx, all.jobs(), id); err != nil {
 		return err

@@ -199,6 +199,7 @@ func TestPlaceholdersRetryAll(t *testing.T) {
 		s.Rows("SELECT id, deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY id"))
 	require.Equal(t, map[string]any{"retried": 0.0}, s.json(0, "placeholders", "retry", "--all"))
 	require.Equal(t, 2, s.run("placeholders", "retry", "--all", "14").code)
+	require.Equal(t, [][]string{{"all placeholders"}, {"all placeholders"}}, s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry'"))
 }
 
 func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
