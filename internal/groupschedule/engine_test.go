@@ -3,6 +3,7 @@ package groupschedule_test
 import (
 	"cmp"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,6 +174,16 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 		s.Exec(settings)
 		require.Zero(t, s.due(t), settings)
 		require.Equal(t, &groupschedule.Stats{Errors: []fault.Counts{}}, s.pass(t), settings)
+		if strings.Contains(settings, "DROP") {
+			continue
+		}
+		problems, err := groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names)
+		require.NoError(t, err)
+		require.Len(t, problems, 1, settings)
+		s.Exec(problems[0].Fix)
+		backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
+		require.NoError(t, err)
+		require.EqualValues(t, 30, backlog.Period, settings)
 	}
 	require.Empty(t, s.jobs())
 }

@@ -89,7 +89,8 @@ func examineState(
 	}
 	if backlog.Period == 0 {
 		add(problem.Error, "application_settings.deletion_adjourned_period", "no period of 1 to 90 days is set, so no group is ever due",
-			`UPDATE "public".application_settings SET deletion_adjourned_period = 30`)
+			`UPDATE "public".application_settings SET deletion_adjourned_period = 30; INSERT INTO "public".application_settings `+
+				`(deletion_adjourned_period) SELECT 30 WHERE NOT EXISTS (SELECT FROM "public".application_settings)`)
 	}
 	if backlog.Unscheduled > 0 {
 		sample, err := ids(ctx, db, names.Render(unscheduledSQL))
