@@ -32,6 +32,9 @@ type binding struct {
 
 // Bindings keeps each database's binding between the passes of one process. The zero value is ready to use.
 type Bindings struct {
+	// Foreground is for a process that ends with its pass.
+	Foreground bool
+
 	mu    sync.Mutex
 	kept  map[string]*binding
 	names map[string][]string
@@ -50,7 +53,14 @@ type Bindings struct {
 }
 
 // Close lets go of what outlives a pass, after the last one.
-func (b *Bindings) Close() { b.diffs.close() }
+func (b *Bindings) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, marks := range b.marks {
+		marks.Close()
+	}
+	b.diffs.close()
+}
 
 // marksOf are those of a database's queues.
 func (b *Bindings) marksOf(name string) *loosefk.Marks {
@@ -60,7 +70,7 @@ func (b *Bindings) marksOf(name string) *loosefk.Marks {
 		if b.marks == nil {
 			b.marks = map[string]*loosefk.Marks{}
 		}
-		b.marks[name] = &loosefk.Marks{}
+		b.marks[name] = &loosefk.Marks{Brief: b.Foreground}
 	}
 	return b.marks[name]
 }

@@ -157,7 +157,7 @@ func (a *app) runPass(ctx context.Context, request passRequest) (report jobrun.R
 		return report, err
 	}
 	defer stop()
-	noted := &riverjobs.Bindings{}
+	noted := &riverjobs.Bindings{Foreground: true}
 	defer noted.Close()
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.databases, Definitions: all.definitions, Logger: log,

@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,8 @@ const (
 	// leastConfirming is the time that confirming has however long the run took: with a backlog that never ends,
 	// nothing would be confirmed otherwise.
 	leastConfirming = time.Second
+	// putOffPause is how long rows wait whose look failed.
+	putOffPause = 5 * time.Minute
 )
 
 // swept is a batch of parents whose tombstones were removed.
@@ -34,6 +37,8 @@ type swept struct {
 	early, expired, open, unnoted bool
 	// held tells that only transactions in other databases with children of the parent are waited for.
 	held bool
+	// looked tells that a finished long look was about it.
+	looked bool
 }
 
 func (s swept) keys() int { return len(s.integers) + len(s.texts) }
@@ -62,6 +67,9 @@ type confirmer struct {
 	until time.Time
 	// off are parents whose rows are put off.
 	off map[string]bool
+	// long are rows for looks that take longer than a run, longKeys their keys: such a look takes rows of many pages.
+	long     []swept
+	longKeys int
 }
 
 // over tells whether no further look may begin.
@@ -77,16 +85,19 @@ func (r *run) confirm(ctx context.Context) error {
 	if err != nil || !waits {
 		return err
 	}
-	for after := int64(0); !c.over(); {
+	for after := int64(0); !c.over() && c.longKeys < longKeys; {
 		page, err := r.page(ctx, after, gates)
 		if err != nil {
 			return err
 		}
 		var ready []swept
+		waiting := len(c.long)
 		var unnoted, held []int64
 		for _, s := range page {
 			after = s.id
 			switch {
+			case (s.early || s.open) && r.mostKeys(s) == longKeys:
+				c.long, c.longKeys = append(c.long, s), c.longKeys+s.keys()
 			case s.early || s.open:
 				ready = append(ready, s)
 			case s.unnoted:
@@ -95,7 +106,7 @@ func (r *run) confirm(ctx context.Context) error {
 				held = append(held, s.id)
 			}
 		}
-		found := len(ready)+len(unnoted)+len(held) > 0
+		found := len(ready)+len(unnoted)+len(held)+len(c.long)-waiting > 0
 		if len(unnoted) > 0 {
 			if err := r.change(ctx, noteSQL, unnoted); err != nil {
 				return err
@@ -103,16 +114,12 @@ func (r *run) confirm(ctx context.Context) error {
 		}
 		if len(held) > 0 {
 			// Nobody who asks in this database alone can tell that these have to wait.
-			if err := r.change(ctx, holdSQL, held, gates.retry.Seconds()); err != nil {
+			if err := r.change(ctx, holdSQL, held, gates.retry.Seconds(), nil); err != nil {
 				return err
 			}
 		}
-		for len(ready) > 0 && !c.over() {
-			size := together(ready, c.mostKeys(ready[0]))
-			if err := c.look(ctx, ready[:size]); err != nil {
-				return err
-			}
-			ready = ready[size:]
+		if err := c.lookAt(ctx, ready, c.over); err != nil {
+			return err
 		}
 		// Both gates open for older rows first, so there is nothing to find behind a page that has none ready.
 		if len(page) < sweptPage || !found {
@@ -120,8 +127,41 @@ func (r *run) confirm(ctx context.Context) error {
 		}
 	}
 	r.stats.ConfirmBlind = r.stats.ConfirmBlind || gates.blind
+	// However little time other parents leave, a long look begins and its answer is taken.
+	return c.lookAt(ctx, c.long, func() bool { return c.stop.Err() != nil })
+}
+
+// lookAt looks at the children of rows, those of one parent together, the parent of the oldest row first. Rows that a finished
+// long look was about come before all others, as the next look drops its answer.
+func (c *confirmer) lookAt(ctx context.Context, rows []swept, over func() bool) error {
+	first := map[group]int{}
+	for i := range rows {
+		rows[i].looked = c.engine.Marks.longLook(rows[i].parent).about(rows[i].id)
+		if _, known := first[rows[i].group()]; !known {
+			first[rows[i].group()] = i
+			if rows[i].looked {
+				first[rows[i].group()] = i - len(rows)
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b swept) int { return cmp.Compare(first[a.group()], first[b.group()]) })
+	for len(rows) > 0 && !over() {
+		size := together(rows, c.mostKeys(rows[0]))
+		if err := c.look(ctx, rows[:size]); err != nil {
+			return err
+		}
+		rows = rows[size:]
+	}
 	return nil
 }
+
+// group is what rows of one look have in common.
+type group struct {
+	parent          string
+	integer, looked bool
+}
+
+func (s swept) group() group { return group{s.parent, s.integers != nil, s.looked} }
 
 // mostKeys are the keys from which on one look at the children of a row's parent takes no more.
 func (r *run) mostKeys(s swept) int {
@@ -131,11 +171,11 @@ func (r *run) mostKeys(s swept) int {
 	return confirmKeys
 }
 
-// together is how many of the first rows one look takes: those of one parent.
+// together is how many of the first rows one look takes: those of one group.
 func together(ready []swept, most int) int {
 	keys := 0
 	for i, s := range ready {
-		if i > 0 && (s.parent != ready[0].parent || keys >= most) {
+		if i > 0 && (s.group() != ready[0].group() || keys >= most) {
 			return i
 		}
 		keys += s.keys()
@@ -183,6 +223,7 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 	late, waits, err := c.secondLook(ctx, parent, rows)
 	switch {
 	case err == nil && waits:
+		c.off[parent.Recorded] = true
 		return nil
 	case err == nil:
 		c.count(rows, late)
@@ -198,7 +239,7 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 	switch {
 	case f.Verdict == fault.Fatal:
 		return err
-	case f.Verdict == fault.Hopeless, len(rows) == 1:
+	case f.Verdict == fault.Hopeless, len(rows) == 1, f.Verdict == fault.Timeout && parent.scans():
 		c.stats.fail(f)
 		return c.putOff(ctx, rows, f)
 	}
@@ -259,7 +300,11 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 		all = &rows[0].parent
 		c.off[rows[0].parent] = true
 	}
-	return c.change(ctx, putOffSQL, idsOf(later), all)
+	pause := putOffPause
+	if look := c.engine.Marks.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
+		pause = look.pause()
+	}
+	return c.change(ctx, holdSQL, idsOf(later), pause.Seconds(), all)
 }
 
 // secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
@@ -284,14 +329,14 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
 	live, err := r.live(ctx, parent, keys, true)
-	if err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Marks != nil && parent.tooLong() {
+	if err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Marks.looksLong() && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
 	if err != nil {
 		return 0, false, err
 	}
 	var look *longLook
-	if r.engine.Marks != nil && len(parent.long()) > 0 {
+	if r.engine.Marks.looksLong() && len(parent.long()) > 0 {
 		if look, err = r.longLook(ctx, parent, rows, keys); look == nil || err != nil {
 			return 0, true, err
 		}

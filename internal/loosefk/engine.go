@@ -199,7 +199,7 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
 	live := make([]bool, len(parent.References))
 	var long []*Reference
-	if r.engine.Marks != nil {
+	if r.engine.Marks.looksLong() {
 		long = parent.long()
 	}
 	for _, database := range r.databases(parent) {

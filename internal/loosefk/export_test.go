@@ -1,10 +1,19 @@
 package loosefk
 
+import "github.com/jackc/pgx/v5/pgconn"
+
 // ReadByRanges makes runs read the leaves of all children by so many blocks at first, as after a scan that timed out.
 func (p *Parent) ReadByRanges(blocks float64) {
 	for _, r := range p.References {
 		r.blocks = blocks
 	}
+}
+
+// Learning are marks that know what the parents know now.
+func Learning(parents []*Parent) *Marks {
+	m := &Marks{}
+	m.note(parents)
+	return m
 }
 
 // CarryAtMost sets how many tombstones of a parent a run has in hand before it leaves locked ones to the next run.
@@ -13,12 +22,23 @@ func (e *Engine) CarryAtMost(tombstones int) { e.carry = tombstones }
 // AdoptByPages sets how many tombstones of an unknown name are looked at together.
 func (e *Engine) AdoptByPages(tombstones int) { e.page = tombstones }
 
-// AwaitLook waits for the second look that is under way, and reports whether there is one.
+// AwaitLook waits for the second look that is under way, and reports whether there is or was one.
 func (m *Marks) AwaitLook() bool {
-	look := m.longLook()
-	if look == nil {
-		return false
+	m.looks.asking.Wait()
+	return len(m.looks.of) > 0
+}
+
+// Looks are the last looks, one per parent.
+func (m *Marks) Looks() (looks []any) {
+	for _, look := range m.looks.of {
+		looks = append(looks, look)
 	}
-	<-look.done
-	return true
+	return looks
+}
+
+// FailWith makes the last looks have failed with a SQLSTATE: a real one takes an hour for 57014.
+func (m *Marks) FailWith(code string) {
+	for _, look := range m.looks.of {
+		look.err = &pgconn.PgError{Code: code}
+	}
 }

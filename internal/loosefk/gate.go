@@ -144,16 +144,10 @@ func ageSQL() string {
 FROM (%s) AS gate`, horizonQuery(1))
 }
 
-// holdSQL keeps rows from being looked at for $3 seconds.
+// holdSQL keeps rows $2, and all rows of parent $4 that are due, from being looked at for $3 seconds.
 const holdSQL = `
 UPDATE "sexton".swept AS swept
 SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
-WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])`
-
-// putOffSQL keeps a failed look from being repeated at once: for rows $2, or for all rows of parent $3.
-const putOffSQL = `
-UPDATE "sexton".swept AS swept
-SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
 WHERE swept.database OPERATOR(pg_catalog.=) $1
-  AND (swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[]) 
-      OR swept.parent OPERATOR(pg_catalog.=) $3 AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()))`
+  AND (swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])
+      OR swept.parent OPERATOR(pg_catalog.=) $4 AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()))`

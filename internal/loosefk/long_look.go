@@ -3,6 +3,7 @@ package loosefk
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,14 +19,17 @@ import (
 //
 // One statement has one snapshot, and finds every row that was committed before it, wherever that moves meanwhile. It begins
 // after all transactions have ended that may have seen the parents, so no child comes behind it. Its answer stays true, hence it
-// outlives the run: it has a connection of its own, writes nothing, and a later run takes its answer.
+// outlives the run: it has a connection of its own, writes nothing, and a later run takes its answer. It ends with its process.
 
 const (
-	// longestLook bounds it, longRetry is how long its rows wait before a run asks for the answer, longKeys are the keys from which
-	// on it takes no more rows.
+	// longestLook bounds it, longKeys are the keys from which on it takes no more rows. Rows wait between longRetry and rarestRetry,
+	// half as long as a look has taken already, before a run asks for its answer.
 	longestLook = time.Hour
 	longRetry   = 5 * time.Second
+	rarestRetry = 5 * time.Minute
 	longKeys    = 50_000
+	// mostFailures bounds the pause after looks that failed: 5 minutes for the first, then twice as long each time.
+	mostFailures = 8
 	// longName is what its session is called. It holds no second look up, as it inserts nothing.
 	longName = "sexton second look"
 )
@@ -35,9 +39,14 @@ type longLook struct {
 	ids []int64
 	// of are the keys of the definitions whose children it looks for.
 	of    []string
-	done  chan struct{}
-	found bool
-	err   error
+	began time.Time
+	// failed is how many looks at the parent have failed in a row, told whether a run has reported the failure.
+	failed int
+	told   bool
+	done   chan struct{}
+	found  bool
+	ended  time.Time
+	err    error
 }
 
 func (l *longLook) over() bool {
@@ -58,9 +67,29 @@ func (l *longLook) failure() error {
 	return &troubleError{f}
 }
 
+// pause is how long the parent waits for its next look: after a failure always, and else while other parents wait for theirs.
+func (l *longLook) pause() time.Duration {
+	if l.err != nil {
+		return rarestRetry << min(l.failed-1, mostFailures)
+	}
+	return restAfter(l.ended.Sub(l.began))
+}
+
+// restAfter is how long rows wait for a look that has taken so long.
+func restAfter(took time.Duration) time.Duration { return max(longRetry, min(took/2, rarestRetry)) }
+
+// about reports whether it is over and was about a row. Its ids ascend.
+func (l *longLook) about(id int64) bool {
+	if l == nil || !l.over() {
+		return false
+	}
+	_, found := slices.BinarySearch(l.ids, id)
+	return found
+}
+
 // covers reports whether it is over, and was about all these rows and definitions.
 func (l *longLook) covers(ids []int64, of []string) bool {
-	return l != nil && l.over() && !slices.ContainsFunc(ids, func(id int64) bool { return !slices.Contains(l.ids, id) }) &&
+	return l != nil && l.over() && !slices.ContainsFunc(ids, func(id int64) bool { return !l.about(id) }) &&
 		!slices.ContainsFunc(of, func(key string) bool { return !slices.Contains(l.of, key) })
 }
 
@@ -78,11 +107,15 @@ func (q question) ask(ctx context.Context, limits batch.Limits) (found bool, err
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer func() {
+		_ = conn.Close(context.WithoutCancel(ctx))
+		<-conn.PgConn().CleanupDone() // The server has been told to end the statement.
+	}()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		const settings = `SELECT pg_catalog.set_config('statement_timeout', $1::pg_catalog.int8::pg_catalog.text, true),
 			pg_catalog.set_config('lock_timeout', $2::pg_catalog.int8::pg_catalog.text, true),
-			pg_catalog.set_config('application_name', $3, true), pg_catalog.set_config('row_security', 'off', true)`
+			pg_catalog.set_config('application_name', $3, true), pg_catalog.set_config('row_security', 'off', true),
+			pg_catalog.set_config('client_connection_check_interval', '10s', true)`
 		if _, err := tx.Exec(ctx, settings, longestLook.Milliseconds(), limits.LockTimeout.Milliseconds(), longName); err != nil {
 			return err
 		}
@@ -114,58 +147,147 @@ func (p *Parent) tooLong() (news bool) {
 	return news
 }
 
-// longLook returns the finished look at rows of a parent, or nil while they have to wait for one. One look is under way at a time.
+// scans reports whether a look at the parent's children reads a whole table, so that it takes as long for fewer keys.
+func (p *Parent) scans() bool {
+	return slices.ContainsFunc(p.References, func(r *Reference) bool { return !r.Index && r.usable() })
+}
+
+// longLook returns the finished look at rows of a parent, or nil while all its rows have to wait for one. One look is under way at
+// a time.
 func (r *run) longLook(ctx context.Context, parent *Parent, rows []swept, keys any) (*longLook, error) {
 	m, ids, long := r.engine.Marks, idsOf(rows), parent.long()
 	of := make([]string, len(long))
 	for i, reference := range long {
 		of[i] = reference.Definition.Key
 	}
-	look := m.longLook()
-	if look.covers(ids, of) {
-		if look.err != nil {
-			m.begin(nil, nil, batch.Limits{})
-		}
+	look := m.longLook(parent.Recorded)
+	if look.covers(ids, of) && !look.told {
+		look.told = look.err != nil
 		return look, nil
 	}
-	if look == nil || look.over() {
-		var questions []question
-		for _, database := range r.databases(parent) {
-			at := slices.IndexFunc(long, func(reference *Reference) bool { return reference.Database == database })
-			if at < 0 {
-				continue
-			}
-			others := slices.DeleteFunc(slices.Clone(parent.References), func(other *Reference) bool { return slices.Contains(long, other) })
-			session := r.session(long[at])
-			sql, args := parent.probeStatement(database, keys, others...)
-			questions = append(questions, question{session.Conn.Config(), session.Names, sql, args})
+	wait := m.turn(parent.Recorded)
+	if wait == 0 {
+		wait = longRetry
+		questions, busy, err := r.questions(ctx, parent, long, keys)
+		if err != nil {
+			return nil, err
 		}
-		m.begin(&longLook{ids: ids, of: of, done: make(chan struct{})}, questions, r.engine.Session.Limits)
+		if !busy {
+			slices.Sort(ids)
+			m.begin(parent.Recorded, &longLook{ids: ids, of: of}, questions, r.engine.Session.Limits)
+		}
 	}
-	return nil, r.change(ctx, holdSQL, ids, longRetry.Seconds())
+	return nil, r.change(ctx, holdSQL, ids, wait.Seconds(), &parent.Recorded)
 }
 
-func (m *Marks) longLook() *longLook {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.look
+// lookingSQL reports whether a look is under way in the database, of a process that has just ended, say.
+const lookingSQL = `SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_stat_activity AS activity
+    WHERE activity.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+      AND activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) $1
+)`
+
+// questions are what a look asks each database. busy tells that another process's look is under way in one of them.
+func (r *run) questions(ctx context.Context, parent *Parent, long []*Reference, keys any) (questions []question, busy bool, err error) {
+	for _, database := range r.databases(parent) {
+		at := slices.IndexFunc(long, func(reference *Reference) bool { return reference.Database == database })
+		if at < 0 {
+			continue
+		}
+		looking := batch.Statement{SQL: lookingSQL, Args: []any{longName}, Scan: func(rows pgx.Rows) (err error) {
+			busy, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+			return err
+		}}
+		if _, err := r.in(ctx, database, r.engine.Session.Limits, looking); err != nil || busy {
+			return nil, busy, err
+		}
+		others := slices.DeleteFunc(slices.Clone(parent.References), func(other *Reference) bool { return slices.Contains(long, other) })
+		session := r.session(long[at])
+		sql, args := parent.probeStatement(database, keys, others...)
+		questions = append(questions, question{session.Conn.Config(), session.Names, sql, args})
+	}
+	return questions, false, nil
 }
 
-// begin asks the questions of a look, one after the other, beside the runs. nil forgets the last look.
-func (m *Marks) begin(look *longLook, questions []question, limits batch.Limits) {
+// looks are the second looks that take longer than a run. The answers are kept by parent: another parent's look drops none.
+type looks struct {
+	of map[string]*longLook
+	// waiting are parents whose rows had to wait for another parent's look.
+	waiting map[string]bool
+	asking  sync.WaitGroup
+	cancel  context.CancelFunc
+	closed  bool
+}
+
+// looksLong reports whether looks may outlast a run.
+func (m *Marks) looksLong() bool { return m != nil && !m.Brief }
+
+// longLook is the last one at a parent's children.
+func (m *Marks) longLook(parent string) *longLook {
+	if m == nil {
+		return nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.look = look; look == nil {
+	return m.looks.of[parent]
+}
+
+// turn is how long a parent has to wait before its look may begin.
+func (m *Marks) turn(parent string) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, look := range m.looks.of {
+		if !look.over() {
+			m.looks.waiting[parent] = true
+			return restAfter(time.Since(look.began))
+		}
+	}
+	delete(m.looks.waiting, parent)
+	if last := m.looks.of[parent]; last != nil && (last.err != nil || len(m.looks.waiting) > 0) {
+		return max(0, time.Until(last.ended.Add(last.pause())))
+	}
+	return 0
+}
+
+// begin asks the questions of a look, one after the other, beside the runs.
+func (m *Marks) begin(parent string, look *longLook, questions []question, limits batch.Limits) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.looks.closed {
 		return
 	}
-	go func() {
+	if m.looks.of == nil {
+		m.looks.of, m.looks.waiting = map[string]*longLook{}, map[string]bool{}
+	}
+	before := m.looks.of[parent]
+	look.began, look.done = time.Now(), make(chan struct{})
+	m.looks.of[parent] = look
+	ctx, cancel := context.WithTimeout(context.Background(), longestLook+time.Minute)
+	m.looks.cancel = cancel
+	m.looks.asking.Go(func() {
 		defer close(look.done)
-		ctx, cancel := context.WithTimeout(context.Background(), longestLook+time.Minute)
 		defer cancel()
 		for _, q := range questions {
 			if look.found, look.err = q.ask(ctx, limits); look.found || look.err != nil {
-				return
+				break
 			}
 		}
-	}()
+		if look.ended = time.Now(); look.err != nil {
+			look.failed = 1
+			if before != nil {
+				look.failed += before.failed
+			}
+		}
+	})
+}
+
+// Close ends the look that is under way, and begins no other.
+func (m *Marks) Close() {
+	m.mu.Lock()
+	m.looks.closed = true
+	if m.looks.cancel != nil {
+		m.looks.cancel()
+	}
+	m.mu.Unlock()
+	m.looks.asking.Wait()
 }

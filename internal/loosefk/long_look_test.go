@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 // A leaf that no statement of a run can read is read all the same, in one snapshot: its parents are confirmed, or come back with
@@ -88,4 +89,105 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	}
 	require.True(t, b.engine.Marks.AwaitLook())
 	require.Empty(t, b.swept())
+}
+
+// twoLeaves is two parents of ten rows, each with a leaf that no statement of a run can read.
+const twoLeaves = parentsAndChildren + `
+	DROP INDEX children_parent_id_idx;
+	CREATE TABLE others (id bigint PRIMARY KEY);
+	CREATE TABLE theirs (id bigint PRIMARY KEY, other_id bigint);
+	INSERT INTO others SELECT generate_series(1, 10);`
+
+// long is an engine on two parents, with rows that wait for their second look as the statement says.
+func long(t *testing.T, swept string) bundle {
+	t.Helper()
+	b := setupAdaptive(t, twoLeaves, deleteChildren+`theirs: [{table: others, column: other_id, on_delete: async_delete}]
+`, "parents", "others")
+	for _, parent := range b.engine.Parents {
+		parent.ReadByRanges(8)
+	}
+	b.engine.Marks = loosefk.Learning(b.engine.Parents)
+	t.Cleanup(b.engine.Marks.Close)
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) " + swept)
+	return b
+}
+
+func TestRowsOfTwoParentsThatAlternateShareTwoLooks(t *testing.T) {
+	t.Parallel()
+	b := long(t, `SELECT 'main', (ARRAY['public.parents', 'public.others'])[1 + n % 2], ARRAY[1000 + n] FROM generate_series(1, 10) AS n`)
+	looks := map[any]bool{}
+	for tries := 0; len(b.swept()) > 0 && tries < 40; tries++ {
+		b.Exec("UPDATE sexton.swept SET not_before = NULL")
+		b.run(t)
+		require.True(t, b.engine.Marks.AwaitLook())
+		for _, look := range b.engine.Marks.Looks() {
+			looks[look] = true
+		}
+	}
+	require.Empty(t, b.swept())
+	require.Len(t, looks, 2)
+}
+
+// Rows that come while a look is under way take its answer from no other row.
+func TestRowsThatComeMeanwhileKeepNoAnswerFromOthers(t *testing.T) {
+	t.Parallel()
+	b := long(t, `VALUES ('main', 'public.parents', ARRAY[1001])`)
+	b.run(t)
+	require.True(t, b.engine.Marks.AwaitLook())
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', ARRAY[1002]); UPDATE sexton.swept SET not_before = NULL")
+	require.EqualValues(t, 1, b.run(t).Confirmed)
+	require.Equal(t, []string{"1002"}, b.swept())
+}
+
+func TestALongLookEndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	b := long(t, `VALUES ('main', 'public.parents', ARRAY[1001])`)
+	const underWay = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sexton second look'"
+	locked := b.session(t, b.URL)
+	locked.exec("BEGIN; LOCK TABLE children")
+	b.run(t)
+	pgtest.WaitFor(t, "the look", func(context.Context) (bool, error) { return pgtest.Scalar[int64](t, b.Database, underWay) == 1, nil })
+
+	// Another process leaves it alone.
+	other := *b.engine
+	other.Marks = loosefk.Learning(b.engine.Parents)
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	_, err := other.Run(t.Context())
+	require.NoError(t, err)
+	require.False(t, other.Marks.AwaitLook())
+
+	b.engine.Marks.Close()
+	pgtest.WaitFor(t, "its end", func(context.Context) (bool, error) { return pgtest.Scalar[int64](t, b.Database, underWay) == 0, nil })
+	locked.exec("ROLLBACK")
+
+	// A process that ends with its pass begins none, and looks within a statement's time.
+	other.Marks.Brief = true
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	stats, err := other.Run(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Confirmed)
+	require.False(t, other.Marks.AwaitLook())
+}
+
+// What failed once is left alone for minutes, with all rows of the parent, and for longer each time.
+func TestALongLookThatFailsPutsItsParentOff(t *testing.T) {
+	t.Parallel()
+	b := long(t, `SELECT 'main', 'public.parents', ARRAY[1000 + n] FROM generate_series(1, 5) AS n`)
+	b.begun(t).exec("LOCK TABLE children")
+	b.engine.Session.Limits.LockTimeout = 20 * time.Millisecond
+	b.Exec("UPDATE sexton.swept SET swept_at = now() - interval '90 minutes'")
+	b.run(t)
+	require.True(t, b.engine.Marks.AwaitLook())
+	b.engine.Marks.FailWith("57014")
+	first := b.engine.Marks.Looks()
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	stats := b.run(t)
+	require.Len(t, stats.Errors, 1)
+	require.EqualValues(t, 1, stats.Errors[0].Count)
+	const waits = "SELECT count(*) FROM sexton.swept WHERE not_before > now() + interval '4 minutes'"
+	require.EqualValues(t, 5, pgtest.Scalar[int64](t, b.Database, waits))
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.parents', ARRAY[1006], now() - interval '90 minutes')")
+	require.Empty(t, b.run(t).Errors)
+	require.EqualValues(t, 6, pgtest.Scalar[int64](t, b.Database, waits))
+	require.Equal(t, first, b.engine.Marks.Looks())
 }

@@ -17,14 +17,16 @@ const rescanAfter = time.Minute
 // What is below a mark is found by those who look from the beginning: a run after a minute or with nothing
 // above the marks, and a lane behind its barrier. The zero value is ready to use and knows nothing.
 type Marks struct {
+	// Brief is for a process that ends with its pass: it begins no second look that takes longer.
+	Brief bool
+
 	mu    sync.Mutex
 	above map[string]position
 	// passed is, by unknown name, up to where runs have looked for tombstones of known parents.
 	passed map[string]position
 	// learnt is kept by database and key of a definition; Forget leaves it.
 	learnt map[string]learnt
-	// look is the last second look that takes longer than a run.
-	look *longLook
+	looks  looks
 	// scanned is when a run last began at the beginning.
 	scanned time.Time
 }
