@@ -200,9 +200,9 @@ SELECT pg_catalog.array_agg(enqueued.id) FROM enqueued`
 	if err := tx.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids).Scan(&jobs); err != nil {
 		return 0, fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
 	}
+	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
 	const count = `
-SELECT pg_catalog.count(*) FROM "sexton".river_job AS job
-WHERE job.id = ANY ($1::bigint[]) AND job.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid AND job.attempt = 0`
+SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
 	if err := tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted); err != nil {
 		return 0, fmt.Errorf("count enqueued jobs: %w", err)
 	}

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
+	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
@@ -97,6 +99,27 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	b.workUntil(t, "all objects to be removed", "NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
 	require.NoDirExists(t, filepath.Join(folder, "merge_request_diffs/mr-7"))
 	require.False(t, b.diffsDue(t))
+}
+
+func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	granted, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected)
+	require.NoError(t, err)
+	conn, err := b.db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	scheduler := extdiff.Scheduler{
+		Conn: conn.Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
+		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
+			b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
+			return enqueueDiffs(ctx, tx, b.db.Connected, ids)
+		},
+	}
+	stats, err := scheduler.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, &extdiff.Schedule{Looked: 3, Due: 2, Inserted: 2}, stats)
+	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
 }
 
 // The address is one where nobody listens.

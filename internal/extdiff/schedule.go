@@ -2,10 +2,12 @@ package extdiff
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
@@ -137,7 +139,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		}
 		inserted := 0
 		if len(due) > 0 {
-			if inserted, err = s.Insert(ctx, tx, due); err != nil {
+			if due, inserted, err = s.insert(ctx, tx, due); err != nil {
 				return fmt.Errorf("insert jobs: %w", err)
 			}
 		}
@@ -159,6 +161,34 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		return nil
 	})
 	return more, err
+}
+
+// noRow is the SQLSTATE of enqueue for an id without a row.
+const noRow = "22023"
+
+const presentSQL = `
+SELECT ARRAY(SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) ORDER BY diff.id)`
+
+// insert makes the jobs, and leaves out diffs that others have deleted since the scan. Each turn but the last leaves out one at least.
+func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedOn []int64, inserted int, err error) {
+	for len(due) > 0 {
+		err := pgx.BeginFunc(ctx, tx, func(attempt pgx.Tx) (err error) {
+			inserted, err = s.Insert(ctx, attempt, due)
+			return err
+		})
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != noRow {
+			return due, inserted, err
+		}
+		var present []int64
+		if scanErr := tx.QueryRow(ctx, s.Names.Render(presentSQL), due).Scan(&present); scanErr != nil {
+			return nil, 0, errors.Join(err, fmt.Errorf("look which diffs are left: %w", scanErr))
+		}
+		if len(present) == len(due) {
+			return nil, 0, err
+		}
+		due = present
+	}
+	return due, 0, nil
 }
 
 // DueSQL is a condition, to be rendered for the configured schemas: there is work for a run that begins now. It looks at a window
