@@ -119,6 +119,10 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	failed, _ := errors.AsType[*StatementError](err)
 	// A fence that was raised after the snapshot cannot be locked in a repeatable transaction.
 	raised := limits.Repeatable && failed != nil && failed.Index == Frame
+	// On a busy server the time of a small statement is over before it begins. That is its own timeout, and no fault of the pass.
+	if failed != nil && failed.Index == Frame && len(statements) > 0 && timedOut(err) {
+		failed.Index = 0
+	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == fenceRefused || raised && pgErr.Code == "40001") {
 		return nil, fmt.Errorf("%w: %w", lease.ErrLost, err)
 	}
@@ -166,6 +170,11 @@ const preparedLimit = 500
 
 // preparedKey is where a connection carries the names of its prepared statements, so that they outlast a pass.
 const preparedKey = "sexton.batch.prepared"
+
+func timedOut(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == "57014"
+}
 
 // stale reports whether Postgres refused a statement because the connection has prepared it for tables as they were ("cached plan
 // must not change result type"), or has lost it. An application's trigger may raise 0A000 too: that goes to the caller.

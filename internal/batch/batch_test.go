@@ -292,3 +292,18 @@ func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
 	requireCode(t, err, "0A000")
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT last_value FROM tries"))
 }
+
+// A server may be so busy that what comes before the first statement takes all of its time.
+func TestATimeoutBeforeTheFirstStatementIsItsOwn(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec("CREATE OR REPLACE FUNCTION sexton.application_path(configured text) RETURNS text LANGUAGE sql AS 'SELECT pg_sleep(600)::text'")
+	limits := session.Limits
+	limits.StatementTimeout = 20 * time.Millisecond
+	_, err := session.RunWithin(t.Context(), limits, batch.Statement{SQL: "DELETE FROM items"})
+	var failed *batch.StatementError
+	require.ErrorAs(t, err, &failed)
+	require.Zero(t, failed.Index)
+	require.EqualValues(t, 10, count(t, db))
+}
