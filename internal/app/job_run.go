@@ -58,7 +58,8 @@ func (a *app) jobRunCommand() *cobra.Command {
 		Use:   "run KIND",
 		Short: "Run one pass of a job in the foreground",
 		Long: `Runs one pass under the same lease as a worker, so it never works beside another one: where the lease
-is taken, the outcome is "skipped" and names the holder. Exits 1 only where the pass failed.`,
+is taken, the outcome is "skipped" and names the holder. It is also "skipped", with the reason, where the kind is paused or
+other definitions are installed than this command has read. A skipped pass exits 0; only one that failed exits 1.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
 		Args:              oneKind,
