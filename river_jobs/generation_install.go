@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 )
@@ -15,17 +16,32 @@ import (
 // One that hangs is ended by the server after 10 s.
 const installLockTimeout = "20s"
 
+// Moved is a generation of definitions that an installation has replaced.
+type Moved struct {
+	Kind string `json:"kind"`
+	// Installed and Was are the digests.
+	Installed string `json:"installed"`
+	Was       string `json:"was"`
+}
+
+func (m Moved) String() string {
+	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
+}
+
 // InstallGenerations makes the generations those that are installed, in every database, and returns which of their entries the last
-// installation did not have. From its commit in a database on, no batch of another generation commits there.
+// installation did not have, and which generations it moved. Each is recorded as the actor's change; the first one moves none. From
+// its commit in a database on, no batch of another generation commits there.
 //
 // No transaction spans databases. While some of them have the one generation and some the other, passes that need both wait. The
 // jobs database comes last: an installation that breaks off before is found undone by the next one, which then says the same.
-func InstallGenerations(ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation) (map[string]bool, error) {
+func InstallGenerations(
+	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
+) (_ map[string]bool, moved []Moved, _ error) {
 	added := map[string]bool{}
 	for _, g := range generations {
 		before, err := jobs.Queries().GenerationRead(ctx, g.Kind)
 		if err != nil {
-			return nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
+			return nil, nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
 		}
 		for _, entry := range g.Entries {
 			if len(before) == 0 || !slices.Contains(before[0].Entries, entry) {
@@ -41,19 +57,27 @@ func InstallGenerations(ctx context.Context, jobs database.Database, databases [
 	}
 	for _, db := range append(ordered, jobs) {
 		err := pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return installGenerations(ctx, tx, db, db.Name == jobs.Name, generations)
+			found, err := installGenerations(ctx, tx, db, db.Name == jobs.Name, generations)
+			for _, m := range found {
+				if err == nil {
+					entry := audittrail.Entry{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
+					err = audittrail.Record(ctx, jobs, tx, entry)
+				}
+			}
+			moved = append(moved, found...)
+			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("install definitions in database %s: %w; until then their jobs wait: run `sexton triggers install` again",
+			return nil, nil, fmt.Errorf("install definitions in database %s: %w; until then their jobs wait: run `sexton triggers install` again",
 				db.Name, err)
 		}
 	}
-	return added, nil
+	return added, moved, nil
 }
 
-func installGenerations(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) error {
+func installGenerations(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []Moved, _ error) {
 	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", installLockTimeout); err != nil {
-		return err
+		return nil, err
 	}
 	queries := db.Names.Queries(tx)
 	for _, g := range generations {
@@ -61,16 +85,24 @@ func installGenerations(ctx context.Context, tx pgx.Tx, db database.Database, de
 			continue
 		}
 		if _, err := queries.FencesInstall(ctx, dbsqlc.FencesInstallParams{Keys: g.Keys, Prefix: g.Prefix, Digest: g.Digest}); err != nil {
-			return fmt.Errorf("move the generation of %s: %w", g.Kind, err)
+			return nil, fmt.Errorf("move the generation of %s: %w", g.Kind, err)
 		}
 		if !described {
 			continue
 		}
+		// Behind the fences that this transaction has locked, no other installation is between the two.
+		before, err := queries.GenerationRead(ctx, g.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
+		}
+		if len(before) > 0 && before[0].Digest != g.Digest {
+			moved = append(moved, Moved{Kind: g.Kind, Installed: g.Digest, Was: before[0].Digest})
+		}
 		if err := queries.GenerationInstall(ctx, dbsqlc.GenerationInstallParams{Kind: g.Kind, Digest: g.Digest, Entries: g.Entries}); err != nil {
-			return fmt.Errorf("describe the generation of %s: %w", g.Kind, err)
+			return nil, fmt.Errorf("describe the generation of %s: %w", g.Kind, err)
 		}
 	}
-	return nil
+	return moved, nil
 }
 
 // CompareGenerations says by kind how what a database has installed differs from the generations; a kind that is missing fits.

@@ -84,7 +84,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
 	b.db.TrackKeys(t, tracked...)
-	added, err := InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs))
+	added, _, err := InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann")
 	require.NoError(t, err)
 	return added
 }
@@ -110,6 +110,9 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	added := b.install(t, both, "parents")
 	require.Equal(t, map[string]bool{DefinitionEntry(b.deps.Config, both[1]): true}, added, "the new one alone")
 	require.Empty(t, b.install(t, both, "parents"))
+	was, is := Generations(b.deps.Config, one)[0].Digest, Generations(b.deps.Config, both)[0].Digest
+	require.Equal(t, [][]string{{"ann", "install", "definitions of " + LooseForeignKeys, is + ", was " + was}},
+		b.db.Rows("SELECT actor, action, target, reason FROM sexton.audit"), "once")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	tokens := b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences")
 	report := b.passOf(t, earlier, "main")
@@ -139,10 +142,11 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	// The jobs database comes last, and is not reached.
-	_, err := InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some))
+	_, _, err := InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann")
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
-		return installGenerations(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+		_, err := installGenerations(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+		return err
 	}))
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome)
 	require.Equal(t, jobrun.Done, b.passOf(t, before, "main").Outcome, "it does nothing in the other database")

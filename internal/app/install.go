@@ -51,11 +51,14 @@ func installTriggers(ctx context.Context, b *bound, set func(*triggers.Config)) 
 	if err != nil {
 		return nil, err
 	}
-	added, err := riverjobs.InstallGenerations(ctx, b.jobs(), b.databases, b.generations())
+	added, moved, err := riverjobs.InstallGenerations(ctx, b.jobs(), b.databases, b.generations(), actor())
 	if err != nil {
 		return nil, err
 	}
 	for i := range reports {
+		if reports[i].Database == b.jobs().Name {
+			reports[i].Generations = moved
+		}
 		reports[i].Audit = b.childrenOf(reports[i].Database, added)
 	}
 	return reports, nil

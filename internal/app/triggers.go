@@ -28,6 +28,8 @@ type triggerReport struct {
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
 	Audit []string `json:"audit,omitempty"`
+	// Generations are those that the installation moved, in the report of the jobs database.
+	Generations []riverjobs.Moved `json:"generations,omitempty"`
 }
 
 func (a *app) triggersInstallCommand() *cobra.Command {
@@ -231,6 +233,9 @@ func (a *app) printInstalled(reports []triggerReport) error {
 			a.printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 		}
 		a.printf("%s: %s changed, %d as they should be\n", report.Database, counted(len(report.Triggers), "trigger"), report.Unchanged)
+		for _, moved := range report.Generations {
+			a.printf("%s: %s\n", report.Database, moved)
+		}
 		if len(report.Audit) > 0 {
 			a.printf("%s: parents that were deleted before are not recorded for %s: sexton audit finds the children that they have left, "+
 				"sexton audit --repair has them cleaned up\n", report.Database, namely(report.Audit))
