@@ -87,10 +87,12 @@ func TestDeafLaneStaysDeafOnFreshConnections(t *testing.T) {
 	p.Timing.SelfCheckWait = 20 * time.Millisecond
 	p.start()
 	p.await("the lane to be deaf", p.Deaf)
-	for i := range 3 {
+	for range 3 {
+		before := p.log.logged(lost)
 		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
 		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
-		p.await("a lost connection", func() bool { return p.log.logged(lost) == i+1 })
+		// It is said twice where the connection ends within the check of a fresh one.
+		p.await("a lost connection", func() bool { return p.log.logged(lost) > before })
 		b.Exec(silent)
 		b.requireDrained()
 	}
