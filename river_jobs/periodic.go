@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -78,6 +77,9 @@ func (t *Tick) Next(at time.Time) time.Time {
 		at = now
 	}
 	at = at.UTC()
+	if t.last.IsZero() { // Not yet read: from the year 1 on the search for the next tick has no end.
+		return at.Add(recheck)
+	}
 	from := t.last
 	if passed := schedule.Latest(t.Schedule, t.last, at); !passed.IsZero() {
 		from = passed
@@ -110,6 +112,9 @@ func (t *Tick) offer() (river.JobArgs, *river.InsertOpts) {
 }
 
 func (t *Tick) due() time.Time {
+	if t.last.IsZero() {
+		return time.Time{}
+	}
 	return schedule.Latest(t.Schedule, t.last, t.ticker.now().UTC().Add(early-t.delay))
 }
 
@@ -159,10 +164,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 		}
 		last := t.last
 		t.mu.Unlock()
-		switch {
-		case errors.Is(ctx.Err(), context.Canceled):
-			return nil // The client stops, and leads no more.
-		case err != nil:
+		if err != nil {
 			return err
 		}
 		if ahead := last.Sub(k.now()); ahead > recheck {

@@ -33,7 +33,7 @@ func isTerminal(w io.Writer) bool {
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
-// talk leaves out what River says of each look at a schedule that has no tick just then.
+// talk leaves out what River says of each look at a schedule that has no tick just then, and of a term as leader that a stop cut short.
 type talk struct{ slog.Handler }
 
 func (h talk) WithAttrs(attrs []slog.Attr) slog.Handler { return talk{h.Handler.WithAttrs(attrs)} }
@@ -41,6 +41,16 @@ func (h talk) WithAttrs(attrs []slog.Attr) slog.Handler { return talk{h.Handler.
 func (h talk) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level == slog.LevelInfo && strings.HasSuffix(record.Message, riverjobs.Skipped) {
 		return nil
+	}
+	if strings.HasSuffix(record.Message, "Error starting queue maintainer") {
+		stopped := false
+		record.Attrs(func(a slog.Attr) bool {
+			stopped = stopped || a.Key == "err" && strings.Contains(a.Value.String(), context.Canceled.Error())
+			return !stopped
+		})
+		if stopped {
+			return nil
+		}
 	}
 	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // the handler's own
 }
