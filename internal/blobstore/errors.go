@@ -15,7 +15,6 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
-	"gocloud.dev/gcerrors"
 )
 
 // ErrNotFound says that there is no such object.
@@ -98,26 +97,26 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	if fix, known := fixes()[code]; known {
 		return s.refuse(reasonOf(err), fix, err)
 	}
+	if s.kind == Local {
+		if reason, fix := s.folder.unusable(err); reason != "" {
+			return s.refuse(reason, fix, err)
+		}
+	}
 	switch {
-	case status == http.StatusPreconditionFailed || status == http.StatusConflict || gcerrors.Code(err) == gcerrors.FailedPrecondition,
+	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
 		code == "NoSuchUpload": // It is complete, and the answer got lost, or somebody has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
 	case passes(status, err):
 		return &OutageError{Store: s.label, Operation: operation, Reason: reasonOf(err), Err: err}
-	case s.kind == Local && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
-		return s.refuse(reasonOf(err), "let this user write to the folder", err)
-	case status == http.StatusNotFound || gcerrors.Code(err) == gcerrors.NotFound || errors.Is(err, fs.ErrNotExist):
-		if s.kind == Local && s.folderGone() {
-			return s.refuse("the folder is gone", "create it, or mount the disk that it is on", err)
-		}
+	case status == http.StatusNotFound || errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrNotFound)
 	}
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
 
-// passes tells whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
+// passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
 func passes(status int, err error) bool {
 	switch {
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:

@@ -12,17 +12,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/logging"
-	gocloudaws "gocloud.dev/aws"
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/fileblob"
-	"gocloud.dev/blob/s3blob"
 
 	"sexton/internal/bucketurl"
 )
@@ -36,8 +37,8 @@ const (
 	credentialsTimeout = 5 * time.Second
 )
 
-// Open makes a store of a URL: file:///folder, or s3://bucket with the parameters endpoint (any S3-compatible service), region,
-// profile and the others of gocloud.dev, use_path_style (true where there is an endpoint), and prefix for both.
+// Open makes a store of a URL: file:///folder, or s3://bucket with the parameters that package bucketurl
+// knows: endpoint (any S3-compatible service), region, profile, use_path_style (true where there is an endpoint), and prefix for both.
 // Credentials come from the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, shared files, the machine's role. The error
 // is an *AccessError. It asks the service nothing; see Probe.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
@@ -57,18 +58,14 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	}
 	parameters := u.Query()
 	prefix := parameters.Get("prefix")
-	parameters.Del("prefix")
-	s.prefix, s.identity = prefix, identityOf(s.label, prefix, parameters.Get("endpoint"))
+	s.identity = identityOf(s.label, prefix, parameters.Get("endpoint"))
 	if u.Scheme == "file" {
 		err = s.openFolder(u, prefix)
 	} else {
-		err = s.openBucket(ctx, u, parameters, prefix, options)
+		err = s.openBucket(ctx, u.Host, parameters, options)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if prefix != "" {
-		s.bucket = blob.PrefixedBucket(s.bucket, prefix)
 	}
 	return s, nil
 }
@@ -88,61 +85,92 @@ func identityOf(label, prefix, endpoint string) string {
 }
 
 func (s *Store) openFolder(u *url.URL, prefix string) error {
-	// Temporary files stand beside the objects: a rename from another file system is none. A folder that is missing is not made:
-	// it may be on a disk that is not mounted.
-	bucket, err := fileblob.OpenBucket(u.Path, &fileblob.Options{
-		NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o750,
-	})
+	// A folder that is missing is not made: it may be on a disk that is not mounted.
+	root := filepath.Clean(u.Path)
+	info, err := os.Stat(root)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
 	if err != nil {
 		return s.refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
 	}
-	s.bucket, s.kind = bucket, Local
-	s.folder = filepath.Join(filepath.Clean(u.Path), filepath.FromSlash(prefix))
-	// That of the prefix is: the one around it shows that the disk is there.
-	if err := os.MkdirAll(s.folder, 0o750); err != nil {
-		_ = bucket.Close()
+	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
+	s.objects = s.folder
+	// That of the prefix is made: the one around it shows that the disk is there.
+	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
 		return s.refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
 	}
 	return nil
 }
 
-func (s *Store) openBucket(ctx context.Context, u *url.URL, parameters url.Values, prefix string, options Options) error {
-	own := parameters.Get("endpoint") != ""
-	pathStyle := own
-	if value := parameters.Get("use_path_style"); value != "" {
-		pathStyle, _ = strconv.ParseBool(value) // It has been read before.
-		parameters.Del("use_path_style")
+func (s *Store) openBucket(ctx context.Context, name string, parameters url.Values, options Options) error {
+	is := func(name string) bool {
+		value, _ := strconv.ParseBool(parameters.Get(name)) // It has been read before.
+		return value
 	}
-	if own && parameters.Get("request_checksum_calculation") == "" {
-		// Many services do not know the SDK's newer checksums. Whoever uses a Store compares digests anyway.
-		parameters.Set("request_checksum_calculation", "when_required")
-	}
-	settings, err := gocloudaws.V2ConfigFromURLParams(ctx, parameters)
+	endpoint := parameters.Get("endpoint")
+	settings, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
+		o.Region, o.SharedConfigProfile = parameters.Get("region"), parameters.Get("profile")
+		if is("anonymous") {
+			o.Credentials = aws.AnonymousCredentials{}
+		}
+		if is("dualstack") {
+			o.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
+		}
+		if is("fips") {
+			o.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
+		}
+		switch value := parameters.Get("request_checksum_calculation"); {
+		case value == "when_required", value == "" && endpoint != "":
+			// Many services do not know the SDK's newer checksums. Callers of a Store compare digests anyway.
+			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		case value != "":
+			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenSupported
+		}
+		switch parameters.Get("response_checksum_validation") {
+		case "when_required":
+			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		case "when_supported":
+			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
+		}
+		o.Retryer = func() aws.Retryer { return retryer(parameters.Get("rate_limiter_capacity"), options.Attempts) }
+		return nil
+	})
 	if err != nil {
 		return s.refuse(reasonOf(err), "correct the URL's parameters", err)
 	}
 	if settings.Region == "" {
-		if !own {
+		if endpoint == "" {
 			return s.refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
 		}
 		settings.Region = "us-east-1"
 	}
+	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog{options.Logger}
+	if role := parameters.Get("role"); role != "" {
+		settings.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(settings), role))
+	}
 	if err := s.findCredentials(ctx, settings); err != nil {
 		return err
 	}
-	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog{options.Logger}
-	retryer := settings.Retryer
-	settings.Retryer = func() aws.Retryer {
-		return retry.AddWithMaxAttempts(retry.AddWithMaxBackoffDelay(retryer(), maxBackoff), options.Attempts)
-	}
-	client := s3.NewFromConfig(settings, func(o *s3.Options) { o.UsePathStyle = pathStyle })
-	bucket, err := s3blob.OpenBucket(ctx, client, u.Host, &s3blob.Options{RequestChecksumCalculation: settings.RequestChecksumCalculation})
-	if err != nil {
-		return s.refuse(reasonOf(err), "correct the URL", err)
-	}
-	s.bucket, s.kind = bucket, Object
-	s.uploads = newUploads(client, u.Host, prefix)
+	client := s3.NewFromConfig(settings, func(o *s3.Options) {
+		o.UsePathStyle = is("use_path_style") || is("hostname_immutable") || endpoint != "" && parameters.Get("use_path_style") == ""
+		if endpoint != "" {
+			o.BaseEndpoint = &endpoint
+		}
+	})
+	prefix := parameters.Get("prefix")
+	s.objects, s.kind = &bucket{client: client, name: name, prefix: prefix, uploads: newUploads(client, name, prefix)}, Object
 	return nil
+}
+
+// retryer repeats a request up to a number of attempts, and as often as they are needed where no capacity limits repetitions.
+func retryer(capacity string, attempts int) aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts, o.MaxBackoff, o.RateLimiter = attempts, maxBackoff, ratelimit.None
+		if tokens, err := strconv.ParseUint(capacity, 10, 31); err == nil && tokens > 0 {
+			o.RateLimiter = ratelimit.NewTokenRateLimit(uint(tokens))
+		}
+	})
 }
 
 // findCredentials looks for credentials once: without any, every request would say so in its own way.
@@ -210,19 +238,13 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// folderGone tells that a local store's folder itself is missing.
-func (s *Store) folderGone() bool {
-	_, err := os.Stat(s.folder)
-	return os.IsNotExist(err)
-}
-
 // Place is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken
 // away. It is nil for a bucket, and where the folder is gone.
 func (s *Store) Place() os.FileInfo {
 	if s.kind != Local {
 		return nil
 	}
-	found, err := os.Stat(s.folder)
+	found, err := os.Stat(string(s.folder))
 	if err != nil {
 		return nil
 	}

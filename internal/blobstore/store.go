@@ -15,12 +15,11 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"gocloud.dev/blob"
+	"unicode"
 )
 
 // Kind is where a store is. The numbers are those of GitLab's column external_diff_store.
@@ -74,35 +73,55 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// backend holds the objects. Its errors are the system's or the service's own.
+type backend interface {
+	version(ctx context.Context, key string) (Version, error)
+	// read returns size bytes from offset on, all of them where size is negative, and when the object was written.
+	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
+	remove(ctx context.Context, key string) error
+	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing.
+	write(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error)
+	// list returns the objects whose keys begin with prefix and come after the key after, in an order that is always the same.
+	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
+}
+
+// checkKey refuses a key that is none in a folder, or that a client or service would write in another way.
+func checkKey(key string) error {
+	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
+		return fmt.Errorf("%q is no key of an object", key)
+	}
+	return nil
+}
+
 // Store is one folder or bucket. It is safe for concurrent use.
 type Store struct {
-	bucket *blob.Bucket
-	kind   Kind
+	objects backend
+	kind    Kind
 	// label names the store in messages, without parameters.
 	label string
 	// folder is where a local store's objects are.
-	folder string
-	// prefix is what all keys begin with in the bucket.
-	prefix string
+	folder folder
 	// identity is the label with the parameters that tell one store from another.
 	identity string
 	key      string
-	// uploads writes a bucket's objects.
-	uploads *uploads
 }
 
-// Kind tells where the store is.
+// Kind returns where the store is.
 func (s *Store) Kind() Kind { return s.kind }
 
 // String names the store.
 func (s *Store) String() string { return s.label }
 
-// Close lets go of the store.
-func (s *Store) Close() error { return s.bucket.Close() }
+// Identity names the store as String does, with the prefix and the endpoint: two stores have the same only where they are one. It
+// holds nothing secret.
+func (s *Store) Identity() string { return s.identity }
+
+// Close ends the use of the store. Its connections end by themselves once they have been idle for Options.Stall.
+func (s *Store) Close() error { return nil }
 
 // Version returns the state that the object is in.
 func (s *Store) Version(ctx context.Context, key string) (Version, error) {
-	attributes, err := s.bucket.Attributes(ctx, key)
+	found, err := s.objects.version(ctx, key)
 	err = s.judge(ctx, "look at", key, err)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -110,7 +129,7 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	case err != nil:
 		return "", s.explain(ctx, err)
 	}
-	return Version(attributes.ETag), nil
+	return found, nil
 }
 
 // explain looks for the cause of a refusal that a service gave without a word, as it answers the question for an object's version
@@ -132,12 +151,9 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 // in another state by then it is ErrChanged, and the object stays as it is. An error of write itself is returned as it is.
 // After an error the object is as before or, where an answer got lost, as written; it is never in part.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
-	if s.kind == Local {
-		s.sweep(key)
-	}
 	upload, cancel := context.WithCancel(ctx)
 	defer cancel()
-	writer, err := s.newWriter(ctx, upload, key, over)
+	writer, err := s.objects.write(ctx, upload, key, over)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
@@ -151,32 +167,15 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 		}
 		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, uncancelled(closeErr)))
 	}
-	if s.kind == Local {
-		// The rename in Close looks at nothing. The gap between this look and the rename is for writers of different
-		// machines on one file system alone, which are held apart by leases.
-		if found, err := s.Version(ctx, key); err != nil || found != over {
-			cancel()
-			_ = writer.Close()
-			if err != nil {
-				return Digest{}, err
-			}
-			return Digest{}, fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
-		}
-	}
 	if err := writer.Close(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
 		// Where an answer got lost, the client has asked again, and has found what it wrote itself.
-		if errors.Is(err, ErrChanged) {
+		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
 			}
 		}
 		return Digest{}, err
-	}
-	if s.kind == Local {
-		if err := s.flush(key); err != nil {
-			return Digest{}, s.judge(ctx, "write", key, err)
-		}
 	}
 	return into.digest(), nil
 }
@@ -204,30 +203,11 @@ func (s *Store) displaced(key string, over Version, err error) error {
 	return err
 }
 
-// sweep removes the files that writers of the object have not finished. Most are dead; one that is not cannot finish any more.
-func (s *Store) sweep(key string) {
-	left, _ := filepath.Glob(filepath.Join(s.folder, filepath.FromSlash(key)) + ".*.tmp") // Only a wrong pattern is an error.
-	for _, path := range left {
-		// What cannot be removed is no obstacle to the new file.
-		_ = os.Remove(path)
-	}
-}
-
 func uncancelled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-// newWriter begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing.
-func (s *Store) newWriter(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error) {
-	if s.kind == Object {
-		return s.uploads.open(ctx, wanted, key, over), nil
-	}
-	return s.bucket.NewWriter(wanted, key, &blob.WriterOptions{
-		ContentType: contentType, DisableContentTypeDetection: true, IfNotExist: over == "",
-	})
 }
 
 // digester passes bytes on and notes what they were.
@@ -252,20 +232,22 @@ func (d *digester) digest() Digest {
 	return digest
 }
 
-// flush has a file and the folders on the way to it written to disk: a rename alone may be lost with the power.
-func (s *Store) flush(key string) error {
-	path := filepath.Join(s.folder, filepath.FromSlash(key))
-	for {
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		err = errors.Join(file.Sync(), file.Close())
-		if err != nil || path == s.folder || len(path) < len(s.folder) {
-			return err
-		}
-		path = filepath.Dir(path)
+// Get reads a small object as a whole, and returns when it was written by the store's own clock. One of more than most bytes is an
+// error.
+func (s *Store) Get(ctx context.Context, key string, most int64) (content []byte, written time.Time, err error) {
+	reader, written, err := s.objects.read(ctx, key, 0, -1)
+	if err != nil {
+		return nil, time.Time{}, s.judge(ctx, "read", key, err)
 	}
+	defer func() { _ = reader.Close() }()
+	content, err = io.ReadAll(io.LimitReader(reader, most+1))
+	switch {
+	case err != nil:
+		return nil, time.Time{}, s.judge(ctx, "read", key, err)
+	case int64(len(content)) > most:
+		return nil, time.Time{}, fmt.Errorf("read %s in %s: it has more than %d bytes", key, s.label, most)
+	}
+	return content, written, nil
 }
 
 // Digest reads an object from end to end.
@@ -285,7 +267,7 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 // Range reads size bytes from offset on, or all of them where size is negative. Errors of the reader are judged like the others;
 // an object that ends before is io.ErrUnexpectedEOF.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
-	reader, err := s.bucket.NewRangeReader(ctx, key, offset, size, nil)
+	reader, _, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {
 		return nil, s.judge(ctx, "read", key, err)
 	}
@@ -297,7 +279,7 @@ type judgedReader struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // that of the read which this is a part of
 	key   string
-	from  *blob.Reader
+	from  io.ReadCloser
 	// left is negative where the size is not known.
 	left int64
 }
@@ -322,35 +304,20 @@ func (r *judgedReader) Close() error { return r.from.Close() }
 
 // Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about that.)
 func (s *Store) Delete(ctx context.Context, key string) error {
-	if err := s.bucket.Delete(ctx, key); err != nil {
-		return s.judge(ctx, "delete", key, err)
-	}
-	if folder := filepath.Dir(filepath.Join(s.folder, filepath.FromSlash(key))); s.kind == Local && folder != s.folder {
-		// Only an empty one goes.
-		_ = os.Remove(folder)
-	}
-	return nil
+	return s.judge(ctx, "delete", key, s.objects.remove(ctx, key))
 }
 
-// List goes through the objects whose keys begin with the prefix, in the order of their keys, page by page. It ends at the first
-// error.
+// List goes through the objects whose keys begin with the prefix, page by page. It ends at the first error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return s.list(ctx, prefix, &blob.ListOptions{Prefix: prefix})
+	return s.ListAfter(ctx, prefix, "")
 }
 
-func (s *Store) list(ctx context.Context, prefix string, options *blob.ListOptions) iter.Seq2[Info, error] {
+// ListAfter goes through the objects whose keys begin with prefix, which ends with a slash, and come after the key after, in an
+// order that is always the same. It costs as much as what it lists, wherever that begins. It ends at the first error.
+func (s *Store) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		objects := s.bucket.List(options)
-		for {
-			object, err := objects.Next(ctx)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(Info{}, s.judge(ctx, "list", prefix, err))
-				return
-			}
-			if !yield(Info{Key: object.Key, Size: object.Size, ModTime: object.ModTime}, nil) {
+		for object, err := range s.objects.list(ctx, prefix, after) {
+			if !yield(object, s.judge(ctx, "list", prefix, err)) || err != nil {
 				return
 			}
 		}

@@ -254,7 +254,7 @@ func TestOpenRefusesWhatCannotBe(t *testing.T) {
 		"s3://bucket/folder?region=x":         `names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)`,
 		"s3://key:hunter2@bucket?region=x":    `holds credentials (set AWS_ACCESS_KEY_ID`,
 		"s3://bucket?region=x&prefix=a//b/":   `has a prefix with //, ../ or control characters (write prefix=folder/)`,
-		"s3://bucket?region=x&nonsense=1":     `unknown query parameter "nonsense"`,
+		"s3://bucket?region=x&nonsense=1":     `has the unknown parameter "nonsense" (remove it; a bucket knows anonymous, dualstack, endpoint, fips,`,
 		"s3://bucket?use_path_style=perhaps":  `has use_path_style=perhaps (write true or false)`,
 		"s3://bucket?region=x&profile=nobody": `nobody`,
 		"://":                                 `the configured store: is no URL`,
@@ -353,4 +353,23 @@ func TestUploadsShareTheirMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, digest(content), found)
 	}
+}
+
+// A key comes from a row that others may write.
+func TestAKeyLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store *blobstore.Store) {
+		t.Helper()
+		for _, key := range []string{"", ".", "/a", "../a", "a/../../b", "a//b", "a/", "a\nb"} {
+			want := fmt.Sprintf("%q is no key of an object", key)
+			_, err := store.Version(t.Context(), key)
+			require.ErrorContains(t, err, want)
+			_, err = store.Digest(t.Context(), key)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, store.Delete(t.Context(), key), want)
+			_, err = store.Put(t.Context(), key, "", func(io.Writer) error { return nil })
+			require.ErrorContains(t, err, want)
+		}
+		require.Empty(t, list(t, store, ""))
+	})
 }

@@ -4,8 +4,10 @@ package bucketurl
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -58,14 +60,42 @@ func bucket(u *url.URL) error {
 	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return &Error{Reason: "names no bucket", Fix: "write s3://bucket?region=…, a folder in it as prefix=folder/"}
 	}
-	// The library for buckets escapes these in keys, uploads do not: they would go elsewhere.
+	// Clients and services write these in other ways: objects would go elsewhere.
 	if prefix := u.Query().Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
 		return &Error{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}
-	if value := u.Query().Get("use_path_style"); value != "" {
-		if _, err := strconv.ParseBool(value); err != nil {
-			return &Error{Reason: "has use_path_style=" + value, Fix: "write true or false"}
+	for name, values := range u.Query() {
+		right, known := parameters()[name]
+		switch {
+		case !known:
+			return &Error{Reason: fmt.Sprintf("has the unknown parameter %q", name), Fix: "remove it; a bucket knows " + knownParameters()}
+		case values[0] != "" && !right.fits(values[0]):
+			return &Error{Reason: "has " + name + "=" + values[0], Fix: right.fix}
 		}
 	}
 	return nil
 }
+
+// parameter describes the values of a bucket's parameter.
+type parameter struct {
+	fits func(value string) bool
+	fix  string
+}
+
+// parameters are those of a bucket.
+func parameters() map[string]parameter {
+	text := parameter{fits: func(string) bool { return true }}
+	choice := parameter{fits: func(v string) bool { _, err := strconv.ParseBool(v); return err == nil }, fix: "write true or false"}
+	checksums := parameter{
+		fits: func(v string) bool { return v == "when_supported" || v == "when_required" }, fix: "write when_supported or when_required",
+	}
+	return map[string]parameter{
+		"prefix": text, "endpoint": text, "region": text, "profile": text,
+		"role":      {fits: func(v string) bool { return strings.HasPrefix(v, "arn:") }, fix: "write the role's ARN, which begins with arn:"},
+		"anonymous": choice, "dualstack": choice, "fips": choice, "hostname_immutable": choice, "use_path_style": choice,
+		"request_checksum_calculation": checksums, "response_checksum_validation": checksums,
+		"rate_limiter_capacity": {fits: func(v string) bool { _, err := strconv.ParseUint(v, 10, 31); return err == nil }, fix: "write a number"},
+	}
+}
+
+func knownParameters() string { return strings.Join(slices.Sorted(maps.Keys(parameters())), ", ") }

@@ -1,0 +1,231 @@
+package blobstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// folder keeps objects as files. It is its absolute path.
+type folder string
+
+// path returns the file of an object. A key that leads out of the folder, or to a folder, is no key.
+func (f folder) path(key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	return filepath.Join(string(f), filepath.FromSlash(key)), nil
+}
+
+func (f folder) version(_ context.Context, key string) (Version, error) {
+	name, err := f.path(key)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if info.IsDir() {
+		return "", fs.ErrNotExist
+	}
+	return Version(fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixNano(), info.Size())), nil
+}
+
+func (f folder) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error) {
+	if _, err := f.version(ctx, key); err != nil {
+		return nil, time.Time{}, err
+	}
+	file, err := os.Open(filepath.Join(string(f), filepath.FromSlash(key)))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		_, err = file.Seek(offset, io.SeekStart)
+	}
+	if err != nil {
+		return nil, time.Time{}, errors.Join(err, file.Close())
+	}
+	if size < 0 {
+		return file, info.ModTime(), nil
+	}
+	return limited{io.LimitReader(file, size), file}, info.ModTime(), nil
+}
+
+// limited is the beginning of something that has to be closed.
+type limited struct {
+	io.Reader
+	io.Closer
+}
+
+func (f folder) remove(_ context.Context, key string) error {
+	name, err := f.path(key)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(name); err != nil {
+		return err
+	}
+	if around := filepath.Dir(name); around != string(f) {
+		// Only an empty one goes.
+		_ = os.Remove(around)
+	}
+	return nil
+}
+
+func (f folder) write(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error) {
+	name, err := f.path(key)
+	if err != nil {
+		return nil, err
+	}
+	f.sweep(name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+		return nil, err
+	}
+	// It stands beside the object, since a rename works within one file system only. Other programs may read the object: who may is
+	// the umask's business.
+	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return &unfinished{File: file, folder: f, ctx: ctx, wanted: wanted, key: key, over: over}, nil
+}
+
+// sweep removes the files that writers of the object have not finished. Most writers are dead; one that is not cannot finish any more.
+func (f folder) sweep(name string) {
+	left, _ := filepath.Glob(name + ".*.tmp") // Only a wrong pattern is an error.
+	for _, path := range left {
+		// A file that cannot be removed is no obstacle to the new one.
+		_ = os.Remove(path)
+	}
+}
+
+// unfinished is a file with a name for the time being. Closed when wanted has ended, it goes.
+type unfinished struct {
+	*os.File
+
+	folder folder
+	ctx    context.Context //nolint:containedctx // that of the write which this is
+	wanted context.Context //nolint:containedctx // as above
+	key    string
+	over   Version
+}
+
+// Close implements io.Closer. Without an error the object is there, and on disk: a rename alone may be lost with the power.
+func (u *unfinished) Close() (err error) {
+	defer func() {
+		if err != nil {
+			_ = os.Remove(u.Name())
+		}
+	}()
+	if u.wanted.Err() != nil {
+		return errors.Join(u.wanted.Err(), u.File.Close())
+	}
+	if err := errors.Join(u.Sync(), u.File.Close()); err != nil {
+		return err
+	}
+	// The rename looks at nothing. The gap between this look and the rename is for writers of different machines on one file system
+	// alone, which leases hold apart.
+	found, err := u.folder.version(u.ctx, u.key)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if found != u.over {
+		return ErrChanged
+	}
+	name := filepath.Join(string(u.folder), filepath.FromSlash(u.key))
+	if err := os.Rename(u.Name(), name); err != nil {
+		return err
+	}
+	for around := filepath.Dir(name); len(around) >= len(u.folder); around = filepath.Dir(around) {
+		if err := flush(around); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush has a folder written to disk.
+func flush(name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// list walks the folders in their order, not that of the keys: "mr-1" comes before "mr-1.old" here, but "mr-1.old" before
+// "mr-1/diff-1" there.
+func (f folder) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
+	behind := inWalk(after)
+	return func(yield func(Info, error) bool) {
+		stopped := false
+		visit := func(name string, entry fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist) && name != string(f):
+				return nil // Gone meanwhile, or nothing was ever written.
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				return ctx.Err()
+			}
+			relative, err := filepath.Rel(string(f), name)
+			if err != nil {
+				return err
+			}
+			key := filepath.ToSlash(relative)
+			if entry.IsDir() {
+				if inWalk(key) < behind && !strings.HasPrefix(after, key+"/") && key != "." {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			if inWalk(key) <= behind || !strings.HasPrefix(key, prefix) {
+				return nil
+			}
+			info, err := entry.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if !yield(Info{Key: key, Size: info.Size(), ModTime: info.ModTime()}, nil) {
+				stopped = true
+				return fs.SkipAll
+			}
+			return nil
+		}
+		top, _ := path.Split(prefix)
+		if err := filepath.WalkDir(filepath.Join(string(f), filepath.FromSlash(top)), visit); err != nil && !stopped {
+			yield(Info{}, err)
+		}
+	}
+}
+
+// inWalk sorts as a walk goes: what is in a folder comes before what follows the folder.
+func inWalk(key string) string { return strings.ReplaceAll(key, "/", "\x00") }
+
+// unusable returns what is wrong with the folder as it is configured, and what to do about it; "" where an error has another cause.
+func (f folder) unusable(err error) (reason, fix string) {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return reasonOf(err), "let this user write to the folder"
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(string(f)); os.IsNotExist(err) {
+			return "the folder is gone", "create it, or mount the disk that it is on"
+		}
+	}
+	return "", ""
+}
