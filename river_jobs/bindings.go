@@ -59,7 +59,6 @@ func (b *Bindings) Close() {
 	for _, marks := range b.marks {
 		marks.Close()
 	}
-	b.diffs.close()
 }
 
 // marksOf are those of a database's queues.
