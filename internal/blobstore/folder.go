@@ -93,9 +93,8 @@ func (f folder) write(ctx, wanted context.Context, key string, over Version) (io
 	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
 		return nil, err
 	}
-	// It stands beside the object, since a rename works within one file system only. Other programs may read the object: who may is
-	// the umask's business.
-	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	// It stands beside the object, since a rename works within one file system only.
+	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) //nolint:gosec // The umask decides.
 	if err != nil {
 		return nil, err
 	}
