@@ -49,6 +49,32 @@ func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdrive
 	return &listener{Listener: d.Driver.GetListener(params), driver: d}
 }
 
+// tickLock bounds how long a tick waits for another transaction that inserts the same job and has not ended. While it waits, other schedules
+// fall due, and River inserts those together: within this time that is one at most, as they are set apart.
+const tickLock = "100ms"
+
+// GetExecutor bounds the lock waits of insertions in River's own transactions. Those are of ticks: all else is inserted in transactions of ours.
+func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor()} }
+
+type executor struct{ riverdriver.Executor }
+
+func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
+	tx, err := e.Executor.Begin(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	return transaction{tx}, nil
+}
+
+type transaction struct{ riverdriver.ExecutorTx }
+
+func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	return t.ExecutorTx.JobInsertFastMany(ctx, params) //nolint:wrapcheck // River words it
+}
+
 // listener is used by one goroutine at a time, as River's is.
 type listener struct {
 	riverdriver.Listener

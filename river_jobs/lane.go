@@ -16,6 +16,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
+	"sexton/internal/sleep"
 )
 
 const (
@@ -91,12 +92,8 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 	}
 	began, reclaimed := time.Now(), time.Now()
 	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, ctx.Err()
+		if err := sleep.For(ctx, wait); err != nil {
+			return 0, err
 		}
 		state, outcome, err := jobState(ctx, db, id)
 		switch {

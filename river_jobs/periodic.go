@@ -12,6 +12,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/schedule"
 )
 
@@ -21,7 +22,8 @@ const (
 	// early is by how much River may come before a tick: it takes along what falls due within that time.
 	early = 100 * time.Millisecond
 	// apart keeps the ticks of two schedules out of one transaction of River's, which inserts together what falls due within 100 ms: an
-	// application that enqueues the same job and does not commit would otherwise hold up all schedules and not one.
+	// application that enqueues the same job and does not commit would otherwise hold up all schedules and not one. A new leader looks at
+	// all at once; where that fails for such a lock, they come apart a minute later.
 	apart = 150 * time.Millisecond
 	// tickAnswer bounds the statements of one tick.
 	tickAnswer = 5 * time.Second
@@ -190,6 +192,9 @@ func (k *ticker) InsertMany(
 	ctx context.Context, many []*rivertype.JobInsertParams, insert func(context.Context) ([]*rivertype.JobInsertResult, error),
 ) ([]*rivertype.JobInsertResult, error) {
 	results, err := insert(ctx)
+	if fault.Judge(err).Lock() {
+		err = fmt.Errorf("another transaction enqueues the same job and has not ended; the tick comes again within a minute: %w", err)
+	}
 	if err != nil {
 		return results, err
 	}

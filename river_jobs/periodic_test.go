@@ -346,3 +346,22 @@ func TestTheCommitOfATickFails(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, spent, "the lane's look finds the work")
 }
+
+// An application that has enqueued the job of a schedule and does not commit holds up River's insertions for a moment only.
+func TestATickDoesNotWaitForATransactionThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
+	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
+	tx, err := b.db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	application, err := NewClient(b.deps, "application")
+	require.NoError(t, err)
+	_, err = application.InsertTx(t.Context(), tx, LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+	startClient(t, b, "a")
+	pgtest.WaitFor(t, "the tick to be given up", func(context.Context) (bool, error) {
+		return strings.Contains(b.log.String(), "another transaction enqueues the same job and has not ended"), nil
+	})
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick < now() - interval '2 years' FROM sexton.schedules"), "the tick is kept")
+}

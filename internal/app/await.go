@@ -10,6 +10,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
+	"sexton/internal/sleep"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -42,7 +43,7 @@ func (b *bound) await(ctx context.Context, name string, noted *riverjobs.Binding
 	log.WarnContext(ctx, "database cannot be reached: it and what depends on it waits", "error", b.down[db.Name])
 	var said string
 	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
-		if !sleep(ctx, wait) {
+		if sleep.For(ctx, wait) != nil {
 			return false
 		}
 		parents, err := b.look(ctx, db)
@@ -80,16 +81,4 @@ func (b *bound) look(ctx context.Context, db database.Database) ([]*loosefk.Pare
 	}
 	parents, _, err := loosefk.Resolve(ctx, sites, b.definitions)
 	return parents[db.Name], err
-}
-
-// sleep waits and reports whether ctx is still on.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/sleep"
 )
 
 const (
@@ -57,7 +58,7 @@ func (a *app) runWorker(ctx context.Context, flags worker) error {
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
 			// A database may go between any two steps of the start.
 			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
-			if !sleep(ctx, wait) {
+			if sleep.For(ctx, wait) != nil {
 				return nil
 			}
 			wait = min(2*wait, retryLongest)
@@ -144,10 +145,9 @@ func (a *app) awaitReload(ctx context.Context, c *loaded, flags worker, hangups 
 			look, wait = digestOf(c.Files()), watchEvery
 			switch {
 			case look == c.files:
-				if before != look {
-					// Changed back.
-					a.reloadFailed.Store(false)
+				if a.reloadFailed.Swap(false) {
 					said = ""
+					log.InfoContext(ctx, "configuration is as it was, the worker goes on with it")
 				}
 				continue
 			case look != before:

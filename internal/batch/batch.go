@@ -70,7 +70,11 @@ type StatementError struct {
 }
 
 func (e *StatementError) Error() string {
-	return fmt.Sprintf("statement %d: %v%s", e.Index, e.Err, PathHint(e.Err))
+	place := fmt.Sprintf("statement %d", e.Index)
+	if e.Index == Frame {
+		place = "batch"
+	}
+	return fmt.Sprintf("%s: %v%s", place, e.Err, PathHint(e.Err))
 }
 
 func (e *StatementError) Unwrap() error { return e.Err }

@@ -2,6 +2,7 @@ package batch_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -306,4 +307,11 @@ func TestATimeoutBeforeTheFirstStatementIsItsOwn(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Zero(t, failed.Index)
 	require.EqualValues(t, 10, count(t, db))
+}
+
+func TestErrorsNameTheirStatement(t *testing.T) {
+	t.Parallel()
+	because := errors.New("refused")
+	require.EqualError(t, &batch.StatementError{Index: 2, Err: because}, "statement 2: refused")
+	require.EqualError(t, &batch.StatementError{Index: batch.Frame, Err: because}, "batch: refused")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/latency"
+	"sexton/internal/sleep"
 )
 
 const (
@@ -55,7 +56,7 @@ type Foreground struct {
 // that stay.
 func (g *Ground) foreground(ctx context.Context, data *template, w workload, rounds int, scale float64, duty int) ([]Foreground, error) {
 	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) {
-		return nil, wait(ctx, stillness(scale))
+		return nil, sleep.For(ctx, stillness(scale))
 	}}}
 	for _, c := range w.contenders() {
 		if w.stalls(c.name) {
@@ -140,7 +141,7 @@ func (l *load) during(ctx context.Context, url string, do func(ctx context.Conte
 			}
 		})
 	}
-	err := wait(ctx, warmLoad)
+	err := sleep.For(ctx, warmLoad)
 	if err == nil {
 		w.open()
 		err = do(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/latency"
+	"sexton/internal/sleep"
 )
 
 // GroupOptions says what to measure.
@@ -195,7 +196,7 @@ func (g *Ground) destroy(ctx context.Context, data *template, f forest, name str
 	}
 	if name == undisturbed {
 		work = func(ctx context.Context) error {
-			return wait(ctx, stillness(float64(f.doomed)/1000))
+			return sleep.For(ctx, stillness(float64(f.doomed)/1000))
 		}
 	}
 	if err := settle(ctx, conn); err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"sexton/internal/sleep"
 )
 
 // IdleReport is what a worker costs that has nothing to do.
@@ -44,7 +46,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 			return err
 		}
 		s.Progress("waiting %s for the worker to settle", settled)
-		if err := wait(ctx, min(settled, 2*length)); err != nil {
+		if err := sleep.For(ctx, min(settled, 2*length)); err != nil {
 			return err
 		}
 		before, err := s.transactions(ctx)
@@ -53,7 +55,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		}
 		s.Progress("watching the idle worker for %s", length)
 		began := time.Now()
-		if err := wait(ctx, length); err != nil {
+		if err := sleep.For(ctx, length); err != nil {
 			return err
 		}
 		after, err := s.transactions(ctx)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/latency"
+	"sexton/internal/sleep"
 )
 
 // The worker is to be asleep when the next parent goes; the pause is random, so that no rhythm of the
@@ -104,7 +105,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (Report, error)
 		}
 		var err error
 		r.WALBytes, err = s.walPer(ctx, events, func(i int) error {
-			if err := wait(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
+			if err := sleep.For(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
 				return err
 			}
 			began := time.Now()

@@ -188,15 +188,3 @@ func (s *Site) exec(ctx context.Context, what, statements string) error {
 	}
 	return nil
 }
-
-// wait pauses unless ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/latency"
 	"sexton/internal/pgschema"
+	"sexton/internal/sleep"
 )
 
 // shortestLook is the pause between two looks at what waits where that costs next to nothing; it is by
@@ -62,12 +63,8 @@ func (s *stopwatch) run(ctx context.Context) error {
 			}
 			pause = max(pause, 10*time.Since(began))
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := sleep.For(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

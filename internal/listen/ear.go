@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgxlisten"
+
+	"sexton/internal/sleep"
 )
 
 // Channel is the one that wake triggers notify, with the kind as payload.
@@ -203,12 +205,12 @@ func (e *Ear) wake(kind string) {
 
 // keepHearing calls now and then. A connection on which the call does not come back is stalled or deaf; the listener dials another.
 func (e *Ear) keepHearing(ctx context.Context) {
-	for pause(ctx, e.timing.SelfCheck) {
+	for sleep.For(ctx, e.timing.SelfCheck) == nil {
 		e.mu.Lock()
 		conn := e.conn
 		e.mu.Unlock()
 		e.answered.Store(false)
-		if conn == nil || !e.connected.Load() || e.notify(ctx) != nil || !pause(ctx, e.timing.SelfCheckWait) || e.answered.Load() {
+		if conn == nil || !e.connected.Load() || e.notify(ctx) != nil || sleep.For(ctx, e.timing.SelfCheckWait) != nil || e.answered.Load() {
 			continue
 		}
 		if e.deaf.Load() {
@@ -247,17 +249,5 @@ func (o *outage) note(ctx context.Context, err error) {
 	case !o.since.IsZero():
 		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // ear and lane have their own words
 		o.since = time.Time{}
-	}
-}
-
-// pause waits and reports whether ctx is still on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

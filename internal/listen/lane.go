@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/sleep"
 )
 
 // Due says what there is to do.
@@ -67,7 +69,7 @@ func (l *Lane) run(ctx context.Context) {
 		}
 		l.looking.Store(false)
 		failing.note(ctx, err)
-		pause(ctx, l.timing.Reconnect/2+rand.N(l.timing.Reconnect/2+1))
+		_ = sleep.For(ctx, l.timing.Reconnect/2+rand.N(l.timing.Reconnect/2+1))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dampen"
+	"sexton/internal/sleep"
 )
 
 const (
@@ -102,11 +103,7 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 				"no page, metrics and health checks for now: http.listen cannot be served; give each copy its own address, or \"\" for none",
 				"key", "http.listen", "address", s.Settings.Listen, "error", err, "retry_ms", retryEvery.Milliseconds())
 		}
-		timer := time.NewTimer(retryEvery)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep.For(ctx, retryEvery) != nil {
 			return nil
 		}
 	}
