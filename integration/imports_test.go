@@ -61,7 +61,7 @@ var domains = paths{
 }
 
 // shared stands below the domains and is the same to all of them.
-var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace"}
+var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace", "sexton/internal/drain"}
 
 // testHelpers are imported by tests only.
 var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest", "sexton/internal/s3test"}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
@@ -83,7 +84,7 @@ const refusedFor = 3600.0
 // begin sees to it that the destruction has begun, and tells whether there is anything to do. The checks are made again in the
 // transaction that begins it, under the lock of the group that whoever restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
-	names, groups := r.session.Names, item(r.engine.Plan.groups.Relation)
+	names, groups := r.Session.Names, drain.Item(r.engine.Plan.groups.Relation)
 	before, err := r.standing(ctx, func(sql string) batch.Statement {
 		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
 		return batch.Statement{SQL: columns + "(" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
@@ -134,7 +135,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	r.stats.Total = total
-	r.changes++
+	r.Changes++
 	return true, nil
 }
 
@@ -144,9 +145,6 @@ SELECT 1 OPERATOR(pg_catalog./) pg_catalog.count(*)::integer FROM (
     SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE
 ) AS begun`
 
-// errCancelled says that the deletion was cancelled after the destruction had begun.
-var errCancelled = errors.New("the deletion was cancelled")
-
 // alter runs a transaction that deletes or changes rows. As long as none has, the deletion may be cancelled, which deletes the
 // record of the destruction: the statement number at of the transaction, which must come after the lock of a group that the
 // cancelling session locks first, holds that record until the commit.
@@ -154,18 +152,12 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	if r.final {
 		return r.send(ctx, limits, statements...)
 	}
-	confirm := batch.Statement{SQL: r.session.Names.Render(confirmSQL), Args: []any{r.engine.GroupID}}
+	confirm := batch.Statement{SQL: r.Session.Names.Render(confirmSQL), Args: []any{r.engine.GroupID}}
 	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && fault.Judge(err).SQLState == "22012" {
-		return errCancelled
+		return drain.ErrCancelled
 	}
 	return err
-}
-
-// changed counts rows that have gone or changed: there is no way back from here.
-func (r *run) changed(rows int64) {
-	r.changes += rows
-	r.final = r.final || rows > 0
 }
 
 // falter records an error that came before the first step; one that ends the run it returns.
@@ -182,8 +174,8 @@ func (r *run) falter(ctx context.Context, err error) error {
 func (r *run) refuse(ctx context.Context, f fault.Fault) error {
 	r.stats.fail(f)
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
-	names := r.session.Names
-	return r.send(ctx, r.session.Limits,
+	names := r.Session.Names
+	return r.send(ctx, r.Session.Limits,
 		batch.Statement{SQL: names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}},
 		batch.Statement{SQL: names.Render(refuseSQL), Args: []any{r.engine.GroupID, f.Text(), refusedFor}})
 }
@@ -196,7 +188,7 @@ func (r *run) standing(ctx context.Context, statement func(sql string) batch.Sta
 		found, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[standing])
 		return err
 	}
-	if err := r.send(ctx, r.session.Limits, append(first, asking)...); err != nil {
+	if err := r.send(ctx, r.Session.Limits, append(first, asking)...); err != nil {
 		return nil, fmt.Errorf("look whether the group may be destroyed: %w", err)
 	}
 	if len(found) == 0 {
@@ -234,8 +226,8 @@ DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_cata
 
 // forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
 func (r *run) forget(ctx context.Context, g int64) error {
-	sql := fill(r.session.Names, forgetSQL, "{groups}", item(r.engine.Plan.groups.Relation))
-	if err := r.send(ctx, r.session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}}); err != nil {
+	sql := fill(r.Session.Names, forgetSQL, "{groups}", drain.Item(r.engine.Plan.groups.Relation))
+	if err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}}); err != nil {
 		return fmt.Errorf("forget the lease of group %d, which is gone: %w", g, err)
 	}
 	return nil
@@ -288,9 +280,10 @@ FROM looked`
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
 	terms := make([]string, len(refs))
 	for i, f := range refs {
-		terms[i] = f.exists("doomed")
+		terms[i] = f.Exists("doomed")
 	}
-	return fill(names, finishSQL, "{live}", strings.Join(terms, ", "), "{line}", lineHolds(item(p.groups.Relation), "$2"), "{groups}", item(p.groups.Relation))
+	groups := drain.Item(p.groups.Relation)
+	return fill(names, finishSQL, "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)
 }
 
 // fill renders a text for the configured schemas and then puts in what must not be rendered: names of the application's, which

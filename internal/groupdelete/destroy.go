@@ -9,15 +9,15 @@
 package groupdelete
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/database"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
@@ -43,14 +43,11 @@ type Sizes struct {
 }
 
 const (
-	defaultRows   = 1000
 	defaultTarget = 20 * time.Millisecond
 	// largestBatch bounds what the target may come to.
 	largestBatch = 50_000
 	// DefaultRuntime is how long a run works, shorter than the lease and than a step.
 	DefaultRuntime = 50 * time.Second
-	// hasty bounds waits for locks as long as there is something else to do.
-	hasty = 200 * time.Millisecond
 )
 
 // Engine destroys one group of one database.
@@ -81,27 +78,7 @@ type Engine struct {
 //
 // A group that cannot be destroyed for now is no error: the reason is recorded and in the statistics.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{
-		engine: e, session: e.Session, stop: ctx, stats: newStats(e.GroupID),
-		steer:  pace.Steer{Target: e.Sizes.Target, Smallest: 1, Largest: largestBatch},
-		leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), failed: map[uint32][]place{},
-	}
-	if r.steer.Target <= 0 {
-		r.steer.Target = defaultTarget
-	}
-	runtime := e.Runtime
-	if runtime <= 0 {
-		runtime = DefaultRuntime
-	}
-	r.began = time.Now()
-	r.until = r.began.Add(runtime)
-	r.pace = pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
-		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
-			r.excused = r.excused || class == pace.WaitReplica && reason != ""
-			r.waitsFor(ctx, reason)
-		},
-	}
+	r := e.newRun(ctx)
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
 	r.stats.Step, r.stats.ETASeconds = "", nil
@@ -111,84 +88,81 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	return r.stats, nil
 }
 
-// run is the state of one Run. None of it is needed by the next one.
+// newRun is the state of a Run that begins now.
+func (e *Engine) newRun(ctx context.Context) *run {
+	r := &run{
+		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), began: time.Now(),
+	}
+	runtime := e.Runtime
+	if runtime <= 0 {
+		runtime = DefaultRuntime
+	}
+	r.until = r.began.Add(runtime)
+	r.Run = &drain.Run{
+		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
+		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: largestBatch},
+		Send:  r.send, Ended: r.ended, Paused: r.paused, Blocker: e.Blocker,
+		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			return r.alter(ctx, limits, 0, statements...)
+		},
+		Progress: func(ctx context.Context) {
+			r.stats.Batches++
+			r.progress(ctx)
+		},
+		Failed: map[uint32][]place{},
+	}
+	r.Pace = &pace.Run{
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
+		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
+			r.excused = r.excused || class == pace.WaitReplica && reason != ""
+			r.waitsFor(ctx, reason)
+		},
+	}
+	return r
+}
+
+// run is the state of one Run. None of it is needed by the next one. Its session works under the lease of the group in hand.
 type run struct {
-	// sends, if set, stands in for the session where nothing may be changed.
-	sends  func(ctx context.Context, statements []batch.Statement) error
+	*drain.Run
+
 	engine *Engine
-	// session works under the lease of the group in hand.
-	session *batch.Session
-	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
+	stop   context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	// began is when the run began, with doneBefore rows deleted by those before it.
 	began, until time.Time
 	doneBefore   int64
 	stats        *Stats
-	pace         pace.Run
-	steer        pace.Steer
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
-	// stack are the windows whose trees are being taken down, deepest is the most that they were, down to the table lowest.
-	stack   []*window
-	deepest int
-	lowest  *table
 	// excused tells that the run had to hold, or to wait for somebody else's on a sub-group.
 	excused bool
-	// changes counts rows that have gone or changed, groups included: whether anything moves at all. final reports that one
-	// has, in this run or before, so that the deletion cannot be cancelled any more.
-	changes int64
-	final   bool
-	// patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
-	// together: nothing else is left to do.
-	patient bool
-	// failed are rows that cannot be deleted or changed, by leaf, failures how many they are.
-	failed   map[uint32][]place
-	failures int
-	// waiting are rows of chains, by leaf, that did not move since the run looked from the top.
-	waiting map[uint32][]place
+	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
+	final bool
 	// line are the groups in hand, from the top down.
 	line []int64
 	// asked counts looks whether what is in hand is still below the group, moved tells that it is not.
 	asked int
 	moved bool
-	// fault is the first error that rows are to blame for, obstacle something weaker that stood in the way, busy a sub-group
-	// that somebody else is destroying.
-	fault    *fault.Fault
-	obstacle fault.Fault
+	// busy is a sub-group that somebody else is destroying.
+	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one.
 	lock      pace.Blocked
 	obstacles pace.Obstacles
-	busy      *lease.HeldError
 }
 
-// result is how a part of the work ended.
-type result int
-
-const (
-	// finished: nothing is left of it.
-	finished result = iota
-	// yielded: the run's time is over, or it was asked to stop.
-	yielded
-	// blocked: what is left cannot go for now.
-	blocked
-)
-
 func (r *run) ended() bool {
-	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.failures >= mostFailures
+	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= drain.MostFailures
 }
 
 // futile tells that the run has used all of its time, and nothing has moved.
-func (r *run) futile() bool { return r.stop.Err() == nil && r.changes == 0 && !r.excused }
+func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.excused }
 
 // paused tells whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
 // asked to hold.
 func (r *run) paused(ctx context.Context) bool {
-	r.pace.Await(ctx)
+	r.Pace.Await(ctx)
 	return r.ended() || r.escaped(ctx)
 }
-
-// mostFailures is how many single rows may fail in one run: one by one they cost more than they are worth.
-const mostFailures = 100
 
 // busyPause is how long a run waits that can do nothing until somebody else's run on a sub-group is over.
 const busyPause = time.Second
@@ -202,48 +176,48 @@ func (r *run) work(ctx context.Context) error {
 		return nil
 	}
 	for {
-		before := r.changes
-		r.waiting = map[uint32][]place{}
+		before := r.Changes
+		r.Waiting = map[uint32][]place{}
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		switch {
-		case errors.Is(err, errCancelled):
+		case errors.Is(err, drain.ErrCancelled):
 			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was removed"
 			return nil
 		case err != nil:
 			return err
-		case result == finished:
+		case result == drain.Finished:
 			r.stats.Outcome = Destroyed
 			return nil
 		case r.moved:
 			// From the top again, with what is still there.
 			r.moved = false
 			continue
-		case r.failures >= mostFailures, result == yielded && r.futile():
+		case r.Failures >= drain.MostFailures, result == drain.Yielded && r.futile():
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.blame(ctx)
-		case result == yielded:
+		case result == drain.Yielded:
 			r.stats.Outcome, r.stats.Interrupted, r.stats.Reason = Unfinished, r.stop.Err() != nil, r.lock.Reason
 			return nil
-		case r.changes > before:
-			r.patient = false
-		case !r.patient:
-			r.patient = true
-		case r.busy != nil && r.fault == nil:
+		case r.Changes > before:
+			r.Patient = false
+		case !r.Patient:
+			r.Patient = true
+		case r.busy != nil && r.Fault == nil:
 			r.waitsFor(ctx, "sub-group: "+r.busy.Error())
-			r.pace.Pause(ctx, busyPause)
+			r.Pace.Pause(ctx, busyPause)
 			r.waitsFor(ctx, "")
 			if r.ended() {
 				r.stats.Outcome = Unfinished
 				return nil
 			}
-		case r.fault == nil && r.obstacle.Lock():
+		case r.Fault == nil && r.Obstacle.Lock():
 			if err := r.waitForLock(ctx); err != nil {
 				return err
 			}
 		default:
 			return r.blame(ctx)
 		}
-		r.busy, r.obstacle = nil, fault.Fault{}
+		r.busy, r.Obstacle = nil, fault.Fault{}
 	}
 }
 
@@ -251,13 +225,13 @@ func (r *run) work(ctx context.Context) error {
 // followed by the next one.
 func (r *run) waitForLock(ctx context.Context) error {
 	r.excused = true
-	r.lock.Again(r.obstacle.Text(), r.session.Seen().Transaction)
+	r.lock.Again(r.Obstacle.Text(), r.Session.Seen().Transaction)
 	r.obstacles.Add(&r.lock)
 	for r.lock.Waits() && !r.ended() {
 		if err := r.renew(ctx); err != nil {
 			return err
 		}
-		if err := r.pace.Idle(ctx, &r.obstacles, r.session.Over); err != nil {
+		if err := r.Pace.Idle(ctx, &r.obstacles, r.Session.Over); err != nil {
 			return err
 		}
 	}
@@ -266,16 +240,13 @@ func (r *run) waitForLock(ctx context.Context) error {
 
 // send runs one transaction, bounded by the lease that the session works under.
 func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-	if r.sends != nil {
-		return r.sends(ctx, statements)
-	}
 	if err := r.renew(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := r.session.Fence.Context(ctx)
+	bounded, cancel := r.Session.Fence.Context(ctx)
 	defer cancel()
 	deadline, _ := bounded.Deadline()
-	_, err := r.session.RunWithin(bounded, pace.Within(limits, deadline), statements...)
+	_, err := r.Session.RunWithin(bounded, pace.Within(limits, deadline), statements...)
 	if err != nil && bounded.Err() != nil {
 		return errors.Join(context.Cause(bounded), err)
 	}
@@ -296,19 +267,6 @@ func (r *run) renew(ctx context.Context) error {
 	return nil
 }
 
-// read runs a statement that changes nothing and collects its rows.
-func read[T any](ctx context.Context, r *run, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
-	limits := r.session.Limits
-	if !r.patient {
-		limits.LockTimeout = min(limits.LockTimeout, hasty) // Of a table that somebody has locked.
-	}
-	err = r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, to)
-		return err
-	}})
-	return found, err
-}
-
 // waitsFor tells at once what the run waits for from now on; "" is nothing.
 func (r *run) waitsFor(ctx context.Context, reason string) {
 	if r.stats.WaitingFor == reason {
@@ -323,27 +281,4 @@ func (r *run) progress(ctx context.Context) {
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
-}
-
-// stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
-func (r *run) stumble(err error, label string) (result, error) {
-	if errors.Is(err, errCancelled) {
-		return blocked, err
-	}
-	f := fault.Judge(err)
-	f.Table = label
-	if !f.Lock() {
-		r.stats.fail(f)
-	}
-	switch {
-	case f.Verdict == fault.Fatal:
-		return blocked, err
-	case r.ended():
-		return yielded, nil
-	case f.Lock() || f.Verdict == fault.Timeout:
-		r.obstacle = f
-	case r.fault == nil:
-		r.fault = &f
-	}
-	return blocked, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
@@ -32,9 +33,12 @@ type Foresight struct {
 
 // Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds.
 func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
-	r := &run{
-		engine: &Engine{Plan: plan, GroupID: group}, session: &batch.Session{Names: names}, stats: newStats(group), line: []int64{group},
-		sends: func(ctx context.Context, statements []batch.Statement) error { return readOnly(ctx, db, statements) },
+	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
+	r.Run = &drain.Run{
+		Session: &batch.Session{Names: names},
+		Send: func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
+			return readOnly(ctx, db, statements)
+		},
 	}
 	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
 	w, err := r.groupWindow(ctx, group)
@@ -53,15 +57,15 @@ func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Pl
 	if forbidden != nil {
 		seen.Forbidden = forbidden.Text()
 	}
-	c, err := r.spread(ctx, w, mostForeseen)
+	c, err := r.Spread(ctx, w, mostForeseen)
 	if err != nil && fault.Judge(err).Verdict != fault.Timeout {
 		return nil, err
 	}
-	for _, on := range c.windows {
-		seen.Deleted[on.table.Label()] += int64(on.rows.len())
-		seen.Rows += int64(on.rows.len())
+	for _, on := range c.Windows {
+		seen.Deleted[on.Table.Label()] += int64(on.Rows.Len())
+		seen.Rows += int64(on.Rows.Len())
 	}
-	seen.Nullified, seen.Capped = c.changed, c.most || err != nil
+	seen.Nullified, seen.Capped = c.Changed, c.Most || err != nil
 	if seen.Capped {
 		guessed, err := r.estimate(ctx, ids)
 		if err != nil && fault.Judge(err).Verdict != fault.Timeout {

@@ -1,86 +1,33 @@
 package groupdelete
 
 import (
+	"fmt"
 	"strings"
 
-	"sexton/internal/pgcatalog"
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/pgschema"
 )
 
-// action is what becomes of the rows that refer to a row which is to go.
-type action int
-
-const (
-	// remove deletes them first, with all that hangs below them.
-	remove action = iota
-	nullify
-	setDefault
-	// forbid does nothing: while there are such rows, the row that they refer to stays.
-	forbid
+type (
+	table  = drain.Table
+	ref    = drain.Ref
+	window = drain.Window
+	rows   = drain.Rows
+	place  = drain.Place
 )
 
-// ref is a foreign key, or a column that the application treats as one.
-type ref struct {
-	// constraint is the key's name; empty for a mere column.
-	constraint string
-	// target is the relation that it refers to; where that is a partition, only holds the leaves below it.
-	target uint32
-	only   map[uint32]bool
-	// table has the key, or has the partition that has it; leaves and from are of the latter: what statements address,
-	// and the item of a FROM clause that stands for all of them.
-	table            *table
-	leaves           []pgcatalog.Table
-	from             string
-	columns, targets []string
-	// compare is how each of columns is compared with that of targets.
-	compare []pgcatalog.Comparison
-	action  action
-	// chain tells that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
-	chain bool
-	// set are the columns that the action changes. setNull tells that a forbidding key would set them to NULL, which they
-	// cannot be.
-	set     []string
-	setNull bool
-	// where restricts the rows of a mere column further, with the alias child.
-	where string
-	// part is the place in the order of a group's destruction.
-	part part
-	// rows is the size of a statement that changes rows of the key in place.
-	rows float64
-}
-
-// part orders what a group's destruction does.
-type part int
-
+// The parts of a group's destruction, in their order: drain.Ref.Part of the keys that refer to groups.
 const (
-	projectsPart part = iota
+	projectsPart = iota
 	subgroupsPart
 	membershipsPart
 	restPart
 	// lastPart goes in the transaction that deletes the group.
 	lastPart
 )
-
-// what tells the rows of a table apart whose end is an event.
-type what int
-
-const (
-	ordinary what = iota
-	project
-	group
-)
-
-// table is an ordinary table, or a partitioned one with all its partitions.
-type table struct {
-	*pgcatalog.Relation
-
-	what what
-	// refs are the keys that refer to it, in the order in which they are worked off: what refers to other tables of
-	// the plan comes before them.
-	refs []*ref
-	// rows is the size of a statement that deletes rows, window that of the rows whose trees are taken down together.
-	rows, window float64
-	slow         bool
-}
 
 // Plan says what hangs below groups and projects, as the foreign keys of one state of the database have it: resolve anew
 // for each run. A plan must not be used by two runs at a time.
@@ -104,21 +51,95 @@ func (p *Plan) Tables() []string {
 	return labels
 }
 
-// refsOf are the keys that refer to rows in the leaf.
-func (t *table) refsOf(leaf pgcatalog.Table) []*ref {
-	var refs []*ref
-	for _, f := range t.refs {
-		if f.only == nil || f.only[leaf.OID] {
-			refs = append(refs, f)
-		}
+func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.
+func (p *Plan) figures(t *table) []batch.Figure {
+	figures := []batch.Figure{{Field: "deleted", Label: t.Label()}}
+	switch t {
+	case p.projects:
+		return append(figures, batch.Figure{Field: "projects"})
+	case p.groups:
+		return append(figures, batch.Figure{Field: "groups"})
 	}
-	return refs
+	return figures
 }
 
-// label names the key for people: table.column, or table(column, column).
-func (f *ref) label() string {
-	if len(f.columns) == 1 {
-		return f.table.Label() + "." + f.columns[0]
+// beside is what else the statement does that deletes rows of the table: it leaves word of them, and passes project bots on.
+func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
+	if p.bots && t == p.members {
+		return drain.Beside{
+			CTEs: fill(names, botsSQL, "{users}", p.users.SQL()), Returning: ", doomed.user_id",
+			Selected: batch.CountRows(names, "'bots'", "''", "(SELECT pg_catalog.count(*) FROM bot)"),
+		}
 	}
-	return f.table.Label() + "(" + strings.Join(f.columns, ", ") + ")"
+	kind, columns := "project_destroyed", [][2]string{{"project_id", "id"}, {"group_id", "group_id"}, {"path", "path"}}
+	switch {
+	case !t.Told:
+		return drain.Beside{}
+	case t == p.groups:
+		kind, columns = "group_destroyed", [][2]string{{"group_id", "id"}, {"parent_id", "parent_id"}, {"path", "path"}}
+	case !p.projectPath:
+		columns = columns[:2]
+	}
+	var payload, returning strings.Builder
+	for _, c := range columns {
+		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
+		returning.WriteString(", doomed." + c[1])
+	}
+	return drain.Beside{Returning: returning.String(), CTEs: fmt.Sprintf(
+		",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
+		names.Render(`"sexton".events`), kind, payload.String())}
+}
+
+// botsSQL are CTEs that pass the project bots (user type 6) among the members in gone to the queue of users who are deleted, on
+// behalf of the user who asked for the destruction $3. A bot belongs to its group or project, and has no use without it.
+const botsSQL = `,
+bot AS MATERIALIZED (
+	SELECT gone.user_id FROM gone JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) gone.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
+),
+stopped AS (
+	UPDATE {users} AS users SET state = 'blocked' FROM bot
+	WHERE users.id OPERATOR(pg_catalog.=) bot.user_id AND (users.state OPERATOR(pg_catalog.=) 'blocked') IS NOT TRUE
+),
+queued AS (
+	INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
+	SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3),
+		false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
+	FROM bot
+	ON CONFLICT DO NOTHING
+)`
+
+// countedSQL is a CTE that counts deleted rows for the group $3, touchedSQL one that notes at it that there is no way back.
+const (
+	countedSQL = `,
+counted AS (
+	UPDATE "sexton".group_destructions AS progress SET done = progress.done OPERATOR(pg_catalog.+) total.rows, updated_at = pg_catalog.clock_timestamp()
+	FROM total WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND total.rows OPERATOR(pg_catalog.>) 0
+)`
+	touchedSQL = `,
+touched AS (
+	UPDATE "sexton".group_destructions AS progress SET touched = true
+	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
+)`
+)
+
+// owner has the rows that go counted for the group.
+func (r *run) owner() drain.Owner {
+	plan, names := r.engine.Plan, r.engine.Session.Names
+	return drain.Owner{
+		ID: r.engine.GroupID, Deleted: names.Render(countedSQL), Changed: names.Render(touchedSQL),
+		Beside:  func(t *table) drain.Beside { return plan.beside(names, t) },
+		Figures: plan.figures, Field: "nullified",
+		Gone: func(t *table, n, bots int64) {
+			r.final = r.final || n > 0
+			r.stats.Bots += bots
+			r.stats.count(plan, t, n)
+		},
+		Altered: func(f *ref, n int64) {
+			r.final = true
+			r.stats.Nullified[f.Label()] += n
+		},
+		Failed: r.stats.fail,
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
@@ -25,8 +26,8 @@ const (
 
 // subtree returns the group and those below it, at most mostGroups.
 func (r *run) subtree(ctx context.Context) ([]int64, error) {
-	groups := item(r.engine.Plan.groups.Relation)
-	return read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(`
+	groups := drain.Item(r.engine.Plan.groups.Relation)
+	return drain.Query(ctx, r.Run, pgx.RowTo[int64], fmt.Sprintf(`
 WITH RECURSIVE below AS (
 	SELECT doomed.id FROM %[1]s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
 	UNION
@@ -49,9 +50,9 @@ func (p *Plan) paths(root, to *table) (found []path) {
 			found = append(found, slices.Clone(so))
 			return
 		}
-		for _, f := range at.refs {
-			if f.action == remove && f.part != projectsPart && f.part != subgroupsPart && !slices.Contains(seen, f.table) {
-				walk(f.table, append(so, f), append(seen, f.table))
+		for _, f := range at.Refs {
+			if f.Action == drain.Remove && f.Part != projectsPart && f.Part != subgroupsPart && !slices.Contains(seen, f.Table) {
+				walk(f.Table, append(so, f), append(seen, f.Table))
 			}
 		}
 	}
@@ -62,9 +63,9 @@ func (p *Plan) paths(root, to *table) (found []path) {
 // down is the FROM clause of a path, with the aliases prefix0, prefix1 … from its root on.
 func (p path) down(root *table, prefix string) string {
 	var sql strings.Builder
-	fmt.Fprintf(&sql, "%s AS %s0", item(root.Relation), prefix)
+	fmt.Fprintf(&sql, "%s AS %s0", drain.Item(root.Relation), prefix)
 	for i, f := range p {
-		fmt.Fprintf(&sql, " JOIN %s AS %s%d ON %s", f.from, prefix, i+1, f.on(fmt.Sprint(prefix, i+1), fmt.Sprint(prefix, i)))
+		fmt.Fprintf(&sql, " JOIN %s AS %s%d ON %s", f.From, prefix, i+1, f.On(fmt.Sprint(prefix, i+1), fmt.Sprint(prefix, i)))
 	}
 	return sql.String()
 }
@@ -81,7 +82,7 @@ func (p *Plan) doomed(t *table) string {
 			last := way[len(way)-1]
 			upper := way[:len(way)-1]
 			terms = append(terms, fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s AND up0.%s = ANY ($2::bigint[]))",
-				upper.down(root, "up"), last.on("child", fmt.Sprint("up", len(upper))), column))
+				upper.down(root, "up"), last.On("child", fmt.Sprint("up", len(upper))), column))
 		}
 	}
 	slices.Sort(terms)
@@ -93,7 +94,7 @@ func (p *Plan) doomed(t *table) string {
 func (p *Plan) forbiddenStatement(root *table, way path, f *ref) string {
 	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
 WHERE down0.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND (%s) IS NOT TRUE
-LIMIT 1`, f.table.Shown("child"), way.down(root, "down"), f.from, f.matches(fmt.Sprint("down", len(way))), p.doomed(f.table))
+LIMIT 1`, f.Table.Shown("child"), way.down(root, "down"), f.From, f.On("child", fmt.Sprint("down", len(way))), p.doomed(f.Table))
 }
 
 // forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.
@@ -109,10 +110,10 @@ func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, erro
 			return found, err
 		}
 		for last := int64(0); time.Now().Before(until); {
-			projects, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
+			projects, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], fmt.Sprintf(
 				"SELECT project.id FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[])"+
 					" AND project.id OPERATOR(pg_catalog.>) $2 ORDER BY project.id LIMIT $3",
-				item(p.projects.Relation)), some, last, rootsAtOnce)
+				drain.Item(p.projects.Relation)), some, last, rootsAtOnce)
 			if err != nil {
 				return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
 			}
@@ -132,17 +133,17 @@ func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, erro
 func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []int64) (*fault.Fault, error) {
 	p := r.engine.Plan
 	for _, t := range p.reachable {
-		for _, f := range t.refs {
-			if f.action != forbid || f.only != nil {
+		for _, f := range t.Refs {
+			if f.Action != drain.Forbid || f.Only != nil {
 				continue
 			}
 			for _, way := range p.paths(root, t) {
-				shown, err := read(ctx, r, pgx.RowTo[string], p.forbiddenStatement(root, way, f), roots, groups)
+				shown, err := drain.Query(ctx, r.Run, pgx.RowTo[string], p.forbiddenStatement(root, way, f), roots, groups)
 				if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
 					return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
 				}
 				if len(shown) > 0 {
-					return &fault.Fault{Table: f.table.Label(), Message: forbids(f, t, shown[0]), Verdict: fault.Row}, nil
+					return &fault.Fault{Table: f.Table.Label(), Message: f.Forbids(t, shown[0]), Verdict: fault.Row}, nil
 				}
 			}
 		}
@@ -162,31 +163,31 @@ const (
 func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 	projects := r.engine.Plan.projects
 	total := int64(len(groups))
-	counted, err := read(ctx, r, pgx.RowTo[int64], fmt.Sprintf(
+	counted, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], fmt.Sprintf(
 		"SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2) AS counted",
-		item(projects.Relation)), groups, mostProjects)
+		drain.Item(projects.Relation)), groups, mostProjects)
 	if err != nil {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 	}
 	for _, leaf := range projects.Leaves {
-		w := &window{table: projects, leaf: leaf}
-		_, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
+		w := &window{Table: projects, Leaf: leaf}
+		_, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) {
 			var at place
 			var version uint32
 			err := row.Scan(&at, &version)
-			w.rows.at, w.rows.version = append(w.rows.at, at), append(w.rows.version, version)
+			w.Rows.At, w.Rows.Version = append(w.Rows.At, at), append(w.Rows.Version, version)
 			return struct{}{}, err
 		}, fmt.Sprintf("SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
 			leaf.SQL()), groups, sampled)
 		if err != nil {
 			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 		}
-		if n := w.rows.len(); n > 0 {
-			below, err := r.spread(ctx, w, mostSampled)
+		if n := w.Rows.Len(); n > 0 {
+			below, err := r.Spread(ctx, w, mostSampled)
 			if err != nil {
 				return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 			}
-			return total + counted[0]*int64(below.rows)/int64(n), nil
+			return total + counted[0]*int64(below.Rows)/int64(n), nil
 		}
 	}
 	return total, nil

@@ -62,18 +62,17 @@ func (s *Stats) Changed() bool {
 func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
 
 // count notes rows that are gone.
-func (s *Stats) count(t *table, n int64) {
+func (s *Stats) count(p *Plan, t *table, n int64) {
 	if n == 0 {
 		return
 	}
 	s.Deleted[t.Label()] += n
 	s.Done += n
-	switch t.what {
-	case project:
+	switch t {
+	case p.projects:
 		s.Projects += n
-	case group:
+	case p.groups:
 		s.Groups += n
-	case ordinary:
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/pgcatalog"
+	"sexton/internal/drain"
 )
 
 // escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved
@@ -29,11 +29,11 @@ func (r *run) escaped(ctx context.Context) bool {
 		return r.moved
 	}
 	if len(r.line) > 1 {
-		r.moved = !r.holds(ctx, "SELECT "+lineHolds(item(r.engine.Plan.groups.Relation), "$1"), r.line)
+		r.moved = !r.holds(ctx, "SELECT "+lineHolds(drain.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
 	}
-	for _, on := range r.stack {
-		if on.table.what == project && !r.moved {
-			r.moved = !r.holds(ctx, unchangedStatement(on.leaf), on.rows.at, on.rows.version)
+	for _, on := range r.Stack {
+		if on.Table == r.engine.Plan.projects && !r.moved {
+			r.moved = !r.holds(ctx, drain.UnchangedStatement(on.Leaf), on.Rows.At, on.Rows.Version)
 		}
 	}
 	return r.moved
@@ -41,14 +41,6 @@ func (r *run) escaped(ctx context.Context) bool {
 
 // holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
 func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
-	found, err := read(ctx, r, pgx.RowTo[bool], sql, args...)
+	found, err := drain.Query(ctx, r.Run, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]
-}
-
-// unchangedStatement tells whether a window's rows are all still there as they were read.
-func unchangedStatement(leaf pgcatalog.Table) string {
-	return fmt.Sprintf(`WITH %s
-SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[])
-FROM want JOIN ONLY %s AS held ON held.ctid OPERATOR(pg_catalog.=) want.at AND held.xmin OPERATOR(pg_catalog.=) want.version`,
-		wantSQL, leaf.SQL())
 }

@@ -10,46 +10,47 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
-	"sexton/internal/pgcatalog"
 )
 
 // destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
 // memberships and shares, what else refers to it, itself.
-func (r *run) destroyGroup(ctx context.Context, g int64) (result, error) {
+func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 	r.line = append(r.line, g)
 	defer func() { r.line = r.line[:len(r.line)-1] }()
 	held := false
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
 			// As long as it has projects or sub-groups the group keeps its members.
-			return blocked, nil
+			return drain.Blocked, nil
 		}
 		if err := r.at(ctx, part, g); err != nil {
 			return r.stumbleOver(err)
 		}
-		var ended result
+		var ended drain.Result
 		var err error
 		if part == subgroupsPart {
 			ended, err = r.subgroups(ctx, g)
 		} else {
 			ended, err = r.clearPart(ctx, g, part)
 		}
-		if err != nil || ended == yielded {
+		if err != nil || ended == drain.Yielded {
 			return ended, err
 		}
 		// A ring of rows, which nobody is to blame for, goes in the last transaction.
-		ring := r.patient && r.fault == nil && r.busy == nil && r.obstacle.Message == ""
-		held = held || ended == blocked && !ring
+		ring := r.Patient && r.Fault == nil && r.busy == nil && r.Obstacle.Message == ""
+		held = held || ended == drain.Blocked && !ring
 	}
 	if held {
-		return blocked, nil
+		return drain.Blocked, nil
 	}
 	return r.finish(ctx, g)
 }
 
-func (p part) String() string {
+// partName names a part for people.
+func partName(p int) string {
 	switch p {
 	case projectsPart:
 		return "projects"
@@ -67,47 +68,44 @@ UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = pg_ca
 WHERE progress.group_id OPERATOR(pg_catalog.=) $1 AND (progress.step OPERATOR(pg_catalog.=) $2) IS NOT TRUE`
 
 // at records what the run is at.
-func (r *run) at(ctx context.Context, p part, groupID int64) error {
-	r.stats.Step = fmt.Sprintf("%s of group %d", p, groupID)
+func (r *run) at(ctx context.Context, p int, groupID int64) error {
+	r.stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
 	r.progress(ctx)
-	return r.send(ctx, r.session.Limits, batch.Statement{SQL: r.session.Names.Render(stepSQL), Args: []any{r.engine.GroupID, r.stats.Step}})
+	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: r.Session.Names.Render(stepSQL), Args: []any{r.engine.GroupID, r.stats.Step}})
 }
 
 // stumbleOver is stumble for statements on Sexton's own tables and on single groups.
-func (r *run) stumbleOver(err error) (result, error) { return r.stumble(err, "groups") }
+func (r *run) stumbleOver(err error) (drain.Result, error) { return r.Stumble(err, "groups") }
 
 // clearPart takes down what hangs below a group by the keys of one part.
-func (r *run) clearPart(ctx context.Context, g int64, p part) (result, error) {
+func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, error) {
 	w, err := r.groupWindow(ctx, g)
 	if err != nil {
 		return r.stumbleOver(err)
 	}
 	if w == nil {
-		return finished, nil
+		return drain.Finished, nil
 	}
-	refs := slices.DeleteFunc(w.table.refsOf(w.leaf), func(f *ref) bool { return f.part != p })
-	return r.clear(ctx, w, refs)
+	refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
+	return r.Clear(ctx, w, refs)
 }
 
 // groupWindow is the row of a group, or nil where it is not there any more.
 func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	t := r.engine.Plan.groups
-	w := &window{table: t}
 	var leaf uint32
 	var at place
 	var version uint32
-	found, err := read(ctx, r, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
+	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
 		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND %s",
-			item(t.Relation), lineHolds(item(t.Relation), "$2")), g, r.line)
+			drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2")), g, r.line)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	w.rows = rows{at: []place{at}, version: []uint32{version}}
-	known := slices.IndexFunc(t.Leaves, func(l pgcatalog.Table) bool { return l.OID == leaf })
-	if known < 0 {
+	w, known := t.Window(leaf, rows{At: []place{at}, Version: []uint32{version}})
+	if !known {
 		return nil, fmt.Errorf("find group %d: its partition came after the run began", g)
 	}
-	w.leaf = t.Leaves[known]
 	return w, nil
 }
 
@@ -121,16 +119,16 @@ ORDER BY below.id
 LIMIT 1`
 
 // subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
-func (r *run) subgroups(ctx context.Context, g int64) (result, error) {
-	groups := item(r.engine.Plan.groups.Relation)
+func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
+	groups := drain.Item(r.engine.Plan.groups.Relation)
 	sql := fmt.Sprintf(subgroupSQL, groups, lineHolds(groups, "$3"))
 	tried := []int64{}
-	ended := finished
+	ended := drain.Finished
 	for {
 		if r.paused(ctx) {
-			return yielded, nil
+			return drain.Yielded, nil
 		}
-		next, err := read(ctx, r, pgx.RowTo[int64], sql, g, tried, r.line)
+		next, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], sql, g, tried, r.line)
 		switch {
 		case err != nil:
 			return r.stumbleOver(err)
@@ -139,35 +137,35 @@ func (r *run) subgroups(ctx context.Context, g int64) (result, error) {
 		}
 		tried = append(tried, next[0])
 		if slices.Contains(r.line, next[0]) {
-			r.obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
-			ended = blocked
+			r.Obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
+			ended = drain.Blocked
 			continue
 		}
 		result, err := r.underLease(ctx, next[0])
-		if err != nil || result == yielded {
+		if err != nil || result == drain.Yielded {
 			return result, err
 		}
-		if result == blocked {
-			ended = blocked
+		if result == drain.Blocked {
+			ended = drain.Blocked
 		}
 	}
 }
 
 // underLease destroys a sub-group under its own lease.
-func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
-	outer := r.session.Fence
+func (r *run) underLease(ctx context.Context, g int64) (_ drain.Result, err error) {
+	outer := r.Session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		r.busy, r.excused = held, true
-		return blocked, nil
+		return drain.Blocked, nil
 	}
 	if err != nil {
-		return blocked, err
+		return drain.Blocked, err
 	}
 	granted.For(outer.Run())
-	r.leases, r.session.Fence = append(r.leases, granted), granted
+	r.leases, r.Session.Fence = append(r.leases, granted), granted
 	defer func() {
-		r.leases, r.session.Fence = r.leases[:len(r.leases)-1], outer
+		r.leases, r.Session.Fence = r.leases[:len(r.leases)-1], outer
 		err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
 	}()
 	return r.destroyGroup(ctx, g)
@@ -175,78 +173,75 @@ func (r *run) underLease(ctx context.Context, g int64) (_ result, err error) {
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
 // row in the schedules, its lease, and the event.
-func (r *run) finish(ctx context.Context, g int64) (result, error) {
+func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	ring := false
-	if r.patient {
+	if r.Patient {
 		var err error
 		if ring, err = r.ringOfGroup(ctx, g); err != nil {
 			return r.stumbleOver(err)
 		}
 	}
 	t := r.engine.Plan.groups
-	refs := slices.DeleteFunc(slices.Clone(t.refs), func(f *ref) bool { return f.part == lastPart })
+	refs := slices.DeleteFunc(slices.Clone(t.Refs), func(f *ref) bool { return f.Part == lastPart })
 	var gone bool
 	var live []bool
 	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", item(t.Relation)), Args: []any{g},
+		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
 	}, {
-		SQL: r.engine.Plan.finishStatement(r.session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
+		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
 			return err
 		},
 	}}
-	limits := r.session.Limits
-	if !r.patient {
-		limits.LockTimeout = min(limits.LockTimeout, hasty)
-	}
-	unwatch := r.watch(ctx)
+	limits := r.Hasty()
+	unwatch := r.Watch(ctx)
 	err := r.alter(ctx, limits, 1, statements...)
 	blocker := unwatch()
 	if err != nil {
 		result, err := r.stumbleOver(err)
-		if blocker != "" && r.obstacle.Message != "" {
-			r.obstacle.Message += " (" + blocker + ")"
+		if blocker != "" && r.Obstacle.Message != "" {
+			r.Obstacle.Message += " (" + blocker + ")"
 		}
 		return result, err
 	}
 	r.stats.Batches++
 	switch {
 	case gone:
-		r.changed(1)
-		r.stats.count(t, 1)
+		r.Changes++
+		r.Owner.Gone(t, 1, 0)
 		r.progress(ctx)
-		return finished, nil
+		return drain.Finished, nil
 	case len(live) == 0:
 		// There is no such group, or it belongs to another one.
 		if err := r.forget(ctx, g); err != nil {
 			return r.stumbleOver(err)
 		}
-		return finished, nil
+		return drain.Finished, nil
 	}
 	for i, f := range refs {
-		if live[i] && r.obstacle.Message == "" {
-			r.obstacle = fault.Fault{Table: f.table.Label(), Message: "rows refer to the group still: " + f.label()}
+		if live[i] && r.Obstacle.Message == "" {
+			r.Obstacle = fault.Fault{Table: f.Table.Label(), Message: "rows refer to the group still: " + f.Label()}
 		}
 	}
-	return blocked, nil
+	return drain.Blocked, nil
 }
 
 // overdue says how far a run came that could delete nothing in all of its time.
 func (r *run) overdue() fault.Fault {
 	f := fault.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s", r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
-	if r.lowest != nil {
-		f.Table = r.lowest.Label()
-		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still", r.deepest)
+	if r.Lowest != nil {
+		f.Table = r.Lowest.Label()
+		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still", r.Deepest)
 	}
 	return f
 }
 
 // blame counts an attempt, records the reason and leaves the group to the next one.
 func (r *run) blame(ctx context.Context) error {
-	f := r.obstacle
-	if r.fault != nil {
-		f = *r.fault
+	f := r.Obstacle
+	if r.Fault != nil {
+		f = *r.Fault
 	}
 	if f.Message == "" && r.busy != nil {
 		f.Message = r.busy.Error()
@@ -256,8 +251,26 @@ func (r *run) blame(ctx context.Context) error {
 	case r.ended():
 		f = r.overdue()
 	default:
-		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", mostInRing)
+		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
-	return r.send(ctx, r.session.Limits, batch.Statement{SQL: r.session.Names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}})
+	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: r.Session.Names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}})
+}
+
+// ringOfGroup tells whether all that is left of a group are rows that are in a ring with it.
+func (r *run) ringOfGroup(ctx context.Context, g int64) (bool, error) {
+	w, err := r.groupWindow(ctx, g)
+	if err != nil || w == nil {
+		return false, err
+	}
+	c, err := r.Spread(ctx, w, drain.MostInRing)
+	if err != nil || c.Most {
+		return false, err
+	}
+	for _, with := range c.Windows[1:] {
+		if with.Table.Told {
+			return false, nil // They have to go with their own events.
+		}
+	}
+	return len(r.Failed) == 0, nil
 }

@@ -1,4 +1,4 @@
-package groupdelete
+package drain
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// key is a foreign key as the catalogue has it.
+// key is a foreign key as pg_constraint has it.
 type key struct {
 	name             string
 	table, target    uint32
@@ -47,53 +47,53 @@ SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_par
 FROM pg_catalog.pg_class AS class
 WHERE class.oid = ANY ($1)`
 
-// applicationTables are those that are known by name.
-func applicationTables() []string {
-	return []string{"groups", "projects", "members", "group_group_links", "group_deletion_schedules", "import_placeholder_user_details", "users"}
+// Catalog is a state of the catalogue: all foreign keys of the database, and the relations that they are about. Its tables are made as they
+// are asked for.
+type Catalog struct {
+	// Relations are by OID.
+	Relations map[uint32]*pgcatalog.Relation
+	Operators *pgcatalog.Operators
+	// Report, if set, learns of columns that cannot be compared.
+	Report func(fix, format string, args ...any)
+
+	keys   []key
+	roots  map[uint32]uint32
+	tables map[uint32]*Table
 }
 
-// read reads all keys and the relations that they are about. It returns the application's tables by name.
-func (r *resolver) read(ctx context.Context, tx pgx.Tx) (map[string]*pgcatalog.Relation, error) {
-	if err := r.readKeys(ctx, tx); err != nil {
+// Read reads all keys, and the relations that they are about or that are among oids.
+func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
+	c := &Catalog{tables: map[uint32]*Table{}}
+	if err := c.readKeys(ctx, tx); err != nil {
 		return nil, err
 	}
-	wanted := applicationTables()
-	schemas := slices.Repeat([]string{r.names.Tracked}, len(wanted))
-	oids, err := pgcatalog.Named(ctx, tx, schemas, wanted)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range r.keys {
+	oids = slices.Clone(oids)
+	for _, k := range c.keys {
 		oids = append(oids, k.table, k.target)
 	}
-	if err := r.readRoots(ctx, tx, oids); err != nil {
+	if err := c.readRoots(ctx, tx, oids); err != nil {
 		return nil, err
 	}
-	for _, root := range r.roots {
+	for _, root := range c.roots {
 		oids = append(oids, root)
 	}
 	slices.Sort(oids)
-	if r.relation, err = pgcatalog.Read(ctx, tx, slices.Compact(oids)); err != nil {
+	var err error
+	if c.Relations, err = pgcatalog.Read(ctx, tx, slices.Compact(oids)); err != nil {
 		return nil, err
 	}
-	if r.operators, err = pgcatalog.ReadOperators(ctx, tx); err != nil {
+	if c.Operators, err = pgcatalog.ReadOperators(ctx, tx); err != nil {
 		return nil, err
 	}
-	named := map[string]*pgcatalog.Relation{}
-	for _, found := range r.relation {
-		if found.Schema == r.names.Tracked && slices.Contains(wanted, found.Name) {
-			named[found.Name] = found
-		}
-	}
-	return named, nil
+	return c, nil
 }
 
-func (r *resolver) readKeys(ctx context.Context, tx pgx.Tx) error {
+func (c *Catalog) readKeys(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, keysSQL)
 	if err != nil {
 		return fmt.Errorf("read foreign keys: %w", err)
 	}
-	r.keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k key, err error) {
+	c.keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k key, err error) {
 		return k, row.Scan(&k.name, &k.table, &k.target, (*string)(&k.action), &k.columns, &k.targets, &k.set)
 	})
 	if err != nil {
@@ -102,15 +102,15 @@ func (r *resolver) readKeys(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-func (r *resolver) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error {
+func (c *Catalog) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error {
 	rows, err := tx.Query(ctx, rootsSQL, oids)
 	if err != nil {
 		return fmt.Errorf("find partitioned tables: %w", err)
 	}
-	r.roots = map[uint32]uint32{}
+	c.roots = map[uint32]uint32{}
 	var relation, root uint32
 	_, err = pgx.ForEachRow(rows, []any{&relation, &root}, func() error {
-		r.roots[relation] = root
+		c.roots[relation] = root
 		return nil
 	})
 	if err != nil {

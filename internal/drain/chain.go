@@ -1,4 +1,4 @@
-package groupdelete
+package drain
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 
 // chainStatement reads at most $4 rows that hang, on however many levels, by a chain below the window's, but for those at the
 // places $3 and what is below them alone; the upper ones come first. What refers to what in a ring is read once.
-func chainStatement(leaf pgcatalog.Table, f *ref) string {
+func chainStatement(leaf pgcatalog.Table, f *Ref) string {
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 down AS (
 	SELECT want.at, want.version FROM want
 	UNION
-	SELECT found.at, found.version
+	SELECT found.At, found.Version
 	FROM down
 	CROSS JOIN LATERAL (
 		SELECT child.ctid AS at, child.xmin AS version
@@ -38,7 +38,7 @@ func outside(place, cte string) string {
 }
 
 // beside is the condition that a chain's row (alias child) is none of those that go together; for other keys it is empty.
-func (f *ref) beside(cte string) string {
+func (f *Ref) beside(cte string) string {
 	if !f.chain {
 		return ""
 	}
@@ -48,14 +48,14 @@ func (f *ref) beside(cte string) string {
 // heldSQL is a CTE of those of the rows in another one that have to stay: something refers to them that does not go along with
 // them. So has what they refer to themselves: it would take them with it. Places may have got other rows since
 // they were read; meant are those that have not.
-func heldSQL(leaf pgcatalog.Table, refs []*ref, from string) string {
+func heldSQL(leaf pgcatalog.Table, refs []*Ref, from string) string {
 	var live, above []string
 	for _, f := range refs {
 		if !f.chain {
-			live = append(live, f.exists("doomed"))
+			live = append(live, f.Exists("doomed"))
 			continue
 		}
-		live = append(live, fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.from, f.matches("doomed")+f.beside("meant")))
+		live = append(live, fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, f.matches("doomed")+f.beside("meant")))
 		above = append(above, fmt.Sprintf(`SELECT doomed.ctid AS at
 		FROM ONLY %[1]s AS child
 		JOIN ONLY %[1]s AS doomed ON %[2]s

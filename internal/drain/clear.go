@@ -1,0 +1,285 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+	"sexton/internal/pgcatalog"
+)
+
+const (
+	// windowRows is the most rows that are read at once where nothing hangs below them, firstWindow and largestWindow the
+	// first and the most whose trees are taken down together.
+	windowRows    = 10_000
+	firstWindow   = 50
+	largestWindow = 500
+	// windowsOfChain is how many windows of rows that hang below each other are read at once.
+	windowsOfChain = 4
+	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
+	mostExcluded = 10_000
+	// mostRounds is how often rows may be found again that were done. Nobody writes that fast for long; a trigger that puts
+	// rows back does.
+	mostRounds = 1000
+)
+
+// Clear takes down what hangs below a window's rows by some of the keys that refer to them. Finished means that nothing was
+// left when each of them was looked at last; whoever deletes the rows looks again.
+func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error) {
+	if len(refs) == 0 {
+		return Finished, nil
+	}
+	r.Stack = append(r.Stack, w)
+	if len(r.Stack) > r.Deepest {
+		r.Deepest, r.Lowest = len(r.Stack), w.Table
+	}
+	defer func() { r.Stack = r.Stack[:len(r.Stack)-1] }()
+	for range mostRounds {
+		if r.Paused(ctx) {
+			return Yielded, nil
+		}
+		// A single key is looked at where its rows are read.
+		live, err := refs, error(nil)
+		if len(refs) > 1 {
+			live, err = r.look(ctx, w, refs)
+		}
+		if err != nil {
+			w.Table.window = max(1, w.Table.window/pace.Leash) // The next look is at fewer, should there have been too many.
+			return r.Stumble(err, w.Table.Label())
+		}
+		if len(live) == 0 {
+			return Finished, nil
+		}
+		before, ended := r.Changes, Finished
+		for _, f := range live {
+			for _, leaf := range f.leaves {
+				result, err := r.drain(ctx, w, f, leaf)
+				if err != nil || result == Yielded {
+					return result, err
+				}
+				ended = max(ended, result)
+			}
+		}
+		switch {
+		case ended == Finished:
+			return Finished, nil
+		case r.Changes == before:
+			return r.verify(ctx, w, refs)
+		}
+	}
+	if r.Fault == nil {
+		r.Fault = &fault.Fault{Table: w.Table.Label(), Message: "rows below come back as fast as they are taken away: a trigger puts them there"}
+	}
+	return Blocked, nil
+}
+
+// verify tells whether rows that have been passed over are below the window's, or below others.
+func (r *Run) verify(ctx context.Context, w *Window, refs []*Ref) (Result, error) {
+	live, err := r.look(ctx, w, refs)
+	if err != nil {
+		return r.Stumble(err, w.Table.Label())
+	}
+	if len(live) == 0 {
+		return Finished, nil
+	}
+	return Blocked, nil
+}
+
+// look returns the keys by which rows refer to any of the window's.
+func (r *Run) look(ctx context.Context, w *Window, refs []*Ref) ([]*Ref, error) {
+	found, err := Query(ctx, r, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.At, w.Rows.Version)
+	if err != nil {
+		return nil, err
+	}
+	r.adapt(w.Table, r.Session.Took())
+	var live []*Ref
+	for i, f := range refs {
+		if found[0][i] {
+			live = append(live, f)
+		}
+	}
+	return live, nil
+}
+
+// adapt finds the number of rows of a table that can be looked below at once.
+func (r *Run) adapt(t *Table, took time.Duration) {
+	switch {
+	case took > r.Steer.Target:
+		t.window = max(1, t.window/2)
+	case took < r.Steer.Target/2:
+		t.window = min(largestWindow, t.window*2)
+	}
+}
+
+// drain works off the rows of one key, in one of its leaves, that refer to a window's. What cannot go for now it leaves.
+func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table) (Result, error) {
+	if f.Action == Forbid {
+		return Blocked, r.note(ctx, w, f)
+	}
+	// Rows that are left out may be below the window's.
+	stuck := slices.Clone(r.Failed[leaf.OID])
+	if f.chain {
+		stuck = append(stuck, r.Waiting[leaf.OID]...)
+	}
+	through := Finished
+	if len(stuck) > 0 {
+		through = Blocked
+	}
+	for len(stuck) < mostExcluded {
+		if r.Paused(ctx) {
+			return Yielded, nil
+		}
+		size := r.windowOf(f, leaf)
+		limit := size
+		if f.chain {
+			limit *= windowsOfChain
+		}
+		found, err := r.children(ctx, w, f, leaf, stuck, limit)
+		if err != nil {
+			return r.Stumble(err, f.Table.Label())
+		}
+		fresh := found
+		if f.Action == Remove {
+			onStack := r.onStack(leaf, found)
+			fresh, stuck = found.without(onStack), append(stuck, onStack...)
+		}
+		if f.chain {
+			fresh.reverse() // Those furthest below go first.
+		}
+		idle, left, result, err := r.workOffAll(ctx, f, &Window{Table: f.Table, Leaf: leaf, Rows: fresh}, size)
+		if err != nil || result == Yielded {
+			return result, err
+		}
+		if len(idle) > 0 {
+			stuck, through = append(stuck, idle...), Blocked
+		}
+		if !left && found.Len() < limit {
+			return through, nil // Whoever deletes the row above looks again.
+		}
+	}
+	return Blocked, nil
+}
+
+// workOffAll works off rows by so many at a time. It returns the places of those of which none moved, and whether any others
+// are left.
+func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Place, some bool, _ Result, _ error) {
+	for at := 0; at < all.Rows.Len(); at += size {
+		before := r.Changes
+		w := &Window{Table: all.Table, Leaf: all.Leaf, Rows: all.Rows.slice(at, min(at+size, all.Rows.Len()))}
+		left, result, err := r.workOff(ctx, f, w)
+		switch {
+		case err != nil || result == Yielded:
+			return nil, false, result, err
+		case r.Changes > before:
+			some = some || left.Len() > 0
+		case f.chain:
+			// All that are above them would try them again, and those above these.
+			r.Waiting[all.Leaf.OID] = append(r.Waiting[all.Leaf.OID], left.At...)
+			fallthrough
+		default:
+			idle = append(idle, left.At...)
+		}
+	}
+	return idle, some, Finished, nil
+}
+
+// workOff deletes or changes a window's rows, after what hangs below them. It returns those that are left.
+func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, error) {
+	if f.Action != Remove {
+		return r.change(ctx, f, w)
+	}
+	if result, err := r.Clear(ctx, w, w.Table.RefsOf(w.Leaf)); err != nil || result == Yielded {
+		return w.Rows, result, err
+	}
+	before := r.Changes
+	left, result, err := r.remove(ctx, w)
+	if err != nil || result == Yielded || r.Changes > before || !r.Patient {
+		return left, result, err
+	}
+	if f.chain && len(r.Waiting[w.Leaf.OID]) > 0 {
+		return left, Blocked, nil // These are above rows that could not be uprooted, or may be.
+	}
+	return r.uproot(ctx, w, left)
+}
+
+// windowOf is how many rows of a key are read at once.
+func (r *Run) windowOf(f *Ref, leaf pgcatalog.Table) int {
+	if f.Action == Remove && len(f.Table.RefsOf(leaf)) > 0 {
+		if f.Table.window == 0 {
+			f.Table.window = firstWindow
+		}
+		return int(f.Table.window)
+	}
+	return windowRows
+}
+
+// onStack are those rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
+// something that hangs below themselves. The stack may be deep, so it is passed through only, and never sent.
+func (r *Run) onStack(leaf pgcatalog.Table, found Rows) []Place {
+	among := make(map[Place]bool, found.Len())
+	for _, at := range found.At {
+		among[at] = true
+	}
+	var places []Place
+	for _, w := range r.Stack {
+		if w.Leaf.OID != leaf.OID {
+			continue
+		}
+		for _, at := range w.Rows.At {
+			if among[at] {
+				places = append(places, at)
+			}
+		}
+	}
+	return places
+}
+
+func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table, except []Place, limit int) (Rows, error) {
+	if except == nil {
+		except = []Place{}
+	}
+	var found Rows
+	var at Place
+	var version uint32
+	sql := childrenStatement(w.Leaf, f, leaf)
+	if f.chain {
+		sql = chainStatement(leaf, f)
+	}
+	defer func() { r.adapt(w.Table, r.Session.Took()) }()
+	_, err := Query(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
+		err := row.Scan(&at, &version)
+		found.At, found.Version = append(found.At, at), append(found.Version, version)
+		return struct{}{}, err
+	}, sql, w.Rows.At, w.Rows.Version, except, limit)
+	return found, err
+}
+
+// note remembers that rows of a key forbid a deletion, as the reason should nothing move any more.
+func (r *Run) note(ctx context.Context, w *Window, f *Ref) error {
+	if r.Obstacle.Message != "" {
+		return nil
+	}
+	shown, err := Query(ctx, r, pgx.RowTo[string], sampleStatement(w.Leaf, f), w.Rows.At, w.Rows.Version)
+	if err != nil {
+		_, err := r.Stumble(err, f.Table.Label())
+		return err
+	}
+	if len(shown) > 0 {
+		r.Obstacle = fault.Fault{Table: f.Table.Label(), Message: f.Forbids(w.Table, shown[0])}
+	}
+	return nil
+}
+
+// Forbids says to people that a row, which is shown, keeps one of the table that the key refers to.
+func (f *Ref) Forbids(t *Table, shown string) string {
+	why := "has no action for it"
+	if len(f.set) > 0 && f.setNull {
+		why = "sets NULL what is NOT NULL"
+	}
+	return fmt.Sprintf("the row with %s refers to %s, and foreign key %s %s", shown, t.Label(), f.Constraint, why)
+}

@@ -1,0 +1,209 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
+)
+
+// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database. Keys whose columns cannot be
+// compared are left to Postgres.
+func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint32]*Table, error) {
+	var roots []*Table
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		c, err := Read(ctx, tx, oids)
+		if err != nil {
+			return err
+		}
+		roots = nil
+		for _, oid := range oids {
+			if t := c.Table(c.Relations[oid]); t != nil {
+				roots = append(roots, t)
+			}
+		}
+		Order(c.Spread(roots, nil, nil), roots...)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what hangs below rows: %w", err)
+	}
+	below := map[uint32]*Table{}
+	for _, t := range roots {
+		below[t.OID] = t
+	}
+	return below, nil
+}
+
+// Table returns the one table for a relation, or for the partitioned table that it is a part of.
+func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
+	if of == nil || !of.IsTable() {
+		return nil
+	}
+	if known := c.tables[of.Root]; known != nil {
+		return known
+	}
+	t := &Table{Relation: c.Relations[of.Root]}
+	c.tables[of.Root] = t
+	return t
+}
+
+// Spread hangs the keys onto the tables that they refer to, where deletions spread from the roots. It
+// returns the tables whose rows may go. Adapt, if set, may change a key to a table, or return false for one that is to be left out; more,
+// if set, may add further ones to a table.
+func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
+	byTarget := map[uint32][]key{}
+	for _, k := range c.keys {
+		byTarget[c.roots[k.target]] = append(byTarget[c.roots[k.target]], k)
+	}
+	spread := map[*Table]bool{}
+	for _, t := range roots {
+		spread[t] = true
+	}
+	for todo := slices.Clone(roots); len(todo) > 0; todo = todo[1:] {
+		t := todo[0]
+		for _, k := range byTarget[t.OID] {
+			f := c.ref(t, k)
+			if f == nil || adapt != nil && !adapt(t, c.Relations[k.table], f) {
+				continue
+			}
+			f.chain = f.Table == t && f.Action == Remove && !t.Told && len(t.Leaves) == 1
+			t.Refs = append(t.Refs, f)
+		}
+		if more != nil {
+			more(t)
+		}
+		for _, f := range t.Refs {
+			if f.Action == Remove && !spread[f.Table] {
+				spread[f.Table] = true
+				todo = append(todo, f.Table)
+			}
+		}
+	}
+	return spread
+}
+
+// ref is the key of t's that the catalogue has as k; nil where there is nothing to be done about it.
+func (c *Catalog) ref(t *Table, k key) *Ref {
+	from := c.Relations[k.table]
+	if from == nil || !from.IsTable() {
+		return nil
+	}
+	f := &Ref{
+		Constraint: k.name, target: k.target, Table: c.Table(from), leaves: from.Leaves, From: Item(from),
+		Columns: k.columns, Targets: k.targets, set: k.set,
+	}
+	if !c.compare(f, from) {
+		return nil
+	}
+	if k.target != t.OID {
+		f.Only = map[uint32]bool{}
+		for _, leaf := range c.Relations[k.target].Leaves {
+			f.Only[leaf.OID] = true
+		}
+	}
+	switch k.action {
+	case pgcatalog.Cascade:
+		f.Action = Remove
+	case pgcatalog.SetNull:
+		f.Action = Nullify
+		for _, column := range f.set {
+			if f.Table.Columns[column].NotNull {
+				f.Action, f.setNull = Forbid, true // As Postgres has it: the update would fail.
+			}
+		}
+	case pgcatalog.SetDefault:
+		f.Action = SetDefault
+	default:
+		f.Action = Forbid
+	}
+	return f
+}
+
+// Column is a column without a foreign key that the application treats as one to the ids of a table; nil where the two cannot be
+// compared.
+func (c *Catalog) Column(to *Table, from *pgcatalog.Relation, column string, do Action) *Ref {
+	f := &Ref{
+		target: to.OID, Table: c.Table(from), leaves: from.Leaves, From: Item(from), Columns: []string{column}, Targets: []string{"id"},
+		Action: do, set: []string{column},
+	}
+	if !c.compare(f, from) {
+		return nil
+	}
+	return f
+}
+
+// compare finds how the columns of a table are compared with those that they refer to. One comparison that depends on the
+// session's time zone is made all the same, as the native key makes it.
+func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
+	for i, key := range c.Relations[f.target].Key(f.Targets) {
+		found, err := c.Operators.Compare(key, from.Columns[f.Columns[i]])
+		if err != nil && found.Operator == "" {
+			if c.Report != nil {
+				c.Report("give the two columns one type",
+					"%s.%s refers to %s: %v", f.Table.Label(), f.Columns[i], c.Relations[f.target].Label(), err)
+			}
+			return false
+		}
+		f.compare = append(f.compare, found)
+	}
+	return true
+}
+
+// Item is what stands in a FROM clause for a relation. As with real foreign keys, tables that inherit from it are not
+// its rows.
+func Item(of *pgcatalog.Relation) string {
+	if of.Kind == "p" {
+		return of.SQL()
+	}
+	return "ONLY " + of.SQL()
+}
+
+// Order sorts the keys of each table: first those whose rows are deleted, what refers to other tables of the plan before
+// them, so that rows are not set to NULL first and deleted then. It returns the tables of spread, children first.
+func Order(spread map[*Table]bool, roots ...*Table) []*Table {
+	var reachable []*Table
+	rank := map[*Table]int{}
+	var visit func(t *Table)
+	visit = func(t *Table) {
+		if _, seen := rank[t]; seen {
+			return
+		}
+		rank[t] = 0 // Keys that form a ring have to be cut somewhere.
+		for _, f := range t.Refs {
+			if f.Action != Forbid {
+				visit(f.Table)
+			}
+		}
+		reachable = append(reachable, t)
+		rank[t] = len(reachable)
+	}
+	for _, t := range roots {
+		visit(t)
+	}
+	for t := range maps.Keys(rank) {
+		slices.SortStableFunc(t.Refs, func(a, b *Ref) int {
+			if a.Part != b.Part {
+				return a.Part - b.Part
+			}
+			if changes := (a.Action != Remove) != (b.Action != Remove); changes {
+				return int(a.Action) - int(b.Action)
+			}
+			return rank[a.Table] - rank[b.Table]
+		})
+	}
+	return slices.DeleteFunc(reachable, func(t *Table) bool { return !spread[t] })
+}
+
+// Unindexed returns the leaves of the key that no index serves.
+func (c *Catalog) Unindexed(f *Ref) []pgcatalog.Table {
+	return slices.DeleteFunc(slices.Clone(f.leaves), func(leaf pgcatalog.Table) bool {
+		return slices.ContainsFunc(f.Columns, func(column string) bool {
+			return c.Relations[leaf.OID] != nil && c.Relations[leaf.OID].Leads(leaf.OID, column) || f.Table.Leads(leaf.OID, column)
+		})
+	})
+}

@@ -1,0 +1,181 @@
+package drain
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
+)
+
+// MostInRing is the most rows that one statement may delete by the keys' own actions: those that refer to each other in a
+// ring, where none is without another one below it.
+const MostInRing = 1000
+
+// Closure are rows and all that hangs below them.
+type Closure struct {
+	Windows []*Window
+	Rows    int
+	// Changed counts those that would be changed, by key.
+	Changed map[string]int64
+	// Most tells that there is more than was asked for; then the windows are not all of it.
+	Most bool
+}
+
+// Spread finds everything that would go with a window's rows or be changed, at most so many rows.
+func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) {
+	c := Closure{Windows: []*Window{w}, Rows: w.Rows.Len(), Changed: map[string]int64{}}
+	seen := map[uint32][]Place{w.Leaf.OID: slices.Clone(w.Rows.At)}
+	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
+		from := c.Windows[i]
+		refs := slices.DeleteFunc(from.Table.RefsOf(from.Leaf), func(f *Ref) bool { return f.Action == Forbid })
+		if len(refs) == 0 {
+			continue
+		}
+		live, err := r.look(ctx, from, refs)
+		if err != nil {
+			return c, err
+		}
+		for _, f := range live {
+			for _, leaf := range f.leaves {
+				found, err := r.children(ctx, from, f, leaf, seen[leaf.OID], most+1-c.Rows)
+				if err != nil {
+					return c, err
+				}
+				if found.Len() == 0 {
+					continue
+				}
+				c.Rows += found.Len()
+				if f.Action == Remove {
+					seen[leaf.OID] = append(seen[leaf.OID], found.At...)
+					c.Windows = append(c.Windows, &Window{Table: f.Table, Leaf: leaf, Rows: found})
+				} else {
+					c.Changed[f.Label()] += int64(found.Len())
+				}
+				if c.Rows > most {
+					c.Most = true
+					return c, nil
+				}
+			}
+		}
+	}
+	return c, nil
+}
+
+// has reports whether the row is in the closure.
+func (c Closure) has(leaf pgcatalog.Table, at Place) bool {
+	return slices.ContainsFunc(c.Windows, func(w *Window) bool { return w.Leaf.OID == leaf.OID && slices.Contains(w.Rows.At, at) })
+}
+
+// uproot deletes rows that are left although others may not be locked any more: rings, in which each row has another one
+// below it. As many go together as stay below MostInRing with all that hangs below them, by the keys' own actions. It
+// returns those that could not.
+func (r *Run) uproot(ctx context.Context, w *Window, left Rows) (Rows, Result, error) {
+	var kept Rows
+	size := min(left.Len(), MostInRing/10)
+	for left.Len() > 0 {
+		if r.Paused(ctx) {
+			return left, Yielded, nil
+		}
+		n := min(size, left.Len())
+		piece := &Window{Table: w.Table, Leaf: w.Leaf, Rows: left.slice(0, n)}
+		c, err := r.Spread(ctx, piece, MostInRing)
+		if err != nil {
+			result, err := r.Stumble(err, w.Table.Label())
+			return left, result, err
+		}
+		if n > 1 && (c.Most || r.holdsApart(c)) {
+			size = max(1, n/2)
+			continue
+		}
+		gone := false
+		if !c.Most && !r.holdsApart(c) {
+			if gone, err = r.pull(ctx, piece, c); err != nil {
+				return left, Blocked, err
+			}
+		}
+		if !gone {
+			kept.At, kept.Version = append(kept.At, piece.Rows.At...), append(kept.Version, piece.Rows.Version...)
+		}
+		left = left.slice(n, left.Len())
+	}
+	return kept, Finished, nil
+}
+
+// holdsApart reports whether a row in hand that goes in a transaction of its own is in the closure.
+func (r *Run) holdsApart(c Closure) bool {
+	return slices.ContainsFunc(r.Stack, func(on *Window) bool {
+		return on.Table.Apart && slices.ContainsFunc(on.Rows.At, func(at Place) bool { return c.has(on.Leaf, at) })
+	})
+}
+
+// pull deletes a window's rows and leaves all the rest of their closure to the keys' own actions. It reports whether anything
+// has gone. The error is one that ends the run.
+func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
+	var statements []batch.Statement
+	var fields, labels []string
+	var below []int64
+	for _, with := range c.Windows[1:] {
+		for _, figure := range r.Owner.Figures(with.Table) {
+			fields, labels, below = append(fields, figure.Field), append(labels, figure.Label), append(below, int64(with.Rows.Len()))
+		}
+		if with.Table.Told {
+			statements = append(statements, batch.Statement{
+				SQL: r.Owner.tellStatement(with.Table, with.Leaf), Args: []any{with.Rows.At, with.Rows.Version, r.Owner.ID},
+			})
+		}
+	}
+	var n, aside int64
+	var gone []Place
+	statements = append(statements, batch.Statement{
+		SQL:  r.Owner.removeStatement(r.Session.Names, w.Table, w.Leaf, false, true),
+		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, w.Table.Label(), fields, labels, below},
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&n, &gone, &aside}, func() error { return nil })
+			return err
+		},
+	})
+	for _, with := range c.Windows[1:] {
+		if with.Table.Told {
+			statements = append(statements, batch.Statement{SQL: goneStatement(with.Leaf), Args: []any{with.Rows.At, with.Rows.Version}})
+		}
+	}
+	unwatch := r.Watch(ctx)
+	err := r.Alter(ctx, r.Session.Limits, statements...)
+	blocker := unwatch()
+	f := fault.Judge(err)
+	f.Table = w.Table.Label()
+	switch {
+	case err != nil && f.Verdict == fault.Fatal:
+		return false, err
+	case err != nil:
+		if blocker != "" && f.Verdict == fault.LockTimeout {
+			f.Message += " (" + blocker + ")"
+		}
+		if !f.Lock() {
+			r.Owner.Failed(f)
+		}
+		switch forbidden := f.SQLState == "23503" || f.SQLState == "23001"; {
+		case f.Lock() || forbidden && r.Obstacle.Message == "":
+			r.Obstacle = f
+		case !forbidden && w.Rows.Len() == 1 && r.Fault == nil:
+			r.Fault = &f
+		}
+		return false, nil
+	}
+	r.Progress(ctx)
+	if n == 0 && r.Obstacle.Message == "" {
+		r.Obstacle = fault.Fault{Table: w.Table.Label(), Message: "rows stay although nobody has locked them: a trigger or a rule of the table sees to that"}
+	}
+	if n == 0 {
+		return false, nil
+	}
+	r.gone(w.Table, n, aside)
+	for _, with := range c.Windows[1:] {
+		r.Owner.Gone(with.Table, int64(with.Rows.Len()), 0)
+	}
+	return true, nil
+}

@@ -1,0 +1,153 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+)
+
+// Place is where a version of a row is in its leaf.
+type Place = pgtype.TID
+
+const (
+	defaultRows = 1000
+	// largestBatch bounds what the target may come to.
+	largestBatch = 50_000
+	// hasty bounds waits for locks as long as there is something else to do.
+	hasty = 200 * time.Millisecond
+)
+
+// Owner is the thing on whose behalf rows go, such as a group: it counts them, and may do more in the transactions that delete them. Its
+// texts are names of CTEs and what stands between them, each with a comma in front.
+type Owner struct {
+	// ID is $3 in all texts.
+	ID int64
+	// Deleted counts the rows in the CTE total (rows), Changed those in the CTE changed, whose rows are not deleted.
+	Deleted, Changed string
+	// Beside is what the end of a table's rows brings about.
+	Beside func(t *Table) Beside
+	// Figures are the fields of the statistics that deleted rows of a table belong to; field is the one of changed rows, whose label is the
+	// key's.
+	Figures func(t *Table) []batch.Figure
+	Field   string
+	// Gone and Altered learn of committed rows; aside is the number that Beside selected.
+	Gone    func(t *Table, rows, aside int64)
+	Altered func(f *Ref, rows int64)
+	// Failed learns of errors that rows are to blame for.
+	Failed func(f fault.Fault)
+}
+
+// Beside is what else a statement does that deletes rows of a table. CTEs may read the CTE gone, which has the columns that Returning adds
+// with the alias doomed. Selected is an expression of type bigint, or "".
+type Beside struct{ CTEs, Returning, Selected string }
+
+// ErrCancelled says that the owner is not to lose its rows any more. An Alter returns it.
+var ErrCancelled = errors.New("the deletion was cancelled")
+
+// Run takes down trees. All that it knows about rows it has read from the database; the fields that say what was met are for the caller.
+type Run struct {
+	Session *batch.Session
+	Owner   Owner
+	// Rows are those that statements begin with; 0 stands for 1000.
+	Rows  int
+	Steer pace.Steer
+	Pace  *pace.Run
+	// Send runs a transaction, Alter one that deletes or changes rows.
+	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
+	// Ended reports that no further batch may begin, Paused that what is in hand is to be left.
+	Ended  func() bool
+	Paused func(ctx context.Context) bool
+	// Blocker, if set, says who holds the lock that the running batch waits for.
+	Blocker func(ctx context.Context) string
+	// Progress is called after every batch.
+	Progress func(ctx context.Context)
+
+	// Patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
+	// together: nothing else is left to do.
+	Patient bool
+	// Stack are the windows whose trees are being taken down, Deepest is the most that they were, down to the table Lowest.
+	Stack   []*Window
+	Deepest int
+	Lowest  *Table
+	// Changes counts rows that have gone or changed.
+	Changes int64
+	// Failed are rows that cannot be deleted or changed, by leaf, Failures how many they are.
+	Failed   map[uint32][]Place
+	Failures int
+	// Waiting are rows of chains, by leaf, that did not move since the caller looked from the top.
+	Waiting map[uint32][]Place
+	// Fault is the first error that rows are to blame for, Obstacle something weaker that stood in the way.
+	Fault    *fault.Fault
+	Obstacle fault.Fault
+}
+
+// MostFailures is how many single rows may fail in one run: one by one they cost more than they are worth.
+const MostFailures = 100
+
+// Result is how a part of the work ended.
+type Result int
+
+const (
+	// Finished says that nothing is left of it.
+	Finished Result = iota
+	// Yielded says that the run's time is over, or that it was asked to stop.
+	Yielded
+	// Blocked says that what is left cannot go for now.
+	Blocked
+)
+
+// Query runs a statement that changes nothing and collects its rows.
+func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
+	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, to)
+		return err
+	}})
+	return found, err
+}
+
+// Hasty are the session's limits with short waits for locks, as long as there is something else to do.
+func (r *Run) Hasty() batch.Limits {
+	limits := r.Session.Limits
+	if !r.Patient {
+		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	}
+	return limits
+}
+
+// Watch finds out whom a patient batch waits for, until the function that it returns is called.
+func (r *Run) Watch(ctx context.Context) func() string {
+	if !r.Patient {
+		return func() string { return "" }
+	}
+	return r.Pace.Watch(ctx, r.Blocker)
+}
+
+// Stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
+func (r *Run) Stumble(err error, label string) (Result, error) {
+	if errors.Is(err, ErrCancelled) {
+		return Blocked, err
+	}
+	f := fault.Judge(err)
+	f.Table = label
+	if !f.Lock() {
+		r.Owner.Failed(f)
+	}
+	switch {
+	case f.Verdict == fault.Fatal:
+		return Blocked, err
+	case r.Ended():
+		return Yielded, nil
+	case f.Lock() || f.Verdict == fault.Timeout:
+		r.Obstacle = f
+	case r.Fault == nil:
+		r.Fault = &f
+	}
+	return Blocked, nil
+}
