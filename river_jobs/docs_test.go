@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"sexton/internal/config"
 	"sexton/internal/fault"
@@ -156,7 +157,9 @@ func TestReferenceHasEachConfigurationKey(t *testing.T) {
 	text := readReference(t)
 	defaults := map[string]string{}
 	// Of the defaults, no component but the first is enabled.
-	flatten(configuration(t).Show(), "", defaults)
+	var shown map[string]any
+	require.NoError(t, yaml.Unmarshal(configuration(t).Show().YAML(), &shown))
+	flatten(shown, "", defaults)
 	for section, kinds := range sections() {
 		documented := []string{}
 		for _, kind := range kinds {
@@ -181,12 +184,15 @@ func TestReferenceHasEachConfigurationKey(t *testing.T) {
 }
 
 // flatten collects values by their paths. Lists have none here.
-func flatten(node *yamlfile.Node, path string, into map[string]string) {
-	if node.Kind != yamlfile.Mapping {
-		into[path] = node.Text
-		return
-	}
-	for _, field := range node.Fields {
-		flatten(field.Value, yamlfile.Join(path, field.Key), into)
+func flatten(value any, path string, into map[string]string) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			flatten(inner, yamlfile.Join(path, key), into)
+		}
+	case []any:
+		into[path] = ""
+	default:
+		into[path] = fmt.Sprint(value)
 	}
 }

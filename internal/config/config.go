@@ -47,7 +47,7 @@ func (c *Config) Files() []string {
 // Database is one database whose rows Sexton deletes.
 type Database struct {
 	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
-	Name string `yaml:"-,key"`
+	Name string `yaml:"-"`
 	URL  URL    `yaml:"url,required"`
 	// ListenURL is a direct connection for LISTEN where URL goes through a transaction pooler; empty means URL.
 	ListenURL URL `yaml:"listen_url"`

@@ -12,10 +12,10 @@ import (
 const prefix = "SEXTON_"
 
 // override lays the environment and --database-url over the file.
-func (l *loader) override(root *yamlfile.Node) {
-	names, readable := fileDatabases(root.Get("databases"))
+func (l *loader) override(doc *yamlfile.Document) {
+	names, readable := fileDatabases(doc)
 	if readable && len(names) == 0 {
-		names = l.addDatabases(root)
+		names = l.addDatabases(doc)
 	}
 	resolver := newResolver(names)
 	for _, variable := range slices.Sorted(maps.Keys(l.environ)) {
@@ -30,23 +30,21 @@ func (l *loader) override(root *yamlfile.Node) {
 			l.problems.Add(resolver.unknown(variable))
 			continue
 		}
-		value, found := yamlfile.FromVariable(variable, l.environ[variable], leaf.List)
-		l.problems.Add(found...)
-		root.Set(leaf.Path, value)
+		l.problems.Add(doc.Override(variable, l.environ[variable], leaf.List, leaf.Path...)...)
 	}
 	if l.options.DatabaseURL != "" && len(names) > 0 {
-		setURL(root, names[0], "--database-url", l.options.DatabaseURL)
-		root.Get("databases").Get(names[0]).Remove("listen_url")
+		l.setURL(doc, names[0], "--database-url", l.options.DatabaseURL)
+		doc.Override("--database-url", "", false, "databases", names[0], "listen_url")
 	}
 }
 
 // addDatabases puts the databases of the environment and the flag where the file lists none.
-func (l *loader) addDatabases(root *yamlfile.Node) []string {
+func (l *loader) addDatabases(doc *yamlfile.Document) []string {
 	names := l.ownDatabases()
 	for _, name := range names {
-		// Their keys follow with all other variables; this settles the order.
-		place := yamlfile.Place{Source: variableName([]string{"databases", name, "url"})}
-		root.Set([]string{"databases", name}, &yamlfile.Node{Kind: yamlfile.Mapping, Place: place})
+		// Their other keys follow with all other variables; this settles the order.
+		variable := variableName([]string{"databases", name, "url"})
+		l.setURL(doc, name, variable, l.environ[variable])
 	}
 	if len(names) > 0 {
 		return names
@@ -58,19 +56,26 @@ func (l *loader) addDatabases(root *yamlfile.Node) []string {
 	if url == "" {
 		return nil
 	}
-	setURL(root, "main", source, url)
+	l.setURL(doc, "main", source, url)
 	return []string{"main"}
 }
 
+func (l *loader) setURL(doc *yamlfile.Document, name, source, url string) {
+	l.problems.Add(doc.Override(source, url, false, "databases", name, "url")...)
+}
+
 // fileDatabases returns the names in the file's list, and whether it is a list at all.
-func fileDatabases(listed *yamlfile.Node) (names []string, readable bool) {
-	if listed == nil || listed.Kind == yamlfile.Null {
-		return nil, true
+func fileDatabases(doc *yamlfile.Document) (names []string, readable bool) {
+	var file struct {
+		Databases []struct {
+			Name string `yaml:"-"`
+		} `yaml:"databases,keyed"`
 	}
-	for _, field := range listed.Fields {
-		names = append(names, field.Key)
+	_, problems := doc.Decode(doc.Root, "", &file)
+	for _, database := range file.Databases {
+		names = append(names, database.Name)
 	}
-	return names, listed.Kind == yamlfile.Mapping
+	return names, !slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Key == "databases" })
 }
 
 // ownDatabases are the databases whose url is a variable, main first.
@@ -91,12 +96,6 @@ func (l *loader) ownDatabases() []string {
 		names = slices.Insert(slices.Delete(names, i, i+1), 0, "main")
 	}
 	return names
-}
-
-func setURL(root *yamlfile.Node, name, source, url string) {
-	// Only a list can fail to be read.
-	value, _ := yamlfile.FromVariable(source, url, false)
-	root.Set([]string{"databases", name, "url"}, value)
 }
 
 // resolver knows the variable of every key.

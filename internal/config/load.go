@@ -57,19 +57,19 @@ type loader struct {
 }
 
 func (l *loader) load() *Config {
-	path, root := l.readFile()
-	if root == nil {
+	path, doc := l.readFile()
+	if doc == nil {
 		return nil
 	}
-	l.override(root)
-	l.problems.Add(root.Expand(func(name string) (string, bool) {
+	l.override(doc)
+	doc.Variable = func(name string) (string, bool) {
 		value, ok := l.environ[name]
 		return value, ok
-	})...)
+	}
 
 	c := defaults()
 	var found problem.List
-	c.places, found = yamlfile.Decode(root, "", &c)
+	c.places, found = doc.Decode(doc.Root, "", &c)
 	l.problems.Add(found...)
 	c.path = path
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
@@ -104,7 +104,7 @@ func noDatabase(path string) problem.Problem {
 
 // readFile returns the path of the file, empty where there is none, and its content, nil where that cannot
 // be read.
-func (l *loader) readFile() (string, *yamlfile.Node) {
+func (l *loader) readFile() (string, *yamlfile.Document) {
 	path, source := l.options.Path, "--config"
 	if path == "" {
 		path, source = l.environ["SEXTON_CONFIG"], "SEXTON_CONFIG"
@@ -118,7 +118,8 @@ func (l *loader) readFile() (string, *yamlfile.Node) {
 	switch {
 	case err == nil:
 	case !explicit && errors.Is(err, fs.ErrNotExist):
-		return "", &yamlfile.Node{Kind: yamlfile.Mapping}
+		doc, _ := yamlfile.Parse("", nil)
+		return "", doc
 	default:
 		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathErr.Err
@@ -133,9 +134,9 @@ func (l *loader) readFile() (string, *yamlfile.Node) {
 		})
 		return path, nil
 	}
-	root, found := yamlfile.Parse(path, data)
+	doc, found := yamlfile.Parse(path, data)
 	l.problems.Add(found...)
-	return path, root
+	return path, doc
 }
 
 // resolve makes path relative to dir unless it is absolute or dir is the working directory.

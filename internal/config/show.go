@@ -9,7 +9,7 @@ import (
 // Show returns the effective configuration: every key with its value, secrets as ***, limits as they apply,
 // paths absolute. Its YAML method renders a file that Load reads once the secrets are back in place;
 // as JSON it is one object with the same keys, in the same order.
-func (c *Config) Show() *yamlfile.Node {
+func (c *Config) Show() yamlfile.Shown {
 	shown := *c
 	shown.Databases = make([]Database, len(c.Databases))
 	for i, d := range c.Databases {

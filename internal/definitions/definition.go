@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
 )
 
 // Action says what happens to the children of a deleted parent.
@@ -87,20 +88,13 @@ type Definition struct {
 	// Database names the database that the child lives in; empty means the parent's.
 	Database string
 
-	// places are where the entry's keys, and the items of its lists, have their values.
-	places map[string]problem.Position
+	places yamlfile.Places
 }
 
 // At is where the value of a key of the entry stands, such as column or column[1], or where the entry begins if
 // it has no such key.
 func (d Definition) At(key string) problem.Position {
-	list, _, _ := strings.Cut(key, "[")
-	for _, name := range []string{key, list} {
-		if at, given := d.places[name]; given {
-			return at
-		}
-	}
-	return d.Position
+	return d.places.Of(d.Key + "." + key).Position
 }
 
 // ColumnList is the child's columns for people.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"sexton/internal/problem"
 	"sexton/internal/yamlfile"
 )
@@ -120,44 +122,45 @@ type reader struct {
 }
 
 func (r *reader) file(file File) {
-	root, problems := yamlfile.Parse(file.Name, file.Data)
+	doc, problems := yamlfile.Parse(file.Name, file.Data)
 	r.problems.Add(problems...)
-	if root == nil {
+	if doc == nil {
 		return
 	}
-	if len(root.Fields) == 0 && len(problems) == 0 {
-		r.problems.Errorf(root.Place.Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
+	if len(doc.Root.Content) == 0 && len(problems) == 0 {
+		r.problems.Errorf(doc.Place(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
 	}
-	for _, field := range root.Fields {
-		r.child(field)
+	for field := range slices.Chunk(doc.Root.Content, 2) {
+		r.child(doc, field[0], field[1])
 	}
 }
 
 // child reads the list under one child table.
-func (r *reader) child(field yamlfile.Field) {
-	key := yamlfile.Join("", field.Key)
-	child, err := ParseName(field.Key)
+func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
+	key, at := yamlfile.Join("", name.Value), doc.Place(name)
+	child, err := ParseName(name.Value)
 	if err != nil {
-		r.problems.Errorf(field.Place.Position, key, "the child table's name %v", err)
+		r.problems.Add(at.Problem(key, "the child table's name "+err.Error(), ""))
 	}
 	switch {
-	case field.Value.Kind == yamlfile.Sequence && len(field.Value.Items) > 0:
-	case field.Value.Kind == yamlfile.Sequence || field.Value.Kind == yamlfile.Null:
-		r.problems.Errorf(field.Place.Position, key, "has no entries")
+	case entries.Kind == 0:
+	case entries.Kind == yaml.SequenceNode && len(entries.Content) > 0:
+	case entries.Kind == yaml.SequenceNode || entries.Tag == "!!null":
+		r.problems.Add(at.Problem(key, "has no entries", ""))
 		return
 	default:
-		r.problems.Add(field.Value.Place.Problem(key, "must be a list of entries", "begin every entry with a dash"))
+		r.problems.Add(doc.Place(entries).Problem(key, "must be a list of entries", "begin every entry with a dash"))
 		return
 	}
-	for i, item := range field.Value.Items {
-		r.entry(child, fmt.Sprintf("%s[%d]", key, i), item)
+	for i, item := range entries.Content {
+		r.entry(child, fmt.Sprintf("%s[%d]", key, i), doc, item)
 	}
 }
 
 // entry adds one definition if nothing is wrong with it.
-func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
+func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yaml.Node) {
 	var e entry
-	places, problems := yamlfile.Decode(item, key, &e)
+	places, problems := doc.Decode(item, key, &e)
 	c := checker{entry: e, key: key, places: places, problems: problems}
 	parent := c.check()
 	r.problems.Add(c.problems...)
@@ -165,7 +168,7 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 		return
 	}
 	definition := Definition{
-		Position:      item.Place.Position,
+		Position:      doc.Place(item).Position,
 		Key:           key,
 		Child:         child,
 		Columns:       e.Column,
@@ -179,13 +182,7 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 		WorkerClass:   string(e.WorkerClass),
 		CleanerClass:  string(e.CleanerClass),
 		Database:      e.Database,
-		places:        map[string]problem.Position{},
-	}
-	for _, field := range item.Fields {
-		definition.places[field.Key] = field.Value.Place.Position
-		for i, element := range field.Value.Items {
-			definition.places[fmt.Sprintf("%s[%d]", field.Key, i)] = element.Place.Position
-		}
+		places:        places,
 	}
 	for _, c := range e.Conditions {
 		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})

@@ -2,9 +2,11 @@ package yamlfile
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
-	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"sexton/internal/problem"
 )
@@ -51,37 +53,38 @@ func (p Places) Of(path string) Place {
 // every value of the wrong shape; fields without a key keep what they hold. path is the path of n itself.
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
-// of structs: a mapping, whose keys land in the element's field that is tagged "-,key"). Types: string,
+// of structs: a mapping, whose keys land in the element's field Name). Types: string,
 // bool, int, time.Duration, Literal, Texts, Chooser, and structs and slices of these.
-func Decode(n *Node, path string, target any) (Places, problem.List) {
-	d := decoder{places: Places{}}
-	d.value(n, path, reflect.ValueOf(target).Elem())
-	return d.places, d.problems
+func (d *Document) Decode(n *yaml.Node, path string, target any) (Places, problem.List) {
+	decoder := decoder{Document: d, places: Places{}}
+	decoder.value(n, path, reflect.ValueOf(target).Elem())
+	return decoder.places, decoder.problems
 }
 
 type decoder struct {
+	*Document
+
 	places   Places
 	problems problem.List
 }
 
-func (d *decoder) fail(n *Node, path, message, fix string) {
-	d.problems.Add(n.Place.Problem(path, message, fix))
+func (d *decoder) fail(n *yaml.Node, path, message, fix string) {
+	d.problems.Add(d.Place(n).Problem(path, message, fix))
 }
 
-func (d *decoder) value(n *Node, path string, v reflect.Value) {
-	d.places[path] = n.Place
-	if n.Kind == invalid {
-		return
+func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
+	d.places[path] = d.Place(n)
+	if n.Tag == tagText && d.Variable != nil && d.sources[n] == "" {
+		n = d.expand(n, path)
 	}
 	switch {
-	case v.Type() == reflect.TypeFor[Literal]():
-		d.literal(n, path, v)
-	case v.Type() == reflect.TypeFor[time.Duration]():
-		d.duration(n, path, v)
-	case v.Kind() == reflect.Struct:
+	case n.Kind == 0:
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[Literal]():
 		d.structure(n, path, v)
-	case v.Type() == reflect.TypeFor[Texts]() && n.Kind != Sequence:
-		d.single(n, path, v)
+	case v.Type() == reflect.TypeFor[Texts]() && n.Kind == yaml.ScalarNode:
+		// One text is a list of it.
+		v.Set(reflect.ValueOf(make(Texts, 1)))
+		d.scalar(n, path, v.Index(0))
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
 	default:
@@ -89,31 +92,54 @@ func (d *decoder) value(n *Node, path string, v reflect.Value) {
 	}
 }
 
-func (d *decoder) structure(n *Node, path string, v reflect.Value) {
-	if n.Kind != Mapping && n.Kind != Null {
-		d.fail(n, path, "must be a mapping of keys, not "+n.Kind.describe(), "")
+// expand replaces ${NAME} in a text; $${ stands for a literal ${. With a variable in it the text counts as
+// untyped, so that limit: ${LIMIT} may be a number.
+func (d *decoder) expand(n *yaml.Node, path string) *yaml.Node {
+	out := *n
+	out.Value = regexp.MustCompile(`\$\$\{|\$\{(?:[A-Za-z_][A-Za-z0-9_]*\})?`).ReplaceAllStringFunc(n.Value, func(found string) string {
+		name := strings.TrimSuffix(found[2:], "}")
+		if found == "$${" {
+			return "${"
+		}
+		value, set := d.Variable(name)
+		switch {
+		case name == "":
+			d.fail(n, path, "${ does not begin a variable such as ${NAME}", "write $${ for a literal ${")
+			out.Kind = 0
+		case !set:
+			d.fail(n, path, "the environment variable "+name+" is not set", "")
+			out.Kind = 0
+		}
+		out.Tag = tagUntyped
+		return value
+	})
+	return &out
+}
+
+func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
+		d.fail(n, path, "must be a mapping of keys, not "+describe(n), "")
 		return
 	}
 	specs := fieldsOf(v.Type())
-	known := make([]string, 0, len(specs))
-	for _, s := range specs {
-		known = append(known, s.key)
+	known := make([]string, len(specs))
+	for i, s := range specs {
+		known[i] = s.key
 	}
-	for _, field := range n.Fields {
-		at := slices.Index(known, field.Key)
-		if at < 0 {
-			d.problems.Add(field.Place.Problem(Join(path, field.Key), "unknown key", suggestKey(field.Key, known)))
-			continue
+	for pair := range slices.Chunk(n.Content, 2) {
+		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
+		switch {
+		case at < 0:
+			d.fail(pair[0], key, "unknown key", suggestKey(pair[0].Value, known))
+		case specs[at].keyed:
+			d.keyed(pair[1], key, v.Field(specs[at].index))
+		default:
+			d.value(pair[1], key, v.Field(specs[at].index))
 		}
-		if specs[at].keyed {
-			d.keyed(field.Value, Join(path, field.Key), v.Field(specs[at].index))
-			continue
-		}
-		d.value(field.Value, Join(path, field.Key), v.Field(specs[at].index))
 	}
 	for _, s := range specs {
-		if s.required && n.Get(s.key) == nil {
-			place := n.Place
+		if s.required && find(n, s.key) < 0 {
+			place := d.Place(n)
 			if place.Source != "" {
 				place.Source = Join(place.Source, s.key)
 			}
@@ -123,56 +149,60 @@ func (d *decoder) structure(n *Node, path string, v reflect.Value) {
 }
 
 // keyed reads a mapping into a slice, in order of writing.
-func (d *decoder) keyed(n *Node, path string, v reflect.Value) {
-	d.places[path] = n.Place
-	if n.Kind != Mapping && n.Kind != Null {
-		d.fail(n, path, "must be a mapping of names, not "+n.Kind.describe(), "")
+func (d *decoder) keyed(n *yaml.Node, path string, v reflect.Value) {
+	d.places[path] = d.Place(n)
+	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
+		d.fail(n, path, "must be a mapping of names, not "+describe(n), "")
 		return
 	}
-	out := reflect.MakeSlice(v.Type(), len(n.Fields), len(n.Fields))
-	for i, field := range n.Fields {
-		element := out.Index(i)
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content)/2, len(n.Content)/2))
+	for i := range v.Len() {
+		key, element := n.Content[2*i], v.Index(i)
 		setDefaults(element)
-		element.Field(nameField(element.Type())).SetString(field.Key)
-		d.value(field.Value, Join(path, field.Key), element)
-		d.places[Join(path, field.Key)] = field.Place
+		element.FieldByName("Name").SetString(key.Value)
+		d.value(n.Content[2*i+1], Join(path, key.Value), element)
+		d.places[Join(path, key.Value)] = d.Place(key)
 	}
-	v.Set(out)
 }
 
-func (d *decoder) list(n *Node, path string, v reflect.Value) {
-	if n.Kind == Text && n.Untyped && v.Type().Elem().Kind() == reflect.String {
-		n = splitList(n)
-	}
-	switch n.Kind {
-	case Sequence:
-	case Null:
+func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
+	items := n.Content
+	switch {
+	case n.Kind == yaml.SequenceNode:
+	case n.Tag == tagUntyped && v.Type().Elem().Kind() == reflect.String:
+		items = d.split(n)
+	case n.Tag == tagNull:
 		d.fail(n, path, "has no value", "write [] for an empty list, or remove the key")
 		return
-	case Mapping:
-		d.fail(n, path, "must be a list, not a mapping", "begin every entry with a dash")
+	case n.Kind != yaml.MappingNode:
+		d.fail(n, path, "must be a list, not "+describe(n), "write it in square brackets")
+		return
+	case v.Type() == reflect.TypeFor[Texts]():
+		d.fail(n, path, "must be a text or a list of texts, not a mapping", "")
 		return
 	default:
-		d.fail(n, path, "must be a list, not "+n.Kind.describe(), "write it in square brackets")
+		d.fail(n, path, "must be a list, not a mapping", "begin every entry with a dash")
 		return
 	}
-	out := reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items))
-	for i, item := range n.Items {
-		setDefaults(out.Index(i))
-		d.value(item, joinIndex(path, i), out.Index(i))
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		setDefaults(v.Index(i))
+		d.value(item, joinIndex(path, i), v.Index(i))
 	}
-	v.Set(out)
 }
 
-// splitList reads the comma-separated form that variables have.
-func splitList(n *Node) *Node {
-	out := &Node{Kind: Sequence, Place: n.Place}
-	for part := range strings.SplitSeq(n.Text, ",") {
+// split reads the comma-separated form that variables have.
+func (d *decoder) split(n *yaml.Node) []*yaml.Node {
+	var items []*yaml.Node
+	for part := range strings.SplitSeq(n.Value, ",") {
 		if part = strings.TrimSpace(part); part != "" {
-			out.Items = append(out.Items, &Node{Kind: Text, Text: part, Untyped: true, Place: n.Place})
+			item := *n
+			item.Value = part
+			d.sources[&item] = d.sources[n]
+			items = append(items, &item)
 		}
 	}
-	return out
+	return items
 }
 
 func setDefaults(v reflect.Value) {
@@ -208,11 +238,31 @@ func fieldsOf(t reflect.Type) []spec {
 	return out
 }
 
-func nameField(t reflect.Type) int {
-	for i := range t.NumField() {
-		if t.Field(i).Tag.Get("yaml") == "-,key" {
-			return i
+// Leaf is a key that holds a value rather than further keys.
+type Leaf struct {
+	// Path leads to it; "*" stands for a name that the file chooses.
+	Path []string
+	List bool
+}
+
+// Leaves lists the leaves of v, a struct as Decode fills it, in its order.
+func Leaves(v any) []Leaf {
+	return leaves(reflect.TypeOf(v), nil)
+}
+
+func leaves(t reflect.Type, path []string) []Leaf {
+	var out []Leaf
+	for _, s := range fieldsOf(t) {
+		at := append(slices.Clone(path), s.key)
+		field := t.Field(s.index).Type
+		switch {
+		case s.keyed:
+			out = append(out, leaves(field.Elem(), append(at, "*"))...)
+		case field.Kind() == reflect.Struct && field != reflect.TypeFor[Literal]():
+			out = append(out, leaves(field, at)...)
+		default:
+			out = append(out, Leaf{Path: at, List: field.Kind() == reflect.Slice})
 		}
 	}
-	return -1
+	return out
 }

@@ -24,7 +24,7 @@ type house struct {
 }
 
 type room struct {
-	Name    string           `yaml:"-,key"`
+	Name    string           `yaml:"-"`
 	Height  int              `yaml:"height,required"`
 	Colour  colour           `yaml:"colour"`
 	Warm    bool             `yaml:"warm"`
@@ -47,10 +47,10 @@ type site struct {
 
 func decode(t *testing.T, text string) (house, yamlfile.Places, error) {
 	t.Helper()
-	root, problems := yamlfile.Parse("f.yml", []byte(text))
-	require.NotNil(t, root, problems)
+	doc, problems := yamlfile.Parse("f.yml", []byte(text))
+	require.NotNil(t, doc, problems)
 	var h house
-	places, found := yamlfile.Decode(root, "", &h)
+	places, found := doc.Decode(doc.Root, "", &h)
 	problems.Add(found...)
 	return h, places, problems.Err()
 }
@@ -110,7 +110,7 @@ func TestDecodeErrors(t *testing.T) {
 		"number in list":         {"rooms: {a: {height: 1, tags: [x, 1]}}\n", "f.yml:1:34: rooms.a.tags[1]: must be a text, not a number (put it in quotes)"},
 		"missing key in list":    {"rooms: {a: {height: 1, windows: [{}]}}\n", "f.yml:1:34: rooms.a.windows[0].width: is missing"},
 		"fraction as literal":    {"rooms: {a: {height: 1, note: 1.5}}\n", "f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)"},
-		"one problem per value":  {"rooms: {a: {height: *x}}\n", "f.yml:1:21: rooms.a.height: the alias *x has no anchor before it"},
+		"one problem per value":  {"rooms: {a: {height: !x 1}}\n", "f.yml:1:21: rooms.a.height: tags are not supported, except !!str before a scalar"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,22 +123,20 @@ func TestDecodeErrors(t *testing.T) {
 func TestFromVariable(t *testing.T) {
 	t.Parallel()
 
-	root, _ := yamlfile.Parse("f.yml", []byte("rooms: {a: {height: x, windows: 5}}\n"))
+	doc, _ := yamlfile.Parse("f.yml", []byte("rooms: {a: {height: x, windows: 5}}\n"))
 	set := func(name, text string, list bool, path ...string) {
-		node, problems := yamlfile.FromVariable(name, text, list)
-		require.NoError(t, problems.Err())
-		root.Set(path, node)
+		require.NoError(t, doc.Override(name, text, list, path...).Err())
 	}
 	set("HEIGHT", "12", false, "rooms", "a", "height")
 	set("WARM", "TRUE", false, "rooms", "a", "warm")
 	set("TAGS", " x, 2 ,", true, "rooms", "a", "tags")
 	set("WINDOWS", "[{width: 1}, {width: 2}]", true, "rooms", "a", "windows")
 	set("CODE", "${12}", false, "site", "code")
-	require.NoError(t, root.Expand(func(string) (string, bool) { return "", false }).Err(), "variables are not expanded again")
+	doc.Variable = func(string) (string, bool) { return "", false }
 
 	var h house
-	places, problems := yamlfile.Decode(root, "", &h)
-	require.NoError(t, problems.Err())
+	places, problems := doc.Decode(doc.Root, "", &h)
+	require.NoError(t, problems.Err(), "variables are not expanded again")
 	require.Equal(t, house{
 		Rooms: []room{{Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"}, Windows: []window{{1}, {2}}}},
 		Site:  site{Code: "${12}"},
@@ -147,14 +145,33 @@ func TestFromVariable(t *testing.T) {
 
 	set("HEIGHT", "tall", false, "rooms", "a", "height")
 	set("WINDOWS", "[{width: x}, {}, {widht: 1, width: 1}]", true, "rooms", "a", "windows")
-	_, problems = yamlfile.Decode(root, "", &h)
+	_, problems = doc.Decode(doc.Root, "", &h)
 	require.EqualError(t, problems.Err(), "HEIGHT: must be a whole number\n"+
 		"WINDOWS[0].width: must be a whole number\n"+
 		"WINDOWS[1].width: is missing\n"+
 		"WINDOWS[2].widht: unknown key (did you mean width?)")
 
-	_, problems = yamlfile.FromVariable("WINDOWS", "[{width: 'geheim}", true)
-	require.EqualError(t, problems.Err(), "WINDOWS: YAML syntax: could not find end character of single-quoted text")
+	problems = doc.Override("WINDOWS", "[{width: 'geheim}", true, "rooms", "a", "windows")
+	require.EqualError(t, problems.Err(), "WINDOWS: YAML syntax: a quoted text has no end")
+}
+
+func TestOverrideOfOneUseOfAnAnchor(t *testing.T) {
+	t.Parallel()
+
+	doc, problems := yamlfile.Parse("f.yml", []byte("rooms:\n  a: &a {height: 1, warm: true}\n  b: *a\n  c: {<<: *a}\n"))
+	require.NoError(t, problems.Err())
+	require.NoError(t, doc.Override("HEIGHT", "2", false, "rooms", "b", "height").Err())
+	require.NoError(t, doc.Override("HEIGHT", "3", false, "rooms", "c", "height").Err())
+	var h house
+	places, problems := doc.Decode(doc.Root, "", &h)
+	require.NoError(t, problems.Err())
+	require.Equal(t, []room{
+		{Name: "a", Height: 1, Colour: "red", Warm: true},
+		{Name: "b", Height: 2, Colour: "red", Warm: true},
+		{Name: "c", Height: 3, Colour: "red", Warm: true},
+	}, h.Rooms)
+	require.Empty(t, places["rooms.a.height"].Source)
+	require.Equal(t, "HEIGHT", places["rooms.c.height"].Source)
 }
 
 func TestLeaves(t *testing.T) {
@@ -184,7 +201,7 @@ type paper struct {
 }
 
 type sheet struct {
-	Name  string        `yaml:"-,key"`
+	Name  string        `yaml:"-"`
 	Text  string        `yaml:"text"`
 	Count int           `yaml:"count"`
 	Flag  bool          `yaml:"flag"`
@@ -212,11 +229,11 @@ func TestEncodeAndParseAreInverse(t *testing.T) {
 			})
 		}
 		written := yamlfile.Encode(want).YAML()
-		root, problems := yamlfile.Parse("f.yml", written)
+		doc, problems := yamlfile.Parse("f.yml", written)
 		require.NoError(t, problems.Err(), string(written))
-		require.NoError(t, root.Expand(func(string) (string, bool) { return "", false }).Err(), string(written))
+		doc.Variable = func(string) (string, bool) { return "", false }
 		var got paper
-		_, problems = yamlfile.Decode(root, "", &got)
+		_, problems = doc.Decode(doc.Root, "", &got)
 		require.NoError(t, problems.Err(), string(written))
 		require.Equal(t, want, got, string(written))
 	})

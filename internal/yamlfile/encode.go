@@ -3,12 +3,15 @@ package yamlfile
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Hider is a text type that must not be shown as it is.
@@ -17,170 +20,114 @@ type Hider interface {
 	Hidden() string
 }
 
-// Encode turns v, a struct as Decode fills it, into a node with every key that the struct has, in its
-// order. Texts that are a Hider appear hidden.
-func Encode(v any) *Node {
-	return encode(reflect.ValueOf(v))
+// Shown is a struct as Decode fills it, with every key that it has, in its order. Texts that are a Hider appear
+// hidden.
+type Shown struct{ root *yaml.Node }
+
+// Encode shows v.
+func Encode(v any) Shown {
+	return Shown{encode(reflect.ValueOf(v))}
 }
 
-func encode(v reflect.Value) *Node {
-	if v.Type() == reflect.TypeFor[time.Duration]() {
-		return &Node{Kind: Text, Text: formatDuration(time.Duration(v.Int()))}
-	}
-	if literal, ok := reflect.TypeAssert[Literal](v); ok {
-		return &Node{Kind: Text, Text: literal.Text}
+func encode(v reflect.Value) *yaml.Node {
+	switch value := v.Interface().(type) {
+	case time.Duration:
+		return scalar(tagText, formatDuration(value))
+	case Literal:
+		return scalar(tagText, value.Text)
+	case Hider:
+		return scalar(tagText, value.Hidden())
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		out := &Node{Kind: Mapping}
+		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, s := range fieldsOf(v.Type()) {
-			field := v.Field(s.index)
+			value := encode(v.Field(s.index))
 			if s.keyed {
-				out.Fields = append(out.Fields, Field{Key: s.key, Value: byName(field)})
-				continue
+				value.Kind = yaml.MappingNode
+				for i := range v.Field(s.index).Len() {
+					name := v.Field(s.index).Index(i).FieldByName("Name").String()
+					value.Content = slices.Insert(value.Content, 2*i, scalar(tagText, name))
+				}
 			}
-			out.Fields = append(out.Fields, Field{Key: s.key, Value: encode(field)})
+			out.Content = append(out.Content, scalar(tagText, s.key), value)
 		}
 		return out
 	case reflect.Slice:
-		out := &Node{Kind: Sequence}
+		out := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			out.Items = append(out.Items, encode(v.Index(i)))
+			out.Content = append(out.Content, encode(v.Index(i)))
 		}
 		return out
 	case reflect.Bool:
-		return &Node{Kind: Bool, Text: strconv.FormatBool(v.Bool())}
+		return scalar(tagBool, strconv.FormatBool(v.Bool()))
 	case reflect.Int:
-		return &Node{Kind: Int, Text: strconv.FormatInt(v.Int(), 10)}
+		return scalar(tagInt, strconv.FormatInt(v.Int(), 10))
 	default:
-		if hider, ok := reflect.TypeAssert[Hider](v); ok {
-			return &Node{Kind: Text, Text: hider.Hidden()}
-		}
-		return &Node{Kind: Text, Text: v.String()}
+		return scalar(tagText, v.String())
 	}
 }
 
-func byName(list reflect.Value) *Node {
-	out := &Node{Kind: Mapping}
-	for i := range list.Len() {
-		element := list.Index(i)
-		name := element.Field(nameField(element.Type())).String()
-		out.Fields = append(out.Fields, Field{Key: name, Value: encode(element)})
+// scalar leaves plain what every YAML reader takes for a text, and has Decode take each ${ as it is.
+func scalar(tag, text string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: strings.ReplaceAll(text, "${", "$${")}
+	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+	plain := regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
+	if tag == tagText && (!plain.MatchString(text) || slices.Contains(words, strings.ToLower(text))) {
+		n.Style = yaml.DoubleQuotedStyle
 	}
-	return out
+	return n
 }
 
 // formatDuration is time.Duration's own form without its empty tail: 30m instead of 30m0s.
 func formatDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return regexp.MustCompile(`(h)0m0s$|(m)0s$`).ReplaceAllString(d.String(), "$1$2")
 }
 
-// YAML renders n as a document that Parse and Expand turn into the same values again.
-func (n *Node) YAML() []byte {
+// YAML renders a document that Parse and Decode turn into the same values again.
+func (s Shown) YAML() []byte {
 	var out bytes.Buffer
-	n.write(&out, "")
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(s.root), encoder.Close()); err != nil {
+		return []byte("# " + err.Error() + "\n") // A buffer takes everything.
+	}
 	return out.Bytes()
 }
 
-func (n *Node) write(out *bytes.Buffer, indent string) {
-	for _, field := range n.Fields {
-		out.WriteString(indent + scalarYAML(field.Key) + ":")
-		field.Value.writeValue(out, indent)
-	}
-	for _, item := range n.Items {
-		if len(item.Fields) == 0 {
-			out.WriteString(indent + "-")
-			item.writeValue(out, indent)
-			continue
-		}
-		// The first key stands behind the dash.
-		var entry bytes.Buffer
-		item.write(&entry, indent+"  ")
-		out.WriteString(indent + "- ")
-		out.Write(entry.Bytes()[len(indent)+2:])
-	}
-}
-
-// writeValue continues the line that holds the key or the dash.
-func (n *Node) writeValue(out *bytes.Buffer, indent string) {
-	switch {
-	case len(n.Fields) > 0 || len(n.Items) > 0:
-		out.WriteString("\n")
-		n.write(out, indent+"  ")
-	case n.Kind == Mapping:
-		out.WriteString(" {}\n")
-	case n.Kind == Sequence:
-		out.WriteString(" []\n")
-	case n.Kind == Null:
-		out.WriteString(" null\n")
-	case n.Kind == Text:
-		out.WriteString(" " + scalarYAML(strings.ReplaceAll(n.Text, "${", "$${")) + "\n")
-	default:
-		out.WriteString(" " + n.Text + "\n")
-	}
-}
-
-// scalarYAML leaves plain what every YAML reader takes for a text, and writes the rest as JSON, which is
-// YAML as well.
-func scalarYAML(text string) string {
-	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-	plain := regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
-	if plain.MatchString(text) && !slices.Contains(words, strings.ToLower(text)) {
-		return text
-	}
-	return quoteJSON(text)
-}
-
-func quoteJSON(text string) string {
+// MarshalJSON renders one object with the keys in order.
+func (s Shown) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(text); err != nil {
-		return strconv.Quote(text) // A string always encodes.
-	}
-	return strings.TrimSuffix(out.String(), "\n")
+	err := writeJSON(&out, s.root)
+	return out.Bytes(), err
 }
 
-// MarshalJSON renders n with its keys in order.
-func (n *Node) MarshalJSON() ([]byte, error) {
-	var out bytes.Buffer
-	n.writeJSON(&out)
-	return out.Bytes(), nil
-}
-
-func (n *Node) writeJSON(out *bytes.Buffer) {
-	switch n.Kind {
-	case Mapping:
-		out.WriteByte('{')
-		for i, field := range n.Fields {
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			out.WriteString(quoteJSON(field.Key) + ":")
-			field.Value.writeJSON(out)
+func writeJSON(out *bytes.Buffer, n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		if n.Tag != tagText {
+			out.WriteString(n.Value)
+			return nil
 		}
-		out.WriteByte('}')
-	case Sequence:
-		out.WriteByte('[')
-		for i, item := range n.Items {
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			item.writeJSON(out)
-		}
-		out.WriteByte(']')
-	case Null:
-		out.WriteString("null")
-	case Text:
-		out.WriteString(quoteJSON(n.Text))
-	default:
-		out.WriteString(n.Text)
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(strings.ReplaceAll(n.Value, "$${", "${"))
 	}
+	brackets := "[]"
+	if n.Kind == yaml.MappingNode {
+		brackets = "{}"
+	}
+	out.WriteByte(brackets[0])
+	for i, child := range n.Content {
+		switch {
+		case brackets == "{}" && i%2 == 1:
+			out.WriteByte(':')
+		case i > 0:
+			out.WriteByte(',')
+		}
+		if err := writeJSON(out, child); err != nil {
+			return err
+		}
+	}
+	out.WriteByte(brackets[1])
+	return nil
 }

@@ -3,154 +3,229 @@ package yamlfile
 import (
 	"bytes"
 	"errors"
+	"io"
 	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v3"
 
 	"sexton/internal/problem"
 )
 
+// The limits are far beyond any file that a person writes: GitLab's 340 definitions take 35 kB.
 const (
-	// maxSize keeps the parser, which is quadratic in the number of keys, within seconds. GitLab's 340
-	// definitions take 35 kB.
-	maxSize = 1 << 20
-	// maxDepth is far beyond any document that has a meaning here.
+	maxSize  = 1 << 20
 	maxDepth = 64
+	// maxNodes bounds what aliases of aliases can grow to.
+	maxNodes = 200_000
 )
 
-// Parse reads one YAML document whose top level is a mapping; an empty document is an empty mapping. It
-// returns what it understood together with everything that it did not; the node is nil where that is nothing.
-func Parse(file string, data []byte) (*Node, problem.List) {
+// Parse reads one YAML document whose top level is a mapping; an empty file is an empty mapping. It returns
+// what it understood together with everything that it did not; the document is nil if that is nothing.
+func Parse(file string, data []byte) (*Document, problem.List) {
+	d := &Document{file: file, sources: map[*yaml.Node]string{}}
 	var problems problem.List
-	root := parse(file, data, &problems)
-	if root == nil {
+	d.Root, problems = d.parse(data, "")
+	if d.Root == nil {
 		return nil, problems
 	}
-	if root.Kind != Mapping {
-		problems.Add(root.Place.Problem("", "the top level must be a mapping of keys", ""))
+	if d.Root.Kind != yaml.MappingNode {
+		problems.Add(d.Place(d.Root).Problem("", "the top level must be a mapping of keys", ""))
 		return nil, problems
 	}
-	return root, problems
+	return d, problems
 }
 
-func parse(file string, data []byte, problems *problem.List) *Node {
-	at := func(line, column int) problem.Position {
-		return problem.Position{File: file, Line: line, Column: column}
-	}
-	if len(data) > maxSize {
-		problems.Errorf(at(1, 1), "", "the file has %d bytes; the limit is %d", len(data), maxSize)
-		return nil
-	}
+// parse reads the text of a file or, if source is not empty, of the variable or flag of that name.
+func (d *Document) parse(data []byte, source string) (*yaml.Node, problem.List) {
+	r := resolver{Document: d, source: source}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if line, column, ok := firstInvalid(data); ok {
-		problems.Errorf(at(line, column), "", "the file is not valid UTF-8 text")
-		return nil
+	if len(data) > maxSize {
+		r.fail(&yaml.Node{Line: 1, Column: 1}, source, "the file has "+strconv.Itoa(len(data))+" bytes; the limit is "+strconv.Itoa(maxSize), "")
+		return nil, r.problems
 	}
-	tokens := lexer.Tokenize(string(data))
-	if deep := tooDeep(tokens); deep != nil {
-		problems.Errorf(at(deep.Line, deep.Column), "", "more than %d levels of nesting", maxDepth)
-		return nil
+	// YAML does not allow NUL either.
+	if i := bytes.IndexByte(bytes.ToValidUTF8(data, []byte{0}), 0); i >= 0 {
+		line := bytes.Count(data[:i], []byte("\n")) + 1
+		column := utf8.RuneCount(data[bytes.LastIndexByte(data[:i], '\n')+1:i]) + 1
+		r.fail(&yaml.Node{Line: line, Column: column}, source, "the file is not valid UTF-8 text", "")
+		return nil, r.problems
 	}
-	tree, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	roots, err := readAll(data)
 	if err != nil {
-		line, column, message := syntaxError(err)
-		problems.Errorf(at(line, column), "", "YAML syntax: %s", message)
-		return nil
+		line, message := syntaxError(data, err)
+		r.fail(&yaml.Node{Line: line}, source, message, "")
+		return nil, r.problems
 	}
-
-	c := converter{file: file, problems: problems, anchors: map[string]*Node{}}
-	var root *Node
-	for _, doc := range tree.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.DirectiveType {
-			continue
-		}
-		if root != nil {
-			problems.Add(c.place(doc.Body).Problem("", "a second document begins here", "keep one document per file"))
-			break
-		}
-		root = c.node(doc.Body, "")
+	if len(roots) == 0 {
+		return &yaml.Node{Kind: yaml.MappingNode, Line: 1, Column: 1}, nil
 	}
-	if root == nil || root.Kind == Null {
-		return &Node{Kind: Mapping, Place: Place{Position: at(1, 1)}}
+	if len(roots) > 1 {
+		r.fail(roots[1], source, "a second document begins here", "keep one document per file")
 	}
-	return root
+	return r.node(roots[0], source, 0), r.problems
 }
 
-// firstInvalid finds the first byte that is no UTF-8 or is NUL, which YAML does not allow either.
-func firstInvalid(data []byte) (line, column int, found bool) {
-	line, column = 1, 1
-	for len(data) > 0 {
-		r, size := utf8.DecodeRune(data)
-		if r == 0 || r == utf8.RuneError && size == 1 {
-			return line, column, true
-		}
-		column++
-		if r == '\n' {
-			line, column = line+1, 1
-		}
-		data = data[size:]
+// readAll returns the roots of all documents that are not empty.
+func readAll(data []byte) ([]*yaml.Node, error) {
+	// The library knows YAML 1.1 only, and what 1.2 changes is of no matter here.
+	if rest, ok := bytes.CutPrefix(data, []byte("%YAML 1.2")); ok {
+		data = append([]byte("%YAML 1.1"), rest...)
 	}
-	return 0, 0, false
+	var roots []*yaml.Node
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return roots, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if root := document.Content[0]; root.Tag != tagNull {
+			roots = append(roots, root)
+		}
+	}
 }
 
-// tooDeep returns where the nesting passes maxDepth. It looks at tokens, because the parser itself needs
-// memory that grows with the square of the depth.
-func tooDeep(tokens token.Tokens) *token.Position {
-	flow, tags := 0, 0
-	var blocks []int
-	for _, t := range tokens {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			flow++
-		case token.SequenceEndType, token.MappingEndType:
-			flow = max(0, flow-1)
-		case token.TagType:
-			tags++
-		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
-			tags = 0
-			if flow > 0 {
-				break
-			}
-			// A block is inside another only if it begins further to the right.
-			for len(blocks) > 0 && blocks[len(blocks)-1] >= t.Position.Column {
-				blocks = blocks[:len(blocks)-1]
-			}
-			blocks = append(blocks, t.Position.Column)
+// syntaxError takes the line out of an error of the library, which names none for the first line and counts
+// from 0 where its parser, rather than its scanner, complains. The messages repeat nothing of the file but the
+// names of anchors.
+func syntaxError(data []byte, err error) (line int, message string) {
+	if name, ok := strings.CutPrefix(err.Error(), "yaml: unknown anchor '"); ok {
+		// This error has no line: the shortest beginning of the file with the same error ends in it.
+		lines := slices.Collect(bytes.Lines(data))
+		name, _, _ = strings.Cut(name, "'")
+		return 1 + sort.Search(len(lines)-1, func(i int) bool {
+			_, short := readAll(bytes.Join(lines[:i+1], nil))
+			return short != nil && short.Error() == err.Error()
+		}), "the alias *" + name + " has no anchor before it"
+	}
+	parts := regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`).FindStringSubmatch(err.Error())
+	if parts == nil {
+		return 1, "YAML syntax: the text is not YAML"
+	}
+	line, message = 1, parts[2]
+	if number, err := strconv.Atoi(parts[1]); err == nil {
+		line = number
+	}
+	switch {
+	case parts[1] != "" && regexp.MustCompile(`^did not find expected (key|node|'|<)`).MatchString(message):
+		line++
+	case message == "found unexpected end of stream":
+		message = "a quoted text has no end"
+	}
+	return line, "YAML syntax: " + message
+}
+
+// resolver makes the tree of a Document: each alias and merge key becomes a copy of what it names, because
+// Override changes nodes in place.
+type resolver struct {
+	*Document
+
+	source   string
+	problems problem.List
+	nodes    int
+}
+
+// fail reports n and returns what takes its place.
+func (r *resolver) fail(n *yaml.Node, path, message, fix string) *yaml.Node {
+	place := r.Place(n)
+	if r.source != "" {
+		place = Place{Source: path}
+	}
+	r.problems.Add(place.Problem(path, message, fix))
+	return &yaml.Node{Line: n.Line, Column: n.Column}
+}
+
+func (r *resolver) node(n *yaml.Node, path string, depth int) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias // An alias in its own anchor ends at maxDepth.
+	}
+	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Style: n.Style, Value: n.Value, Line: n.Line, Column: n.Column}
+	r.nodes++
+	switch {
+	case r.nodes == maxNodes:
+		return r.fail(n, path, "aliases expand to more than "+strconv.Itoa(maxNodes)+" values", "")
+	case r.nodes > maxNodes:
+		return &yaml.Node{}
+	case depth > maxDepth:
+		r.nodes = maxNodes // One report is enough.
+		return r.fail(n, r.source, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "")
+	case n.Style&yaml.TaggedStyle != 0 && (n.Tag != tagText || n.Kind != yaml.ScalarNode):
+		return r.fail(n, path, "tags are not supported, except !!str before a scalar", "")
+	case n.Kind == yaml.MappingNode:
+		r.mapping(out, n, path, depth)
+	case n.Kind == yaml.SequenceNode:
+		for i, item := range n.Content {
+			out.Content = append(out.Content, r.node(item, joinIndex(path, i), depth+1))
+		}
+	case n.Tag == tagBool:
+		out.Value = strings.ToLower(n.Value)
+	case n.Tag != tagNull && n.Tag != tagInt && n.Tag != tagFloat:
+		out.Tag = tagText // Dates are texts here.
+	}
+	if r.source != "" {
+		r.sources[out] = path
+	}
+	return out
+}
+
+func (r *resolver) mapping(out, n *yaml.Node, path string, depth int) {
+	lines := map[string]int{}
+	var merged []*yaml.Node
+	for pair := range slices.Chunk(n.Content, 2) {
+		key := *pair[0]
+		at := Join(path, key.Value)
+		switch {
+		case key.Tag == "!!merge":
+			merged = append(merged, r.merge(pair[1], path, depth)...)
+		case key.Kind != yaml.ScalarNode || key.Anchor != "":
+			r.fail(&key, path, "a key must be a plain text", "")
+		case lines[key.Value] > 0:
+			r.fail(&key, at, "the key is given twice, first in line "+strconv.Itoa(lines[key.Value]), "")
 		default:
-			tags = 0
-		}
-		if flow+len(blocks)+tags > maxDepth {
-			return t.Position
+			lines[key.Value] = key.Line
+			value := r.node(pair[1], at, depth+1)
+			// What stands in lines of its own, or nowhere, is best found by its key.
+			if value.Tag == tagNull || value.Kind == yaml.MappingNode && pair[1].Style&yaml.FlowStyle == 0 {
+				value.Line, value.Column = key.Line, key.Column
+			}
+			if r.source != "" {
+				r.sources[&key] = at
+			}
+			out.Content = append(out.Content, &key, value)
 		}
 	}
-	return nil
+	// A mapping's own keys win, wherever in it the merge key stands.
+	for pair := range slices.Chunk(merged, 2) {
+		if lines[pair[0].Value] == 0 {
+			lines[pair[0].Value] = pair[0].Line
+			out.Content = append(out.Content, pair...)
+		}
+	}
 }
 
-func syntaxError(err error) (line, column int, message string) {
-	line, column, message = 1, 1, "the text is not YAML"
-	var located yaml.Error
-	if !errors.As(err, &located) {
-		return line, column, message
+// merge returns the keys and values that a merge key brings.
+func (r *resolver) merge(from *yaml.Node, path string, depth int) []*yaml.Node {
+	value := r.node(from, path, depth+1)
+	sources := []*yaml.Node{value}
+	if value.Kind == yaml.SequenceNode {
+		sources = value.Content
 	}
-	message = withoutExcerpts(located.GetMessage())
-	if t := located.GetToken(); t != nil && t.Position != nil {
-		line, column = max(1, t.Position.Line), max(1, t.Position.Column)
+	var all []*yaml.Node
+	for _, source := range sources {
+		switch source.Kind {
+		case yaml.MappingNode:
+			all = append(all, source.Content...)
+		case 0:
+		default:
+			r.fail(source, Join(path, "<<"), "a merge key must name a mapping or a list of them", "")
+		}
 	}
-	return line, column, message
-}
-
-// withoutExcerpts drops quoted pieces of the file, which may be part of a password; a single quoted
-// character stays, because it is what most syntax errors are about.
-func withoutExcerpts(message string) string {
-	excerpt := regexp.MustCompile(`"(?:[^"\\]|\\.){2,}"|'(?:[^'\\]|\\.){2,}'`)
-	message = excerpt.ReplaceAllString(message, "…")
-	if message == "" {
-		return "the text is not YAML"
-	}
-	return message
+	return all
 }

@@ -8,144 +8,116 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"sexton/internal/problem"
 )
 
-// text reports whether n is a scalar with a value.
-func (d *decoder) text(n *Node, path, want string) bool {
-	switch n.Kind {
-	case Null:
-		d.fail(n, path, "has no value", "write one, or remove the key")
-	case Sequence, Mapping:
-		d.fail(n, path, "must be "+want+", not "+n.Kind.describe(), "")
-	default:
-		return true
-	}
-	return false
-}
-
-func (d *decoder) scalar(n *Node, path string, v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Bool:
-		d.boolean(n, path, v)
-	case reflect.Int:
-		d.integer(n, path, v)
-	default:
-		d.str(n, path, v)
-	}
-}
-
-func (d *decoder) boolean(n *Node, path string, v reflect.Value) {
-	const want = "true or false"
-	if !d.text(n, path, want) {
-		return
-	}
-	text := n.Text
-	if n.Untyped {
-		text = strings.ToLower(text)
-	}
+// describe names a value as the object of "must be …, not …".
+func describe(n *yaml.Node) string {
 	switch {
-	case n.Kind == Text && n.Quoted && !n.Untyped:
-		d.fail(n, path, "must be "+want+", without quotes", "")
-	case text == "true" || text == "false":
-		v.SetBool(text == "true")
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Tag == tagNull:
+		return "nothing"
+	case n.Tag == tagBool:
+		return "true or false"
+	case n.Tag == tagInt || n.Tag == tagFloat:
+		return "a number"
 	default:
-		d.fail(n, path, "must be "+want, "")
+		return "a text"
 	}
 }
 
-func (d *decoder) integer(n *Node, path string, v reflect.Value) {
-	const want = "a whole number"
-	if !d.text(n, path, want) {
-		return
+func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
+	target := v.Addr().Interface()
+	want, bare := "a text", false
+	switch target.(type) {
+	case *bool:
+		want, bare = "true or false", true
+	case *int:
+		want, bare = "a whole number", true
+	case *time.Duration:
+		want = "a duration with units, such as 500ms, 30s or 1h30m"
+	case *Literal:
+		want = "a text, a whole number, or true or false"
 	}
-	if n.Kind == Text && n.Quoted && !n.Untyped {
-		d.fail(n, path, "must be "+want+", without quotes", "")
-		return
+	message, fix := "", ""
+	switch {
+	case n.Tag == tagNull:
+		message, fix = "has no value", "write one, or remove the key"
+	case n.Kind != yaml.ScalarNode:
+		message = "must be " + want + ", not " + describe(n)
+	case bare && n.Tag == tagText && n.Style != 0:
+		message = "must be " + want + ", without quotes"
+	case strings.Contains(n.Value, "\x00"):
+		message = "contains a NUL character"
+	default:
+		message, fix = convert(n, target, "must be "+want)
 	}
-	// Leading zeros are refused, because some readers take 010 for eight.
-	if !regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`).MatchString(n.Text) {
-		d.fail(n, path, "must be "+want, "")
-		return
+	if message != "" {
+		d.fail(n, path, message, fix)
 	}
-	number, err := strconv.ParseInt(strings.ReplaceAll(n.Text, "_", ""), 10, 32)
-	if err != nil {
-		d.fail(n, path, "is out of range", "the largest number is 2147483647")
-		return
-	}
-	v.SetInt(number)
 }
 
-func (d *decoder) duration(n *Node, path string, v reflect.Value) {
-	const want = "a duration with units, such as 500ms, 30s or 1h30m"
-	if !d.text(n, path, want) {
-		return
+// convert returns what is wrong with a scalar that is to fill target, if anything, and the fix.
+func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
+	var err error
+	switch target := target.(type) {
+	case *bool:
+		text := n.Value
+		if n.Tag == tagUntyped {
+			text = strings.ToLower(text)
+		}
+		if *target = text == "true"; !*target && text != "false" {
+			return wrong, ""
+		}
+	case *int:
+		// Leading zeros are refused, because some readers take 010 for eight.
+		if !regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`).MatchString(n.Value) {
+			return wrong, ""
+		}
+		number, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 32)
+		if err != nil {
+			return "is out of range", "the largest number is 2147483647"
+		}
+		*target = int(number)
+	case *time.Duration:
+		if *target, err = time.ParseDuration(strings.TrimSpace(n.Value)); err != nil {
+			return wrong, ""
+		}
+	case *Literal:
+		*target = Literal{Text: n.Value, Given: true}
+		if n.Tag == tagFloat {
+			return wrong, "put it in quotes"
+		}
+		if n.Tag == tagInt {
+			// Hexadecimal and the like are turned into what the database reads.
+			number, err := strconv.ParseInt(n.Value, 0, 64)
+			if err != nil {
+				return "is out of range", "put it in quotes"
+			}
+			target.Text = strconv.FormatInt(number, 10)
+		}
+	default:
+		return text(n, reflect.ValueOf(target).Elem())
 	}
-	duration, err := time.ParseDuration(strings.TrimSpace(n.Text))
-	if err != nil {
-		d.fail(n, path, "must be "+want, "")
-		return
-	}
-	v.SetInt(int64(duration))
+	return "", ""
 }
 
-func (d *decoder) str(n *Node, path string, v reflect.Value) {
-	if !d.text(n, path, "a text") {
-		return
-	}
+func text(n *yaml.Node, v reflect.Value) (message, fix string) {
 	chooser, limited := reflect.TypeAssert[Chooser](v)
 	switch {
-	case strings.Contains(n.Text, "\x00"):
-		d.fail(n, path, "contains a NUL character", "")
-	case limited && !slices.Contains(chooser.Choices(), n.Text):
-		d.notChosen(n, path, chooser)
-	case n.Kind != Text && !n.Untyped:
-		d.fail(n, path, "must be a text, not "+n.Kind.describe(), "put it in quotes")
-	default:
-		v.SetString(n.Text)
-	}
-}
-
-// single reads a list that is given as its only text.
-func (d *decoder) single(n *Node, path string, v reflect.Value) {
-	if n.Kind == Mapping {
-		d.fail(n, path, "must be a text or a list of texts, not "+n.Kind.describe(), "")
-		return
-	}
-	one := reflect.New(v.Type().Elem()).Elem()
-	d.str(n, path, one)
-	v.Set(reflect.Append(reflect.MakeSlice(v.Type(), 0, 1), one))
-}
-
-func (d *decoder) notChosen(n *Node, path string, chooser Chooser) {
-	fix := ""
-	if near := problem.Nearest(n.Text, chooser.Choices()); near != "" {
-		fix = "did you mean " + near + "?"
-	}
-	d.fail(n, path, "must be one of "+strings.Join(chooser.Choices(), ", "), fix)
-}
-
-func (d *decoder) literal(n *Node, path string, v reflect.Value) {
-	const want = "a text, a whole number, or true or false"
-	if !d.text(n, path, want) {
-		return
-	}
-	text := n.Text
-	switch {
-	case n.Kind == Float:
-		d.fail(n, path, "must be "+want, "put it in quotes")
-		return
-	case strings.Contains(text, "\x00"):
-		d.fail(n, path, "contains a NUL character", "")
-		return
-	case n.Kind == Int:
-		// Hexadecimal and the like are turned into what the database reads.
-		number, err := strconv.ParseInt(text, 0, 64)
-		if err != nil {
-			d.fail(n, path, "is out of range", "put it in quotes")
-			return
+	case limited && !slices.Contains(chooser.Choices(), n.Value):
+		if near := problem.Nearest(n.Value, chooser.Choices()); near != "" {
+			fix = "did you mean " + near + "?"
 		}
-		text = strconv.FormatInt(number, 10)
+		return "must be one of " + strings.Join(chooser.Choices(), ", "), fix
+	case n.Tag != tagText && n.Tag != tagUntyped:
+		return "must be a text, not " + describe(n), "put it in quotes"
 	}
-	v.Set(reflect.ValueOf(Literal{Text: text, Given: true}))
+	v.SetString(n.Value)
+	return "", ""
 }

@@ -11,12 +11,12 @@ import (
 
 func decodeTexts(t *testing.T, value string) (yamlfile.Texts, yamlfile.Places, error) {
 	t.Helper()
-	root, problems := yamlfile.Parse("f.yml", []byte("names: "+value+"\n"))
-	require.NotNil(t, root, problems)
+	doc, problems := yamlfile.Parse("f.yml", []byte("names: "+value+"\n"))
+	require.NotNil(t, doc, problems)
 	var target struct {
 		Names yamlfile.Texts `yaml:"names"`
 	}
-	places, found := yamlfile.Decode(root, "", &target)
+	places, found := doc.Decode(doc.Root, "", &target)
 	problems.Add(found...)
 	return target.Names, places, problems.Err()
 }
