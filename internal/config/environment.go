@@ -34,7 +34,7 @@ func (l *loader) override(doc *yamlfile.Document) {
 	}
 	if l.options.DatabaseURL != "" && len(names) > 0 {
 		l.setURL(doc, names[0], "--database-url", l.options.DatabaseURL)
-		doc.Override("--database-url", "", false, "databases", names[0], "listen_url")
+		l.problems.Add(doc.Override("--database-url", "", false, "databases", names[0], "listen_url")...)
 	}
 }
 

@@ -44,7 +44,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 	case *Literal:
 		want = "a text, a whole number, or true or false"
 	}
-	message, fix := "", ""
+	var message, fix string
 	switch {
 	case n.Tag == tagNull:
 		message, fix = "has no value", "write one, or remove the key"
