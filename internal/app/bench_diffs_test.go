@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/pgtest"
 )
 
 func TestBenchDiffs(t *testing.T) {
@@ -37,8 +35,7 @@ func TestBenchDiffs(t *testing.T) {
 
 func TestBenchDiffsInAFolderOfItsOwn(t *testing.T) {
 	t.Parallel()
-	r := run(nil, "bench", "diffs", "--scale", "0.004", "--rounds", "1", "--big", "1", "--database-url", pgtest.New(t).URL)
-	require.Zero(t, r.code, r.stderr)
+	r := measured(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "1")
 	for _, part := range []string{"plain uploads", "MB/s", "one diff of 1 MiB", "/sexton-bench-diffs-"} {
 		require.Contains(t, r.stdout, part)
 	}

@@ -6,20 +6,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/bench"
-	"sexton/internal/pgtest"
 )
 
 func TestBenchDrain(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "drain", "--scale", "0.01", "--rounds", "1", "--pace", "turbo")
+	document := benchmark(t, "drain", "--scale", "0.001", "--rounds", "1", "--pace", "turbo")
 	require.Equal(t, []string{"benchmark", "foreground_duty", "pace", "rounds", "scale", "server", "sets"}, keys(document))
 	require.Nil(t, document["foreground_duty"])
 	require.Equal(t, "turbo", document["pace"])
 	require.Equal(t, [][]any{
-		{"wide", 100.0, 10_000.0, nil},
-		{"fanout", 20.0, 20_000.0, nil},
-		{"skew", 11.0, 10_100.0, nil},
-		{"nullify", 100.0, 10_000.0, nil},
+		{"wide", 10.0, 1_000.0, nil},
+		{"fanout", 10.0, 10_000.0, nil},
+		{"skew", 11.0, 1_100.0, nil},
+		{"nullify", 10.0, 1_000.0, nil},
 		{"slow", 10.0, 30.0, nil},
 	}, cells(document["sets"], "set", "parents", "rows", "foreground"))
 	for _, set := range document["sets"].([]any) {
@@ -41,9 +40,11 @@ func TestBenchDrain(t *testing.T) {
 	}
 }
 
+// The tables are those of the document.
 func TestBenchDrainBesideForeground(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "drain", "--set", "nullify", "--scale", "0.01", "--rounds", "1", "--foreground", "--duty", "70")
+	r := measured(t, "drain", "--set", "nullify", "--scale", "0.001", "--rounds", "2", "--foreground", "--duty", "70", "--json")
+	document := decoded(t, r)
 	require.EqualValues(t, 70, document["foreground_duty"])
 	sets := document["sets"].([]any)
 	require.Len(t, sets, 1)
@@ -54,11 +55,20 @@ func TestBenchDrainBesideForeground(t *testing.T) {
 			"clients_busy_percent", "contender", "ms", "ratio_p50_to_undisturbed", "ratio_p99_to_undisturbed", "rows_per_second", "statement_ms", "transactions",
 		}, keys(cell))
 	}
+	// They take turns in who begins.
+	require.Contains(t, r.stderr, "nullify: round 1 of 2, one_statement\n")
+	require.Contains(t, r.stderr, "nullify: round 2 of 2, native\nnullify: round 2 of 2, in_list\nnullify: round 2 of 2, sexton\nnullify: round 2 of 2, one_statement\n")
+	var report bench.DrainReport
+	printed := text(t, r, &report)
+	for _, part := range []string{"one statement", "in list", "/ native", "undisturbed", "rows/s beside it"} {
+		require.Contains(t, printed, part)
+	}
 }
 
 func TestBenchScale(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "scale", "--max", "10000", "--old-snapshot")
+	r := measured(t, "scale", "--max", "10000", "--old-snapshot", "--json")
+	document := decoded(t, r)
 	require.Equal(t, []string{"benchmark", "pace", "server", "sizes"}, keys(document))
 	sizes := document["sizes"].([]any)
 	require.Equal(t, [][]any{{10_000.0, false, 3.0}, {10_000.0, true, 3.0}}, cells(sizes, "tombstones", "old_snapshot", "rounds"))
@@ -70,25 +80,8 @@ func TestBenchScale(t *testing.T) {
 	}
 	require.Nil(t, sizes[0].(map[string]any)["ratio_speed_to_no_snapshot"])
 	require.Positive(t, sizes[1].(map[string]any)["ratio_speed_to_no_snapshot"])
-}
-
-func TestBenchDrainPrintsTables(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t)
-	url := server.URL("postgres")
-	r := run(nil, "bench", "drain", "--set", "skew", "--scale", "0.001", "--rounds", "2", "--foreground", "--database-url", url)
-	require.Zero(t, r.code, r.stderr)
-	for _, part := range []string{"one statement", "in list", "/ native", "undisturbed", "rows/s beside it"} {
-		require.Contains(t, r.stdout, part)
-	}
-	// They take turns in who begins.
-	require.Contains(t, r.stderr, "skew: round 1 of 2, one_statement\n")
-	require.Contains(t, r.stderr, "skew: round 2 of 2, native\nskew: round 2 of 2, in_list\nskew: round 2 of 2, sexton\nskew: round 2 of 2, one_statement\n")
-
-	r = run(nil, "bench", "scale", "--max", "10000", "--database-url", url)
-	require.Zero(t, r.code, r.stderr)
-	require.Contains(t, r.stdout, "peak RSS MiB")
-	require.NotContains(t, r.stderr, "old snapshot")
+	var report bench.ScaleReport
+	require.Contains(t, text(t, r, &report), "peak RSS MiB")
 }
 
 func TestBenchDrainWithWrongArguments(t *testing.T) {

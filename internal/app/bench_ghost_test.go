@@ -6,16 +6,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/bench"
-	"sexton/internal/pgtest"
 )
 
 func TestBenchGhost(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "ghost", "--scale", "0.01", "--rounds", "1", "--target", "0s")
+	document := benchmark(t, "ghost", "--scale", "0.002", "--rounds", "1", "--target", "0s")
 	require.Equal(t, []string{"benchmark", "foreground_duty", "rounds", "scale", "server", "sets", "target_ms"}, keys(document))
 	require.Nil(t, document["foreground_duty"])
 	require.Zero(t, document["target_ms"])
-	require.Equal(t, [][]any{{"big", 1.0, 10_000.0, nil}, {"many", 10.0, 10_000.0, nil}, {"duplicates", 1.0, 4_000.0, nil}}, cells(document["sets"], "set", "users", "rows", "foreground"))
+	require.Equal(t, [][]any{{"big", 1.0, 2_000.0, nil}, {"many", 10.0, 10_000.0, nil}, {"duplicates", 1.0, 800.0, nil}}, cells(document["sets"], "set", "users", "rows", "foreground"))
 	for _, set := range document["sets"].([]any) {
 		require.Equal(t, []string{
 			"contenders", "foreground", "ratio_to_one_statement", "ratio_to_original", "ratio_wal_to_one_statement", "rows", "set", "users",
@@ -30,13 +29,12 @@ func TestBenchGhost(t *testing.T) {
 		}
 	}
 	big := document["sets"].([]any)[0].(map[string]any)["contenders"]
-	require.Equal(t, [][]any{{1.0}, {201.0}, {200.0}}, cells(big, "statements"), "50 rows each; the original's last one finds nothing")
+	require.Equal(t, [][]any{{1.0}, {41.0}, {40.0}}, cells(big, "statements"), "50 rows each; the original's last one finds nothing")
 }
 
 func TestBenchGhostBesideForeground(t *testing.T) {
 	t.Parallel()
-	r := run(nil, "bench", "ghost", "--set", "many", "--scale", "0.01", "--rounds", "1", "--foreground", "--database-url", pgtest.Server(t).URL("postgres"))
-	require.Zero(t, r.code, r.stderr)
+	r := measured(t, "ghost", "--set", "many", "--scale", "0.002", "--rounds", "1", "--foreground")
 	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty 50 %", "clients busy"} {
 		require.Contains(t, r.stdout, part)
 	}

@@ -1,3 +1,5 @@
+//go:build long
+
 package app_test
 
 import (

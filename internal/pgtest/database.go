@@ -52,24 +52,22 @@ func (p *process) create(tb testing.TB, from string) *Database {
 
 func (p *process) createAs(tb testing.TB, from, options string) *Database {
 	tb.Helper()
-	admin, err := p.url("postgres")
-	require.NoError(tb, err)
 	name := uniqueName("sexton_test")
 	address, err := p.url(name)
 	require.NoError(tb, err)
 	d := &Database{Name: name, URL: address, tb: tb, passwords: map[string]string{}}
-	require.NoError(tb, createDatabase(admin, name, from, options))
-	tb.Cleanup(func() { d.drop(admin) })
+	require.NoError(tb, p.createDatabase(name, from, options))
+	tb.Cleanup(func() { d.drop(p) })
 	return d
 }
 
-func (d *Database) drop(admin string) {
+func (d *Database) drop(p *process) {
 	statements := []string{dropStatement(d.Name)}
 	for role := range d.passwords {
 		// After the database, in which the role may own things and hold privileges.
 		statements = append(statements, "DROP ROLE "+pgx.Identifier{role}.Sanitize())
 	}
-	if err := adminExec(admin, statements...); err != nil {
+	if err := p.adminExec(statements...); err != nil {
 		d.tb.Errorf("drop test database: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,10 @@ type process struct {
 	ofRun     bool          // the server and the templates belong to all processes of the run
 	base      *url.URL
 	templates map[string]*template
+	// idle are connections to postgres that the next test takes: a new one costs the server as much as the copy of a database. Of a
+	// server that a test may end, none are kept.
+	keep bool
+	idle []*pgx.Conn
 }
 
 // Main runs the tests, stops the server that they used, looks for leaked goroutines and exits the process.
@@ -62,6 +67,7 @@ func run(m *testing.M) int {
 		return 0
 	}
 	useMemory()
+	shared.keep = true
 	shared.enter(os.Getenv("TEST_DATABASE_URL"))
 	code := m.Run()
 	if err := shared.close(); err != nil {
@@ -139,24 +145,31 @@ func (p *process) startOwn() (string, error) {
 func (p *process) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var errs []error
+	for _, conn := range p.idle {
+		errs = append(errs, conn.Close(context.Background()))
+	}
+	p.idle, p.keep = nil, false
 	if p.server != nil {
-		return p.server.Stop()
+		return errors.Join(append(errs, p.server.Stop())...)
 	}
 	if p.ofRun {
-		return nil
+		return errors.Join(errs...)
 	}
-	var errs []error
 	for _, t := range p.templates {
 		if t.name != "" {
-			errs = append(errs, adminExec(p.base.String(), dropStatement(t.name)))
+			errs = append(errs, administer(p.base.String(), func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, dropStatement(t.name))
+				return err
+			}))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// adminExec runs statements on a connection of its own: CREATE and DROP DATABASE cannot run in the database they are about.
-func adminExec(url string, statements ...string) error {
-	return administer(url, func(ctx context.Context, conn *pgx.Conn) error {
+// adminExec runs statements outside of the test's database: CREATE and DROP DATABASE cannot run in the one they are about.
+func (p *process) adminExec(statements ...string) error {
+	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		for _, statement := range statements {
 			if _, err := conn.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("run %q: %w", statement, err)
@@ -166,6 +179,40 @@ func adminExec(url string, statements ...string) error {
 	})
 }
 
+// admin calls f with a connection to postgres that is idle, or a new one.
+func (p *process) admin(f func(ctx context.Context, conn *pgx.Conn) error) error {
+	address, err := p.url("postgres")
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	var conn *pgx.Conn
+	keep := p.keep
+	if last := len(p.idle) - 1; last >= 0 {
+		conn, p.idle = p.idle[last], p.idle[:last]
+	}
+	p.mu.Unlock()
+	if conn == nil && !keep {
+		return administer(address, f)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if conn == nil {
+		if conn, err = pgx.Connect(ctx, address); err != nil {
+			return fmt.Errorf("connect to test server: %w", err)
+		}
+	}
+	err = f(ctx, conn)
+	if conn.IsClosed() {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, conn)
+	return err
+}
+
+// administer calls f with a connection of its own.
 func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -179,14 +226,10 @@ func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (
 
 // createDatabase copies a database file by file, as Postgres 14 always does. From 15 on it otherwise reads and logs every block, which
 // takes twice as long.
-func createDatabase(admin, name, from, options string) error {
+func (p *process) createDatabase(name, from, options string) error {
 	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{from}.Sanitize() + " " + options
-	return administer(admin, func(ctx context.Context, conn *pgx.Conn) error {
-		var old bool
-		if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int < 150000").Scan(&old); err != nil {
-			return err
-		}
-		if !old {
+	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
+		if !strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14") {
 			statement += " STRATEGY FILE_COPY"
 		}
 		if _, err := conn.Exec(ctx, statement); err != nil {

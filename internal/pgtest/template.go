@@ -94,16 +94,12 @@ func (p *process) buildTemplate(key string, t *template, build func(ctx context.
 }
 
 func (p *process) fillTemplate(name string, build func(ctx context.Context, url string) error) error {
-	admin, err := p.url("postgres")
-	if err != nil {
-		return err
-	}
 	address, err := p.url(name)
 	if err != nil {
 		return err
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
-	if err := createDatabase(admin, name, "template0", "ENCODING 'UTF8'"); err != nil {
+	if err := p.createDatabase(name, "template0", "ENCODING 'UTF8'"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -112,7 +108,7 @@ func (p *process) fillTemplate(name string, build func(ctx context.Context, url 
 		return err
 	}
 	// A database can be copied only while nobody is connected, and a closed pool's sessions take a moment to go.
-	err = adminExec(admin,
+	err = p.adminExec(
 		"ALTER DATABASE "+quoted+" WITH ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")
 	if err != nil {
