@@ -11,7 +11,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -92,8 +91,8 @@ func adjournedGroupsLane(deps Deps, db database.Database) *listen.Lane {
 		Kind: AdjournedGroupDeletion, Database: db.Name,
 		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + groupSchedules), db.Names.Render(`"public".groups`)},
-		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
-			return adjournedGroupsDue(ctx, conn, db)
+		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
+			return adjournedGroupsDue(ctx, on, db)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, AdjournedGroupDeletion, AdjournedGroupDeletionArgs{})
@@ -103,7 +102,7 @@ func adjournedGroupsLane(deps Deps, db database.Database) *listen.Lane {
 
 // adjournedGroupsDue is the kind's one predicate: whether there is a group that it may take now, and in how long the next one
 // falls due. Not while it is paused, nor while a failed pass waits for its next attempt: to look would cut that short.
-func adjournedGroupsDue(ctx context.Context, on dbsqlc.DBTX, db database.Database) (listen.Due, error) {
+func adjournedGroupsDue(ctx context.Context, on listen.Querier, db database.Database) (listen.Due, error) {
 	const sql = "SELECT " + groupschedule.DueSQL + " AND NOT " + pausedSQL + ` AND NOT EXISTS (
 		SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
 	), ` + groupschedule.NextDueSQL

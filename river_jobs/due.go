@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 )
@@ -87,7 +86,7 @@ const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
 
 // looseForeignKeysDue asks the predicate on any connection or transaction of the database: from the marks on or,
 // with fresh, from the beginning. What is found there is not to be overlooked by the next run.
-func looseForeignKeysDue(ctx context.Context, deps Deps, on dbsqlc.DBTX, db database.Database, fresh bool) (listen.Due, error) {
+func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error) {
 	marks, settings := deps.Bindings.marksOf(db.Name), deps.Config.LooseForeignKeys
 	parents := deps.Bindings.recorded(db.Name)
 	times, ids := marks.Places(parents, fresh)

@@ -12,7 +12,6 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -96,8 +95,8 @@ func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
 		Kind: ScheduleExternalDiffs, Database: db.Name,
 		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + diffTable), db.Names.Render(`"sexton".` + removalTable)},
-		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
-			return externalDiffsDue(ctx, conn, deps)
+		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
+			return externalDiffsDue(ctx, on, deps)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{})
@@ -109,7 +108,7 @@ func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDif
 
 // externalDiffsDue is the kind's one predicate: whether there is a diff that the next pass would look at, or an object to be
 // removed, now, and in how long the next removal that was put off falls due. Paused, or this tick's limit spent: not now.
-func externalDiffsDue(ctx context.Context, on dbsqlc.DBTX, deps Deps) (listen.Due, error) {
+func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
 	condition, err := diffRule(deps.Config).DueSQL()
 	if err != nil {
 		return listen.Due{}, err

@@ -11,7 +11,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -81,8 +80,8 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 		Kind: GhostUsers, Database: db.Name,
 		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + ghostQueue)},
-		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
-			return ghostUsersDue(ctx, conn, db)
+		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
+			return ghostUsersDue(ctx, on, db)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
 			if left := deps.Bindings.ghosts.wait(time.Now()); left > 0 {
@@ -95,7 +94,7 @@ func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
 
 // ghostUsersDue is the kind's one predicate: whether there is a user that it may take now, and in how long the next one falls
 // due. Paused: not now.
-func ghostUsersDue(ctx context.Context, on dbsqlc.DBTX, db database.Database) (listen.Due, error) {
+func ghostUsersDue(ctx context.Context, on listen.Querier, db database.Database) (listen.Due, error) {
 	const sql = "SELECT " + ghostuser.DueSQL + " AND NOT " + pausedSQL + ", " + ghostuser.NextDueSQL
 	var due listen.Due
 	var seconds float64

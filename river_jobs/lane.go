@@ -47,7 +47,7 @@ func Kinds(c *config.Config) []migrate.Kind {
 
 // Enqueue puts a job into River, or finds the one that is there, and returns its id. On a transaction it must
 // be at READ COMMITTED.
-func Enqueue(ctx context.Context, on querier, db database.Database, kind string, args any, runAt *time.Time) (int64, error) {
+func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any, runAt *time.Time) (int64, error) {
 	encoded, err := json.Marshal(args)
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
@@ -57,10 +57,6 @@ func Enqueue(ctx context.Context, on querier, db database.Database, kind string,
 		return 0, fmt.Errorf("enqueue %s: %w", kind, err)
 	}
 	return id, nil
-}
-
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Lanes are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is

@@ -96,8 +96,8 @@ func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
 		Kind: LooseForeignKeys, Database: db.Name,
 		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".loose_foreign_keys_deleted_records`)},
-		Due: func(ctx context.Context, conn *pgx.Conn, fresh bool) (listen.Due, error) {
-			return looseForeignKeysDue(ctx, deps, conn, db, fresh)
+		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
+			return looseForeignKeysDue(ctx, deps, on, db, fresh)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
 			return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})

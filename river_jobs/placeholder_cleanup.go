@@ -89,8 +89,8 @@ func placeholderLane(deps Deps, db database.Database) *listen.Lane {
 		Kind: PlaceholderCleanup, Database: db.Name,
 		Key1: key1, Key2: key2,
 		Tables: []string{db.Names.Render(`"public".` + placeholderDetails)},
-		Due: func(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
-			return placeholdersDue(ctx, conn, deps, db)
+		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
+			return placeholdersDue(ctx, on, deps, db)
 		},
 		Work: func(ctx context.Context) (time.Duration, error) {
 			if left, err := untilRetried(ctx, db, PlaceholderCleanup); left > 0 || err != nil {
@@ -108,7 +108,7 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 
 // placeholdersDue is the kind's one predicate: whether there is a placeholder that it may offer now, and in how long the
 // next one can be offered again. Paused: not now.
-func placeholdersDue(ctx context.Context, on dbsqlc.DBTX, deps Deps, db database.Database) (listen.Due, error) {
+func placeholdersDue(ctx context.Context, on listen.Querier, deps Deps, db database.Database) (listen.Due, error) {
 	sql := "SELECT " + placeholder.DueSQL(2, 3) + " AND NOT " + pausedSQL + ", " + placeholder.NextDueSQL(2, 3)
 	rules := PlaceholderRules(deps.Config)
 	var due listen.Due

@@ -172,58 +172,6 @@ func (q *Queries) GenerationRead(ctx context.Context, kind string) ([]Generation
 	return items, nil
 }
 
-const leaseAcquire = `-- name: LeaseAcquire :one
-INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
-SELECT $1, 1, $2, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::pg_catalog.float8)
-WHERE NOT EXISTS (
-    SELECT FROM "sexton".leases AS taken
-    WHERE taken.key = $1
-      AND taken.expires_at > pg_catalog.clock_timestamp()
-      AND NOT (taken.token = $4 AND taken.expires_at = $5::pg_catalog.timestamptz)
-)
-  AND ($6::pg_catalog.text = '' OR NOT EXISTS (SELECT FROM "sexton".fences AS fence WHERE fence.key = $1 AND fence.digest <> $6::pg_catalog.text))
-ON CONFLICT (key) DO UPDATE
-SET token = lease.token + 1,
-    holder = EXCLUDED.holder,
-    acquired_at = EXCLUDED.acquired_at,
-    expires_at = EXCLUDED.expires_at
-WHERE lease.expires_at <= pg_catalog.clock_timestamp()
-    OR (lease.token = $4 AND lease.expires_at = $5::pg_catalog.timestamptz)
-RETURNING token, expires_at
-`
-
-type LeaseAcquireParams struct {
-	Key        string
-	Holder     string
-	TtlSeconds float64
-	SeenToken  int64
-	SeenUntil  time.Time
-	Digest     string
-}
-
-type LeaseAcquireRow struct {
-	Token     int64
-	ExpiresAt time.Time
-}
-
-// The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
-// that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
-// unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
-// gets none; what decides is the fence, which is raised next.
-func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
-	row := q.db.QueryRow(ctx, leaseAcquire,
-		arg.Key,
-		arg.Holder,
-		arg.TtlSeconds,
-		arg.SeenToken,
-		arg.SeenUntil,
-		arg.Digest,
-	)
-	var i LeaseAcquireRow
-	err := row.Scan(&i.Token, &i.ExpiresAt)
-	return i, err
-}
-
 const leaseAdvance = `-- name: LeaseAdvance :execrows
 UPDATE "sexton".leases
 SET token = $1
@@ -245,6 +193,107 @@ func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const leaseBegin = `-- name: LeaseBegin :one
+WITH bounded AS MATERIALIZED (
+    SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS lock_timeout
+), run AS (
+    INSERT INTO "sexton".runs (kind, database, holder, started_at)
+    SELECT $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, pg_catalog.clock_timestamp()
+    FROM bounded
+    WHERE bounded.lock_timeout IS NOT NULL
+      AND $2::pg_catalog.text <> ''
+    RETURNING id
+), granted AS (
+    INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
+    SELECT
+        $5::pg_catalog.text, 1, $4::pg_catalog.text, pg_catalog.clock_timestamp(),
+        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $6::pg_catalog.float8)
+    FROM bounded
+    WHERE bounded.lock_timeout IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM "sexton".leases AS taken
+          WHERE taken.key = $5::pg_catalog.text
+            AND taken.expires_at > pg_catalog.clock_timestamp()
+            AND NOT (taken.token = $7::bigint AND taken.expires_at = $8::pg_catalog.timestamptz)
+      )
+      AND ($9::pg_catalog.text = '' OR NOT EXISTS (
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = $5::pg_catalog.text AND fence.digest <> $9::pg_catalog.text
+      ))
+    ON CONFLICT (key) DO UPDATE
+    SET token = lease.token + 1,
+        holder = EXCLUDED.holder,
+        acquired_at = EXCLUDED.acquired_at,
+        expires_at = EXCLUDED.expires_at
+    WHERE lease.expires_at <= pg_catalog.clock_timestamp()
+        OR (lease.token = $7::bigint AND lease.expires_at = $8::pg_catalog.timestamptz)
+    RETURNING token
+), raised AS (
+    INSERT INTO "sexton".fences AS fence (key, token)
+    SELECT $5::pg_catalog.text, granted.token
+    FROM granted
+    WHERE $10::boolean
+    ON CONFLICT (key) DO UPDATE
+    SET token = greatest(fence.token, EXCLUDED.token)
+    RETURNING token, digest
+)
+SELECT
+    coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
+    coalesce((SELECT granted.token FROM granted), 0)::bigint AS token,
+    coalesce((SELECT raised.token FROM raised), 0)::bigint AS fence,
+    coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest
+`
+
+type LeaseBeginParams struct {
+	LockTimeout string
+	Kind        string
+	Database    string
+	Holder      string
+	Key         string
+	TtlSeconds  float64
+	SeenToken   int64
+	SeenUntil   time.Time
+	Digest      string
+	Fenced      bool
+}
+
+type LeaseBeginRow struct {
+	RunID  int64
+	Token  int64
+	Fence  int64
+	Digest string
+}
+
+// Takes a lease, enters a run of kind, where it is not empty, in the history, and raises the lease's fence, where that is in this database:
+// one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
+// could not be had.
+//
+// The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
+// that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
+// unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
+// gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an installation.
+func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
+	row := q.db.QueryRow(ctx, leaseBegin,
+		arg.LockTimeout,
+		arg.Kind,
+		arg.Database,
+		arg.Holder,
+		arg.Key,
+		arg.TtlSeconds,
+		arg.SeenToken,
+		arg.SeenUntil,
+		arg.Digest,
+		arg.Fenced,
+	)
+	var i LeaseBeginRow
+	err := row.Scan(
+		&i.RunID,
+		&i.Token,
+		&i.Fence,
+		&i.Digest,
+	)
+	return i, err
 }
 
 const leaseEnd = `-- name: LeaseEnd :one

@@ -250,14 +250,9 @@ func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) error 
 }
 
 const runStart = `-- name: RunStart :one
-WITH hurried AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
-)
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
-SELECT $1, $2, $3, pg_catalog.clock_timestamp()
-FROM hurried
-WHERE hurried.synchronous_commit IS NOT NULL
-RETURNING id, started_at
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp())
+RETURNING id
 `
 
 type RunStartParams struct {
@@ -266,17 +261,12 @@ type RunStartParams struct {
 	Holder   string
 }
 
-type RunStartRow struct {
-	ID        int64
-	StartedAt time.Time
-}
-
-// Nobody waits for the disk: a crash of the server that loses the row ends the run as well.
-func (q *Queries) RunStart(ctx context.Context, arg RunStartParams) (RunStartRow, error) {
+// For a run without a lease; LeaseBegin enters the others.
+func (q *Queries) RunStart(ctx context.Context, arg RunStartParams) (int64, error) {
 	row := q.db.QueryRow(ctx, runStart, arg.Kind, arg.Database, arg.Holder)
-	var i RunStartRow
-	err := row.Scan(&i.ID, &i.StartedAt)
-	return i, err
+	var id int64
+	err := row.Scan(&id)
+	return id, err
 }
 
 const runsAbandon = `-- name: RunsAbandon :execrows

@@ -28,7 +28,7 @@ func (h runHistory) start(kind, database string) int64 {
 	h.t.Helper()
 	run, err := h.queries.RunStart(h.t.Context(), dbsqlc.RunStartParams{Kind: kind, Database: database, Holder: "test"})
 	require.NoError(h.t, err)
-	return run.ID
+	return run
 }
 
 func (h runHistory) progress(id int64, stats string) {

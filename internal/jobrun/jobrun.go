@@ -117,15 +117,15 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 			r.forget(spec.history())
 		}
 	}()
-	started, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
-	if err != nil {
+	runID, granted, err := r.begin(ctx, queries, spec)
+	if runID == 0 {
 		report.Outcome, report.Error = Failed, err.Error()
-		return report, fmt.Errorf("record run of %s: %w", spec.Kind, err)
+		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
 	}
-	report.RunID = started.ID
-	log = log.With("run_id", started.ID)
+	report.RunID = runID
+	log = log.With("run_id", runID)
 
-	result, written, err := r.underLease(ctx, log, queries, spec, &report, work)
+	result, written, err := r.underLease(ctx, log, queries, spec, &report, granted, err, work)
 	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
 		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
 		r.logOutdated(ctx, log, outdated)
@@ -167,9 +167,18 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	return report, errors.Join(err, unrecorded, r.tidy(settle, log, queries, spec, written, failed))
 }
 
-// underLease also returns the databases that the pass may have written to.
+// begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.
+func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
+	if spec.LeaseKey == "" {
+		id, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
+		return id, nil, err //nolint:wrapcheck // Do words it
+	}
+	return r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+}
+
+// underLease works under what begin returned. It also returns the databases that the pass may have written to.
 func (r *Runner) underLease(
-	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, work Work,
+	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease, refused error, work Work,
 ) (result Result, written []database.Database, err error) {
 	if spec.LeaseKey == "" {
 		if err := r.abandonOld(ctx, queries, spec); err != nil {
@@ -178,16 +187,14 @@ func (r *Runner) underLease(
 		result, err = r.work(ctx, log, queries, nil, report, work)
 		return result, spec.Fences, err
 	}
-	granted, err := r.Leases.Acquire(ctx, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
-	if held, ok := errors.AsType[*lease.HeldError](err); ok {
+	if held, ok := errors.AsType[*lease.HeldError](refused); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
 		r.logHeld(ctx, log, held)
 		return Result{}, nil, nil
 	}
-	if err != nil {
-		return Result{}, nil, err
+	if refused != nil {
+		return Result{}, nil, refused
 	}
-	granted.For(report.RunID)
 	defer func() {
 		written = granted.Fenced()
 		err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))

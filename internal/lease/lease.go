@@ -13,10 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
@@ -97,34 +97,56 @@ func (l *Lease) Fenced() []database.Database { return l.fenced }
 // It returns a *HeldError where somebody else holds the lease, and a *GenerationError where other definitions are installed than
 // the holder's. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
+	_, l, err := m.Begin(ctx, Run{}, key, ttl, fences...)
+	return l, err
+}
+
+// Run is what the history knows of a run that begins.
+type Run struct{ Kind, Database string }
+
+// Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
+func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration, fences ...database.Database) (int64, *Lease, error) {
 	if err := m.releaseKept(ctx, key); err != nil {
-		return nil, err
+		return 0, nil, err
+	}
+	seen := m.outlasted(key, ttl)
+	begin := dbsqlc.LeaseBeginParams{
+		Kind: run.Kind, Database: run.Database, Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(),
+		SeenToken: seen.token, SeenUntil: seen.until, Digest: m.Digests[key],
+		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
 	// Taken before the statement is sent, so the local deadline can only be early.
 	asked := time.Now()
-	seen := m.outlasted(key, ttl)
-	row, err := m.Jobs.Queries().LeaseAcquire(ctx, dbsqlc.LeaseAcquireParams{
-		Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(), SeenToken: seen.token, SeenUntil: seen.until,
-		Digest: m.Digests[key],
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		if err := m.Current(ctx, m.Jobs.Pool, key); err != nil {
-			return nil, err
-		}
-		return nil, m.held(ctx, key)
+	row, err := m.Jobs.Queries().LeaseBegin(ctx, begin)
+	if lockNotAvailable(err) {
+		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
+		asked = time.Now()
+		row, err = m.Jobs.Queries().LeaseBegin(ctx, begin)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("acquire lease %s: %w", key, err)
+		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
-	l := &Lease{manager: m, key: key, token: row.Token, ttl: ttl, deadline: asked.Add(ttl - margin(ttl))}
+	if row.Token == 0 {
+		if err := m.Current(ctx, m.Jobs.Pool, key); err != nil {
+			return row.RunID, nil, err
+		}
+		return row.RunID, nil, m.held(ctx, key)
+	}
+	l := &Lease{manager: m, key: key, token: row.Token, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl))}
 	for _, db := range fences {
+		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
+			l.fenced = append(l.fenced, db)
+			continue
+		}
 		if err := l.Raise(ctx, db); err != nil {
 			// The caller's context may be what ended; a lease left behind would block everybody for ttl.
-			return nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
+			return row.RunID, nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
 		}
 	}
-	return l, nil
+	return row.RunID, l, nil
 }
+
+func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }
 
 // held says who has the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
@@ -240,7 +262,10 @@ func (m *Manager) releaseKept(ctx context.Context, key string) error {
 	return m.release(ctx, key, token)
 }
 
-const lockNotAvailable = "55P03"
+func lockNotAvailable(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == "55P03"
+}
 
 // raiseTimeout is how long a new holder waits for the batch of an earlier one.
 const raiseTimeout = 200 * time.Millisecond
@@ -275,9 +300,8 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 		fence, err := db.Queries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
 			Key: l.key, Token: l.token, LockTimeout: raiseTimeout.String(),
 		})
-		var pgErr *pgconn.PgError
 		switch {
-		case errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable:
+		case lockNotAvailable(err):
 			if err := l.evict(ctx, db); err != nil {
 				return err
 			}

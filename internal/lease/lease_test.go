@@ -216,15 +216,17 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	// The lease passes on while the first holder is raising its second fence: a database that cannot be
+	// The lease passes on while the first holder is raising the fence of another database than that of the lease: one that cannot be
 	// written to stands for the pause.
+	other := db.Connected
+	other.Name = "other"
 	blocker, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 	require.NoError(t, err)
 	result := make(chan error, 1)
 	go func() {
-		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
+		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, other)
 		result <- err
 	}()
 	pgtest.WaitFor(t, "the first holder to wait for the fence", func(ctx context.Context) (bool, error) {

@@ -1,10 +1,12 @@
 package listen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +25,11 @@ type Due struct {
 	In time.Duration
 }
 
+// Querier is what a lane looks on.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // Lane is one kind of work in one database.
 type Lane struct {
 	Kind     string
@@ -33,9 +40,9 @@ type Lane struct {
 	// quoted and qualified.
 	Key1, Key2 int32
 	Tables     []string
-	// Due is the kind's one predicate. It runs on the connection that the lane is awake on. With fresh it may rely on nothing
-	// that it remembers: this is the look before the lane sleeps.
-	Due func(ctx context.Context, conn *pgx.Conn, fresh bool) (Due, error)
+	// Due is the kind's one predicate, in one query. It runs on the connection that the lane is awake on. With fresh it may rely on
+	// nothing that it remembers: this is the look before the lane sleeps.
+	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
 	// returns how long the lane should leave the work alone: 0 to look at once.
 	Work func(ctx context.Context) (time.Duration, error)
@@ -61,10 +68,11 @@ func (l *Lane) run(ctx context.Context) {
 		log:  l.Ear.Logger.With("kind", l.Kind, "database", l.Database),
 		lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
 	}
+	called := false
 	for ctx.Err() == nil {
-		rest, err := l.watch(ctx, func() { failing.note(ctx, nil) })
+		rest, err := l.watch(ctx, called, func() { failing.note(ctx, nil) })
 		if err == nil {
-			l.sleep(ctx, rest)
+			called = l.sleep(ctx, rest)
 			continue
 		}
 		l.looking.Store(false)
@@ -73,27 +81,29 @@ func (l *Lane) run(ctx context.Context) {
 	}
 }
 
-// sleep ends when the lane is called, or when the time is over.
-func (l *Lane) sleep(ctx context.Context, d time.Duration) {
+// sleep ends when the lane is called, which it reports, or when the time is over.
+func (l *Lane) sleep(ctx context.Context, d time.Duration) (called bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-l.woken:
+		return true
 	case <-ctx.Done():
 	}
+	return false
 }
 
-// watch looks and works on one connection until there is nothing to do. It returns for how long the lane may sleep. well is called
-// after each round.
-func (l *Lane) watch(ctx context.Context, well func()) (rest time.Duration, err error) {
+// watch looks and works on one connection until there is nothing to do. It returns for how long the lane may sleep. called says that
+// it was a call that ended its sleep; well is called after each round.
+func (l *Lane) watch(ctx context.Context, called bool, well func()) (rest time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	conn, err := l.Ear.Sessions.Acquire(acquiring)
 	cancel()
 	if err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
-	s := &session{lane: l, conn: conn}
+	s := &session{lane: l, conn: conn, called: called}
 	defer s.end(ctx)
 	for ctx.Err() == nil {
 		leave, err := s.drain(ctx)
@@ -118,6 +128,8 @@ func (l *Lane) watch(ctx context.Context, well func()) (rest time.Duration, err 
 type session struct {
 	lane *Lane
 	conn *pgxpool.Conn
+	// called is true until the first look of a lane that was called.
+	called bool
 	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
 	awake bool
 }
@@ -143,7 +155,12 @@ const again = time.Duration(-1)
 // where nothing is due.
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
-		due, err := s.due(ctx, false)
+		look := s.due
+		if s.called && s.lane.Ear.hears() {
+			look = s.wakeAndLook
+		}
+		s.called = false
+		due, err := look(ctx, false)
 		if err != nil || !due.Now {
 			return 0, err
 		}
@@ -161,9 +178,13 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 }
 
 func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
+	return s.look(ctx, s.conn.Conn(), fresh)
+}
+
+func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
 	defer cancel()
-	due, err := s.lane.Due(ctx, s.conn.Conn(), fresh)
+	due, err := s.lane.Due(ctx, on, fresh)
 	if err != nil {
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	}
@@ -179,18 +200,44 @@ func (s *session) wake(ctx context.Context) error {
 	if s.awake || !s.lane.Ear.hears() {
 		return nil
 	}
-	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
-	// belongs to the session and outlives the transaction. A statement that fails may have got it.
+	s.awake = true // A statement that fails may have got the lock.
+	return s.woke(ctx, s.script(ctx, strings.Join(s.lock(), "; ")))
+}
+
+// wakeAndLook takes the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing is,
+// the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
+func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
-	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
-		s.lane.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
+	due, err := s.look(ctx, behind{s.conn.Conn(), s.lock()}, fresh)
+	if err == nil {
+		return due, nil
+	}
+	if err := s.woke(ctx, err); err != nil {
+		return Due{}, err
+	}
+	return s.due(ctx, fresh)
+}
+
+// lock are statements that take the lock within a time that the other statements of the connection do not inherit. The lock
+// belongs to the session and outlives the transaction.
+func (s *session) lock() []string {
+	return []string{
+		"BEGIN",
+		fmt.Sprintf("SET LOCAL lock_timeout = %d", s.lane.timing.LockTimeout.Milliseconds()),
+		fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int)", s.lane.Key1, s.lane.Key2),
+		"COMMIT",
+	}
+}
+
+// woke settles how the lock statements ended: without the lock, where somebody else held it for the whole time.
+func (s *session) woke(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
 		// The server may have granted the lock in the moment in which the time was over. The session would
-		// keep it, and nobody would know.
+		// keep it, and no part of the program would know.
 		if err := s.script(ctx, "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()"); err != nil {
 			return fmt.Errorf("drop awake lock: %w", err)
 		}
@@ -199,6 +246,42 @@ func (s *session) wake(ctx context.Context) error {
 	default:
 		return fmt.Errorf("take awake lock: %w", err)
 	}
+}
+
+// behind sends a query behind statements without rows, in one round trip.
+type behind struct {
+	conn       *pgx.Conn
+	statements []string
+}
+
+func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	pipeline := &pgx.Batch{}
+	for _, statement := range b.statements {
+		pipeline.Queue(statement)
+	}
+	pipeline.Queue(sql, args...)
+	results := b.conn.SendBatch(ctx, pipeline)
+	for range b.statements {
+		if _, err := results.Exec(); err != nil {
+			return row{results, nil, err}
+		}
+	}
+	return row{results, results.QueryRow(), nil}
+}
+
+// row is the last result of a pipeline, which its Scan closes.
+type row struct {
+	results pgx.BatchResults
+	last    pgx.Row
+	err     error
+}
+
+func (r row) Scan(into ...any) error {
+	err := r.err
+	if err == nil {
+		err = r.last.Scan(into...)
+	}
+	return cmp.Or(err, r.results.Close())
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where

@@ -259,7 +259,13 @@ func (e *explorer) lane(i int) {
 	switch me.Lane {
 	case asleep:
 		if me.Called {
-			do("is woken", func(_ *world, me *worker) { me.Lane, me.Called = looks, !e.guards.TokenBeforeLook })
+			woken := func(me *worker) { me.Lane, me.Called = looks, !e.guards.TokenBeforeLook }
+			do("is woken", func(_ *world, me *worker) { woken(me) })
+			do("is woken and takes the awake lock before it looks", func(w *world, me *worker) {
+				if woken(me); w.Awake == none {
+					w.Awake = int8(i)
+				}
+			})
 		}
 	case looks:
 		if !due {

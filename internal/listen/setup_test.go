@@ -150,12 +150,12 @@ func newProbe(b *bundle) *probe {
 	return p
 }
 
-func (p *probe) due(ctx context.Context, conn *pgx.Conn, _ bool) (listen.Due, error) {
+func (p *probe) due(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
 	// Counted when it has seen what there is: what comes in after the look that ends in sleep, wakes.
 	defer p.looks.Add(1)
 	var due listen.Due
 	var seconds float64
-	err := conn.QueryRow(ctx, `
+	err := on.QueryRow(ctx, `
 		SELECT coalesce(bool_or(consume_after <= clock_timestamp()), false),
 		       coalesce(extract(epoch FROM min(consume_after) FILTER (WHERE consume_after > clock_timestamp()) - clock_timestamp()), 0)::float8
 		FROM `+table).Scan(&due.Now, &seconds)

@@ -46,28 +46,62 @@ SET digest = EXCLUDED.digest,
     installed_at = pg_catalog.clock_timestamp()
 WHERE generation.digest <> EXCLUDED.digest;
 
--- name: LeaseAcquire :one
+-- name: LeaseBegin :one
+-- Takes a lease, enters a run of kind, where it is not empty, in the history, and raises the lease's fence, where that is in this database:
+-- one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
+-- could not be had.
+--
 -- The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
 -- that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
 -- unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
--- gets none; what decides is the fence, which is raised next.
-INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
-SELECT @key, 1, @holder, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
-WHERE NOT EXISTS (
-    SELECT FROM "sexton".leases AS taken
-    WHERE taken.key = @key
-      AND taken.expires_at > pg_catalog.clock_timestamp()
-      AND NOT (taken.token = @seen_token AND taken.expires_at = @seen_until::pg_catalog.timestamptz)
+-- gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an installation.
+WITH bounded AS MATERIALIZED (
+    SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
+), run AS (
+    INSERT INTO "sexton".runs (kind, database, holder, started_at)
+    SELECT @kind::pg_catalog.text, @database::pg_catalog.text, @holder::pg_catalog.text, pg_catalog.clock_timestamp()
+    FROM bounded
+    WHERE bounded.lock_timeout IS NOT NULL
+      AND @kind::pg_catalog.text <> ''
+    RETURNING id
+), granted AS (
+    INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
+    SELECT
+        @key::pg_catalog.text, 1, @holder::pg_catalog.text, pg_catalog.clock_timestamp(),
+        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
+    FROM bounded
+    WHERE bounded.lock_timeout IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM "sexton".leases AS taken
+          WHERE taken.key = @key::pg_catalog.text
+            AND taken.expires_at > pg_catalog.clock_timestamp()
+            AND NOT (taken.token = @seen_token::bigint AND taken.expires_at = @seen_until::pg_catalog.timestamptz)
+      )
+      AND (@digest::pg_catalog.text = '' OR NOT EXISTS (
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = @key::pg_catalog.text AND fence.digest <> @digest::pg_catalog.text
+      ))
+    ON CONFLICT (key) DO UPDATE
+    SET token = lease.token + 1,
+        holder = EXCLUDED.holder,
+        acquired_at = EXCLUDED.acquired_at,
+        expires_at = EXCLUDED.expires_at
+    WHERE lease.expires_at <= pg_catalog.clock_timestamp()
+        OR (lease.token = @seen_token::bigint AND lease.expires_at = @seen_until::pg_catalog.timestamptz)
+    RETURNING token
+), raised AS (
+    INSERT INTO "sexton".fences AS fence (key, token)
+    SELECT @key::pg_catalog.text, granted.token
+    FROM granted
+    WHERE @fenced::boolean
+    ON CONFLICT (key) DO UPDATE
+    SET token = greatest(fence.token, EXCLUDED.token)
+    RETURNING token, digest
 )
-  AND (@digest::pg_catalog.text = '' OR NOT EXISTS (SELECT FROM "sexton".fences AS fence WHERE fence.key = @key AND fence.digest <> @digest::pg_catalog.text))
-ON CONFLICT (key) DO UPDATE
-SET token = lease.token + 1,
-    holder = EXCLUDED.holder,
-    acquired_at = EXCLUDED.acquired_at,
-    expires_at = EXCLUDED.expires_at
-WHERE lease.expires_at <= pg_catalog.clock_timestamp()
-    OR (lease.token = @seen_token AND lease.expires_at = @seen_until::pg_catalog.timestamptz)
-RETURNING token, expires_at;
+SELECT
+    coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
+    coalesce((SELECT granted.token FROM granted), 0)::bigint AS token,
+    coalesce((SELECT raised.token FROM raised), 0)::bigint AS fence,
+    coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
 -- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.

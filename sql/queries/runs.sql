@@ -1,13 +1,8 @@
 -- name: RunStart :one
--- Nobody waits for the disk: a crash of the server that loses the row ends the run as well.
-WITH hurried AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
-)
+-- For a run without a lease; LeaseBegin enters the others.
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
-SELECT @kind, @database, @holder, pg_catalog.clock_timestamp()
-FROM hurried
-WHERE hurried.synchronous_commit IS NOT NULL
-RETURNING id, started_at;
+VALUES (@kind, @database, @holder, pg_catalog.clock_timestamp())
+RETURNING id;
 
 -- name: RunsAbandon :execrows
 -- Called by a new holder of the kind's lease: whoever left these rows open is gone.
