@@ -48,7 +48,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	}
 	ticker, periodic := newTicker(deps, ticks)
 	log := cmp.Or(deps.RiverLogger, deps.Logger)
-	on := &driver{Driver: riverpgxv5.New(deps.jobsDB().Pool), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log}
+	on := &driver{Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
 	client, err := river.NewClient(on, &river.Config{
 		ID:     id,

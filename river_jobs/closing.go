@@ -114,7 +114,7 @@ func settle(ctx, pass context.Context, report jobrun.Report, err error) error {
 // due, the successor is inserted here.
 func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], due func(context.Context, pgx.Tx) (bool, error)) error {
 	db := deps.jobsDB()
-	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, db.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		client := river.ClientFromContext[pgx.Tx](ctx)
 		var own bool
 		const lock = `SELECT state = 'running' AND attempted_by[pg_catalog.array_upper(attempted_by, 1)] = $2 FROM "sexton".river_job WHERE id = $1 FOR UPDATE`

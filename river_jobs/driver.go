@@ -154,7 +154,7 @@ func (l *listener) readPauses(ctx context.Context) {
 	var name string
 	var paused, led, outdated, some bool
 	states, own := map[string]bool{}, l.driver.own
-	rows, err := l.driver.jobs.Pool.Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
+	rows, err := l.driver.jobs.Async().Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated}, func() error {
 			states[name], some = paused || outdated, some || paused || outdated

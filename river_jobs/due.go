@@ -27,7 +27,7 @@ const tickSpentSQL = `coalesce((
 // history is in jobs.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
-	if err := jobs.Pool.QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent); err != nil {
+	if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent); err != nil {
 		return false, fmt.Errorf("look at the limits of %s: %w", kind, err)
 	}
 	return spent, nil
@@ -94,7 +94,7 @@ func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db d
 	condition := barredSQL
 	if jobs := deps.jobsDB(); jobs.Name != db.Name {
 		var barred bool
-		if err := jobs.Pool.QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), LooseForeignKeys, db.Name).Scan(&barred); err != nil {
+		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), LooseForeignKeys, db.Name).Scan(&barred); err != nil {
 			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", LooseForeignKeys, err)
 		}
 		condition, args[0] = "$1::boolean", barred

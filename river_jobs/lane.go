@@ -63,7 +63,7 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 // due there is known once its parents are noted in the bindings.
 func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 	for _, db := range deps.Databases {
-		ear := &listen.Ear{Database: db.Name, Conn: db.Direct, Pool: db.Pool, Sessions: db.Sessions, Logger: deps.Logger}
+		ear := &listen.Ear{Database: db.Name, Conn: db.Direct, Pool: db.Async(), Sessions: db.Sessions, Logger: deps.Logger}
 		before := len(lanes)
 		for _, job := range Jobs(deps.Config) {
 			if !job.Inserted() && slices.Contains(job.Databases, db.Name) {
@@ -82,7 +82,7 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 // alone where it could not be done now.
 func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (time.Duration, error) {
 	db := deps.jobsDB()
-	id, err := Enqueue(ctx, db.Pool, db, kind, args, nil)
+	id, err := Enqueue(ctx, db.Async(), db, kind, args, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -117,7 +117,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 // away counts as completed.
 func jobState(ctx context.Context, db database.Database, id int64) (state rivertype.JobState, outcome jobrun.Outcome, err error) {
 	const sql = `SELECT job.state::pg_catalog.text, coalesce(job.metadata -> 'output' ->> 'outcome', '') FROM "sexton".river_job AS job WHERE job.id = $1`
-	err = db.Pool.QueryRow(ctx, db.Names.Render(sql), id).Scan((*string)(&state), (*string)(&outcome))
+	err = db.Async().QueryRow(ctx, db.Names.Render(sql), id).Scan((*string)(&state), (*string)(&outcome))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rivertype.JobStateCompleted, "", nil
 	}

@@ -60,7 +60,7 @@ func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job
 			return due.Now, err
 		}
 		// The look at the other database comes after the lock on this job, as it has to.
-		due, err := looseForeignKeysDue(ctx, w.deps, db.Pool, db, false)
+		due, err := looseForeignKeysDue(ctx, w.deps, db.Async(), db, false)
 		return due.Now, err
 	})
 }
@@ -159,7 +159,7 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Repo
 func passLooseForeignKeys(
 	ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease, progress jobrun.Progress,
 ) (*loosefk.Stats, error) {
-	conn, err := db.Pool.Acquire(ctx)
+	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}

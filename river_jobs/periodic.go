@@ -158,7 +158,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 	defer cancel()
 	for _, t := range k.ticks {
 		t.mu.Lock()
-		err := k.deps.jobsDB().Queries().ScheduleEnter(ctx, dbsqlc.ScheduleEnterParams{Kind: t.Kind, Database: t.Database, LastTick: k.now()})
+		err := k.deps.jobsDB().AsyncQueries().ScheduleEnter(ctx, dbsqlc.ScheduleEnterParams{Kind: t.Kind, Database: t.Database, LastTick: k.now()})
 		if err != nil {
 			err = fmt.Errorf("insert schedule of %s: %w", t.Kind, err)
 		} else {
@@ -179,7 +179,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 
 // look reads the last tick.
 func (k *ticker) look(ctx context.Context, t *Tick) error {
-	last, err := k.deps.jobsDB().Queries().ScheduleLast(ctx, dbsqlc.ScheduleLastParams{Kind: t.Kind, Database: t.Database})
+	last, err := k.deps.jobsDB().AsyncQueries().ScheduleLast(ctx, dbsqlc.ScheduleLastParams{Kind: t.Kind, Database: t.Database})
 	if err != nil {
 		return fmt.Errorf("read last tick of %s: %w", t.Kind, err)
 	}
@@ -215,7 +215,7 @@ func (k *ticker) InsertMany(
 func (k *ticker) note(ctx context.Context, t *Tick) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := k.deps.jobsDB().Queries().ScheduleAdvance(ctx, dbsqlc.ScheduleAdvanceParams{Kind: t.Kind, Database: t.Database, Tick: t.offered})
+	err := k.deps.jobsDB().AsyncQueries().ScheduleAdvance(ctx, dbsqlc.ScheduleAdvanceParams{Kind: t.Kind, Database: t.Database, Tick: t.offered})
 	if err != nil {
 		return fmt.Errorf("record tick of %s: %w", t.Kind, err)
 	}

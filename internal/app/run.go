@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/heartbeat"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
@@ -62,6 +63,9 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 		}
 	}
 	if err := saveRules(ctx, all.connections); err != nil {
+		return err
+	}
+	if err := database.ForWork(ctx, all.databases); err != nil {
 		return err
 	}
 	id := holder()

@@ -25,12 +25,15 @@ type Database struct {
 	// Pool where no direct URL is given.
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
+
+	async *pgxpool.Pool
 }
 
 // Close closes all connections.
 func (d Database) Close() {
 	d.Pool.Close()
 	d.Sessions.Close()
+	d.Async().Close()
 }
 
 // Queries returns the generated queries for the database's schemas, on its pool.
@@ -42,8 +45,6 @@ const (
 	// does not say, and would keep what one busy moment has opened for half an hour.
 	idleTime      = 8 * time.Second
 	poolsIdleTime = 30 * time.Minute
-	// warm are the connections that a worker keeps all the same: what they have prepared is worth four round trips of a wake-up.
-	warm = 2
 )
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
@@ -56,9 +57,6 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 		return Database{}, err
 	}
 	settings.MaxConns = maxConns
-	if maxConns > warm {
-		settings.MinConns = max(settings.MinConns, warm)
-	}
 	// Each child table has statements of its own, and GitLab has more than two hundred of them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
 	// What the URL asks for is meant for the application's triggers.

@@ -138,7 +138,7 @@ func (h *Heart) Beat(ctx context.Context) error {
 	defer cancel()
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
-	queries := h.DB.Queries()
+	queries := h.DB.AsyncQueries()
 	deaf, held := said(h.Deaf), said(h.Held)
 	updated, err := queries.ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf, Held: held})
 	if err != nil {

@@ -33,7 +33,7 @@ func (h *Heart) giveBackLost(ctx context.Context) error {
 	defer cancel()
 	// Before the look at rows: one that ends in between counts as worked on.
 	worked := h.worked()
-	rows, err := h.DB.Pool.Query(ctx, h.DB.Names.Render(ownSQL), h.ClientID)
+	rows, err := h.DB.Async().Query(ctx, h.DB.Names.Render(ownSQL), h.ClientID)
 	if err != nil {
 		return fmt.Errorf("look at own jobs: %w", err)
 	}
@@ -56,7 +56,7 @@ func (h *Heart) giveBackLost(ctx context.Context) error {
 		return nil
 	}
 	var jobs []job
-	err = pgx.BeginTxFunc(ctx, h.DB.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+	err = pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		jobs, err = h.giveBack(ctx, tx, nil, again)
 		return err
 	})

@@ -116,7 +116,7 @@ func (h *Heart) Reclaim(ctx context.Context) (Reclaimed, error) {
 	defer cancel()
 	silence := h.silence().Seconds()
 	var found bool
-	if err := h.DB.Pool.QueryRow(ctx, h.DB.Names.Render(lookSQL), h.ClientID, silence).Scan(&found); err != nil {
+	if err := h.DB.Async().QueryRow(ctx, h.DB.Names.Render(lookSQL), h.ClientID, silence).Scan(&found); err != nil {
 		return Reclaimed{}, fmt.Errorf("look for dead clients: %w", err)
 	}
 	if !found {
@@ -141,7 +141,7 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 		jobs    []job
 	)
 	// A later snapshot per statement: what was locked a moment ago may have changed.
-	err := pgx.BeginTxFunc(ctx, h.DB.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return fmt.Errorf("set lock timeout: %w", err)
 		}

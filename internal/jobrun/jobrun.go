@@ -105,7 +105,7 @@ type Runner struct {
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
-	queries := r.Leases.Jobs.Queries()
+	queries := r.Leases.Jobs.AsyncQueries()
 	report = Report{Kind: spec.Kind, Database: spec.Database, Stats: json.RawMessage("{}")}
 	var result Result
 	clock := time.Now()

@@ -56,6 +56,6 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || !errors.Is(err, ErrLost) || l.manager.Digests[l.key] == "" {
 		return false
 	}
-	look, err := l.manager.Jobs.Queries().LeaseLook(ctx, l.key)
+	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
 	return err == nil && look.Held && look.Token == l.token
 }

@@ -117,17 +117,17 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 	}
 	// Taken before the statement is sent, so the local deadline can only be early.
 	asked := time.Now()
-	row, err := m.Jobs.Queries().LeaseBegin(ctx, begin)
+	row, err := m.Jobs.AsyncQueries().LeaseBegin(ctx, begin)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
 		asked = time.Now()
-		row, err = m.Jobs.Queries().LeaseBegin(ctx, begin)
+		row, err = m.Jobs.AsyncQueries().LeaseBegin(ctx, begin)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
 	if row.Token == 0 {
-		if err := m.Current(ctx, m.Jobs.Pool, key); err != nil {
+		if err := m.Current(ctx, m.Jobs.Async(), key); err != nil {
 			return row.RunID, nil, err
 		}
 		return row.RunID, nil, m.held(ctx, key)
@@ -150,7 +150,7 @@ func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.N
 
 // held says who has the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
-	look, err := m.Jobs.Queries().LeaseLook(ctx, key)
+	look, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
 	if err != nil {
 		return fmt.Errorf("look at lease %s: %w", key, err)
 	}
@@ -194,7 +194,7 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 // ErrLost where the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
-	renewed, err := l.manager.Jobs.Queries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{Key: l.key, Token: l.token, TtlSeconds: l.ttl.Seconds()})
+	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{Key: l.key, Token: l.token, TtlSeconds: l.ttl.Seconds()})
 	if err != nil {
 		return fmt.Errorf("renew lease %s: %w", l.key, err)
 	}
@@ -236,7 +236,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (m *Manager) release(ctx context.Context, key string, token int64) error {
-	_, err := m.Jobs.Queries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token})
+	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -297,7 +297,7 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {
-		fence, err := db.Queries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
+		fence, err := db.AsyncQueries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
 			Key: l.key, Token: l.token, LockTimeout: raiseTimeout.String(),
 		})
 		switch {
@@ -324,7 +324,7 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	advanced, err := l.manager.Jobs.Queries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{NewToken: token, Key: l.key, Token: l.token})
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{NewToken: token, Key: l.key, Token: l.token})
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}

@@ -216,13 +216,13 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	// The lease passes on while the first holder is raising the fence of another database than that of the lease: one that cannot be
-	// written to stands for the pause.
+	// The lease passes on while the first holder is raising the fence of another database than that of the lease: a fence that is
+	// locked stands for the pause.
 	other := db.Connected
 	other.Name = "other"
 	blocker, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
+	_, err = blocker.Exec(t.Context(), "INSERT INTO sexton.fences VALUES ($1, 2)", key)
 	require.NoError(t, err)
 	result := make(chan error, 1)
 	go func() {
@@ -231,12 +231,10 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	}()
 	pgtest.WaitFor(t, "the first holder to wait for the fence", func(ctx context.Context) (bool, error) {
 		var waiting bool
-		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.fences'::regclass)").Scan(&waiting)
+		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid')").Scan(&waiting)
 		return waiting, err
 	})
 	_, err = blocker.Exec(t.Context(), "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "INSERT INTO sexton.fences VALUES ($1, 2)", key)
 	require.NoError(t, err)
 	require.NoError(t, blocker.Commit(t.Context()))
 	require.ErrorIs(t, <-result, lease.ErrLost)

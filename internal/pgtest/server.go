@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"strconv"
@@ -14,20 +15,21 @@ import (
 )
 
 // Server starts a private server for one test alone, which may restart or kill it, and stops it when the test ends. It costs about
-// half a second: tests that need only a database take New.
-func Server(tb testing.TB) *devpg.Server {
+// half a second: tests that need only a database take New. more are further settings of the server.
+func Server(tb testing.TB, more ...map[string]string) *devpg.Server {
 	tb.Helper()
-	server, err := startServer(tb.Context(), Logger(tb))
+	server, err := startServer(tb.Context(), Logger(tb), more...)
 	require.NoError(tb, err, "start a private postgres")
 	tb.Cleanup(func() { require.NoError(tb, server.Stop()) })
 	return server
 }
 
-func startServer(ctx context.Context, logger *slog.Logger) (*devpg.Server, error) {
-	return devpg.Start(ctx, devpg.Options{
-		BinDir: os.Getenv("SEXTON_PG_BIN"),
-		Logger: logger, Settings: settings(),
-	})
+func startServer(ctx context.Context, logger *slog.Logger, more ...map[string]string) (*devpg.Server, error) {
+	all := settings()
+	for _, each := range more {
+		maps.Copy(all, each)
+	}
+	return devpg.Start(ctx, devpg.Options{BinDir: os.Getenv("SEXTON_PG_BIN"), Logger: logger, Settings: all})
 }
 
 func settings() map[string]string {
