@@ -21,7 +21,7 @@ import (
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
 //   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
 //   - A lease or a fence: with the batches under its token. The token is given a second time, to the only holder there is.
-//   - The end of a run: the next run under its lease, or a look every minute, closes it.
+//   - The end of a run that changed nothing: a later run under its lease closes it. Other ends wait, and all that came before with them.
 //   - A tick: its row is written before its job, so rarely it is noted without a job; the lane's look finds what is due.
 //
 // With databases on several servers a crash of one could give a token twice, while a batch under it lives on the other: there all commits wait.

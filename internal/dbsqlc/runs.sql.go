@@ -157,17 +157,24 @@ func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
 }
 
 const runFinish = `-- name: RunFinish :one
-WITH told AS (
+WITH durable AS MATERIALIZED (
+    SELECT pg_catalog.set_config('synchronous_commit', CASE
+        WHEN $2::boolean AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
+        ELSE pg_catalog.current_setting('synchronous_commit')
+    END, true) AS synchronous_commit
+), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed'
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = $1::pg_catalog.text,
-    changed = $2,
+    changed = $2::boolean,
     stats = $3,
     error = $4,
     held = $5
+FROM durable
 WHERE runs.id = $6
+  AND durable.synchronous_commit IS NOT NULL
 RETURNING (counted IS NOT NULL)::boolean AS abandoned
 `
 
@@ -181,6 +188,7 @@ type RunFinishParams struct {
 }
 
 // The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
+// The end of a run that changed something waits for the disk, with it all that the run has left to the log before: batches and the lease's release.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
 	row := q.db.QueryRow(ctx, runFinish,
 		arg.Outcome,

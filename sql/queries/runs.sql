@@ -36,17 +36,25 @@ WHERE id = @id
 
 -- name: RunFinish :one
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
-WITH told AS (
+-- The end of a run that changed something waits for the disk, with it all that the run has left to the log before: batches and the lease's release.
+WITH durable AS MATERIALIZED (
+    SELECT pg_catalog.set_config('synchronous_commit', CASE
+        WHEN @changed::boolean AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
+        ELSE pg_catalog.current_setting('synchronous_commit')
+    END, true) AS synchronous_commit
+), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed'
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = @outcome::pg_catalog.text,
-    changed = @changed,
+    changed = @changed::boolean,
     stats = @stats,
     error = sqlc.narg('error'),
     held = sqlc.narg('held')
+FROM durable
 WHERE runs.id = @id
+  AND durable.synchronous_commit IS NOT NULL
 RETURNING (counted IS NOT NULL)::boolean AS abandoned;
 
 -- name: RunCounts :many
