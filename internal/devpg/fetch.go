@@ -1,24 +1,32 @@
 package devpg
 
 import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
-	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+	"github.com/xi2/xz"
 )
 
 const (
 	// fetchVersion is the server that is downloaded where none is installed.
-	fetchVersion = embeddedpostgres.V18
-	// fetchRepository is where the library's server builds are published.
+	fetchVersion = "18.3.0"
+	// fetchRepository is where the builds of zonkyio/embedded-postgres-binaries are published.
 	fetchRepository = "https://repo1.maven.org/maven2"
+	// maxArchive bounds a download and what it unpacks to; a server has 40 and 150 MB.
+	maxArchive = 1 << 30
 )
 
 // fetchBinaries returns a downloaded server, from the cache if an earlier start has fetched it. The cache of an ordinary user is
@@ -37,7 +45,7 @@ func fetchBinaries(ctx context.Context, owner *account) (string, error) {
 // fetchInto downloads into a temporary folder and moves the result into place, so that of several processes that start at once
 // none sees half a server.
 func fetchInto(ctx context.Context, cache, repository string) (_ string, err error) {
-	target := filepath.Join(cache, "postgres-"+string(fetchVersion))
+	target := filepath.Join(cache, "postgres-"+fetchVersion)
 	if dir, err := resolve(filepath.Join(target, "bin")); err == nil {
 		return dir, nil
 	}
@@ -50,85 +58,117 @@ func fetchInto(ctx context.Context, cache, repository string) (_ string, err err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
-	unpacked := filepath.Join(work, "postgres")
-	if err := download(ctx, work, unpacked, repository); err != nil {
+	archive, err := download(ctx, repository)
+	if err != nil {
 		return "", err
 	}
-	if err := openForAll(unpacked); err != nil {
+	if err := unpack(archive, work); err != nil {
+		return "", fmt.Errorf("unpack downloaded server: %w", err)
+	}
+	if _, err := resolve(filepath.Join(work, "bin")); err != nil {
+		return "", fmt.Errorf("the downloaded archive holds no server: %w", err)
+	}
+	if err := openForAll(work); err != nil {
 		return "", err
 	}
-	if err := os.Rename(unpacked, target); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Rename(work, target); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("keep downloaded server: %w", err)
 	}
 	return resolve(filepath.Join(target, "bin"))
 }
 
-// download lets the library fetch and unpack a server. The library has no call for these two steps alone: its Start goes on to
-// initdb, which refuses root, and would then start a server on a TCP port. An encoding that does not exist ends it at initdb for
-// every user, and whether the binaries are there afterwards tells success.
-func download(ctx context.Context, work, unpacked, repository string) error {
-	port, err := freePort(ctx)
+// download returns the published archive for this machine: a tar file in xz in a jar, which is a zip file.
+func download(ctx context.Context, repository string) (_ io.Reader, err error) {
+	arch := runtime.GOARCH
+	if arch == "arm64" {
+		arch = "arm64v8"
+	}
+	if _, err := os.Stat("/etc/alpine-release"); err == nil {
+		arch += "-alpine"
+	}
+	name := "embedded-postgres-binaries-" + runtime.GOOS + "-" + arch
+	url := fmt.Sprintf("%s/io/zonky/test/postgres/%s/%s/%s-%s.jar", repository, name, fetchVersion, name, fetchVersion)
+	jar, err := get(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	// Not every mirror has the checksum.
+	sum := sha256.Sum256(jar)
+	if published, err := get(ctx, url+".sha256"); err == nil && !strings.HasPrefix(string(published), hex.EncodeToString(sum[:])) {
+		return nil, fmt.Errorf("%s does not have the checksum that is published for it", url)
+	}
+	files, err := zip.NewReader(bytes.NewReader(jar), int64(len(jar)))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", url, err)
+	}
+	names, err := fs.Glob(files, "*.txz")
+	if err != nil || len(names) != 1 {
+		return nil, errors.Join(fmt.Errorf("%s holds %d archives instead of one", url, len(names)), err)
+	}
+	archive, err := fs.ReadFile(files, names[0])
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", url, err)
+	}
+	return xz.NewReader(bytes.NewReader(archive), 0)
+}
+
+func get(ctx context.Context, url string) (_ []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("get %s: %s", url, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, maxArchive))
+}
+
+// unpack writes the folders, files and links of a tar file into dir and nowhere else.
+func unpack(archive io.Reader, dir string) error {
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	server := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
-		Version(fetchVersion).
-		BinaryRepositoryURL(repository).
-		CachePath(filepath.Join(work, "cache")).
-		RuntimePath(filepath.Join(work, "runtime")).
-		BinariesPath(unpacked).
-		Port(port).
-		Encoding("none").
-		// Without a writer of ours it does not read the log either, whose file may be gone by then.
-		Logger(nil))
-	done := make(chan error, 1)
-	// The library takes no context: a cancelled start returns at once and leaves the request to its own end.
-	go func() { done <- server.Start() }()
-	select {
-	case err = <-done:
-		// The library uses the default client, whose connections would linger for a minute and a half.
-		http.DefaultClient.CloseIdleConnections()
-		removeLibraryLogs()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if _, missing := resolve(filepath.Join(unpacked, "bin")); missing == nil {
-		return nil
-	}
-	if err == nil {
-		return errors.Join(errors.New("the downloaded archive holds no server"), server.Stop())
-	}
-	return err
-}
-
-// removeLibraryLogs removes the log files that the library makes in the temporary folder, keeps open and
-// never removes. The names of this process's own are only to be had from Linux.
-func removeLibraryLogs() {
-	const open = "/proc/self/fd"
-	descriptors, err := os.ReadDir(open)
-	if err != nil {
-		return
-	}
-	for _, descriptor := range descriptors {
-		name, err := os.Readlink(filepath.Join(open, descriptor.Name()))
-		if err == nil && strings.HasPrefix(filepath.Base(name), "embedded_postgres_log") && filepath.IsAbs(name) {
-			_ = os.Remove(name)
+	defer root.Close()
+	for entries := tar.NewReader(io.LimitReader(archive, maxArchive)); ; {
+		entry, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := root.MkdirAll(filepath.Dir(entry.Name), 0o755); err != nil {
+			return err
+		}
+		switch entry.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(filepath.Clean(entry.Name), 0o755)
+		case tar.TypeSymlink:
+			err = root.Symlink(entry.Linkname, entry.Name)
+		case tar.TypeReg:
+			err = write(root, entry, entries)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// freePort finds a port for the library, which wants one that is free even though nothing will listen on it.
-func freePort(ctx context.Context) (uint32, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "localhost:0")
+func write(root *os.Root, entry *tar.Header, content io.Reader) (err error) {
+	file, err := root.OpenFile(entry.Name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, entry.FileInfo().Mode().Perm())
 	if err != nil {
-		return 0, fmt.Errorf("find free port: %w", err)
+		return err
 	}
-	defer listener.Close()
-	addr, ok := listener.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("find free port: unexpected address %s", listener.Addr())
-	}
-	return uint32(addr.Port), nil
+	defer func() { err = errors.Join(err, file.Close()) }()
+	_, err = io.Copy(file, content)
+	return err
 }
 
 // openForAll lets every user read the unpacked files, whatever the umask was: the server may run as another user.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repository serves an archive as the library's repository does: a jar whose .txz holds the server. The one in testdata holds two
+// repository serves an archive as the published one does: a jar whose .txz holds the server. The one in testdata holds two
 // scripts in place of initdb and postgres.
 func repository(t *testing.T, downloads *atomic.Int32) *httptest.Server {
 	t.Helper()
@@ -48,7 +48,7 @@ func TestFetchKeepsWhatItDownloads(t *testing.T) {
 	for range 2 {
 		dir, err := fetchInto(t.Context(), cache, url)
 		require.NoError(t, err)
-		require.Equal(t, filepath.Join(cache, "postgres-"+string(fetchVersion), "bin"), dir)
+		require.Equal(t, filepath.Join(cache, "postgres-"+fetchVersion, "bin"), dir)
 		info, err := os.Stat(filepath.Join(dir, "initdb"))
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "another user must be able to run it")
@@ -68,8 +68,26 @@ func TestFetchWithoutNetwork(t *testing.T) {
 	env := among(t)
 	env.fetch = func(ctx context.Context, _ *account) (string, error) { return fetchInto(ctx, cache, closed.URL) }
 	_, err := start(t.Context(), Options{}, env)
-	require.ErrorContains(t, err, "unable to connect to "+closed.URL)
+	require.ErrorContains(t, err, "Get \""+closed.URL)
 	require.ErrorContains(t, err, "apt-get install postgresql")
+	requireEmpty(t, cache)
+}
+
+func TestFetchRefusesAnotherChecksum(t *testing.T) {
+	t.Parallel()
+	var downloads atomic.Int32
+	jar := repository(t, &downloads).Config.Handler
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".sha256") {
+			_, _ = w.Write([]byte(strings.Repeat("0", 64)))
+			return
+		}
+		jar.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	cache := openTemp(t)
+	_, err := fetchInto(t.Context(), cache, server.URL)
+	require.ErrorContains(t, err, "does not have the checksum that is published for it")
 	requireEmpty(t, cache)
 }
 
@@ -79,7 +97,7 @@ func TestFetchUnknownVersion(t *testing.T) {
 	t.Cleanup(server.Close)
 	cache := openTemp(t)
 	_, err := fetchInto(t.Context(), cache, server.URL)
-	require.ErrorContains(t, err, "no version found matching "+string(fetchVersion))
+	require.ErrorContains(t, err, fetchVersion+".jar: 404 Not Found")
 	requireEmpty(t, cache)
 }
 
