@@ -12,20 +12,39 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed functions/track_bigint.sql
-var trackBigintSQL string
-
-//go:embed functions/track_text.sql
-var trackTextSQL string
-
-//go:embed functions/track_composite.sql
-var trackCompositeSQL string
+//go:embed functions/track.sql
+var trackSQL string
 
 //go:embed functions/track_truncate.sql
 var trackTruncateSQL string
 
 //go:embed functions/otherwise.sql
 var otherwiseSQL string
+
+// keySettings pin the text form of keys.
+const keySettings = `SET DateStyle = 'ISO, YMD'
+SET IntervalStyle = 'postgres'
+SET TimeZone = 'UTC'
+SET extra_float_digits = '1'
+SET bytea_output = 'hex'`
+
+// keyChangedSQL is true where the key's column is called otherwise than when the function was written, or has another type;
+// keysChangedSQL where one of several columns is called otherwise.
+const (
+	keyChangedSQL = `NOT EXISTS (
+        SELECT
+        FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) key_numbers[1]
+            AND a.attname OPERATOR(pg_catalog.=) 'key_name'::pg_catalog.name
+            AND a.atttypid OPERATOR(pg_catalog.=) TG_ARGV[2]::pg_catalog.oid)`
+	keysChangedSQL = `(
+        SELECT pg_catalog.count(*)
+        FROM ROWS FROM (pg_catalog.unnest(key_numbers), pg_catalog.unnest('key_names'::pg_catalog.name[])) AS k (number, name)
+        JOIN pg_catalog.pg_attribute AS a
+            ON a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) k.number
+            AND a.attname OPERATOR(pg_catalog.=) k.name
+    ) OPERATOR(pg_catalog.<>) pg_catalog.cardinality(key_numbers)`
+)
 
 // keyMovedSQL is true where a trigger's attribute numbers are about columns of the table that it stands on. It reads a file
 // of the server, so it comes last.
@@ -68,20 +87,26 @@ type function struct {
 // trackFunction returns the function for key columns. Its name is derived from the columns, because any
 // column name must work and the name of a function has 63 bytes as well.
 func (c Config) trackFunction(keyColumns []string, class keyClass) function {
-	template, noun := trackTextSQL, "column"
+	noun, settings, changed, slot := "column", keySettings, keyChangedSQL, "primary_key_text"
+	names, gone, texts := make([]string, len(keyColumns)), make([]string, len(keyColumns)), make([]string, len(keyColumns))
+	for i, column := range keyColumns {
+		names[i], gone[i] = strconv.Quote(column), "gone."+quoteIdent(column)
+		texts[i] = gone[i] + "::pg_catalog.text"
+	}
+	value, present := texts[0], gone[0]+" IS NOT NULL"
 	switch class {
 	case bigintKey:
-		template = trackBigintSQL
+		settings, slot, value = "", "primary_key_value", gone[0]
 	case compositeKey:
-		template, noun = trackCompositeSQL, "columns"
+		noun, changed = "columns", keysChangedSQL
+		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"
+		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") OPERATOR(pg_catalog.=) 0"
 	case textKey:
 	}
-	names := make([]string, len(keyColumns))
-	for i, column := range keyColumns {
-		names[i] = strconv.Quote(column)
-	}
+	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed, `"key_slot"`, slot).Replace(trackSQL)
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
-	return c.render(trackName(keyColumns, class), template, comment, keyColumns)
+	return c.render(trackName(keyColumns, class), template, comment, keyColumns,
+		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present)
 }
 
 func trackName(keyColumns []string, class keyClass) string {
@@ -93,33 +118,23 @@ func (c Config) truncateFunction() function {
 	return c.render(truncateFunction, trackTruncateSQL, "Sexton: decides about TRUNCATE of tracked tables", nil)
 }
 
-func (c Config) render(name, template, comment string, keyColumns []string) function {
+func (c Config) render(name, template, comment string, keyColumns []string, more ...string) function {
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
 	for strings.Contains(c.JobsSchema+" "+c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
-	last, quoted, gone, texts := "", "", make([]string, len(keyColumns)), make([]string, len(keyColumns))
-	for i, column := range keyColumns {
-		last, quoted = column, quoteIdent(column)
-		gone[i], texts[i] = "gone."+quoted, "gone."+quoted+"::pg_catalog.text"
-	}
 	_, otherwise, _ := strings.Cut(otherwiseSQL, "EXECUTE ")
 	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, quoteLiteral(c.TrackedSchema))
-	create := strings.NewReplacer(
+	create := strings.NewReplacer(append(more,
 		`$sexton$`, tag,
 		`"sexton"`, quoteIdent(c.JobsSchema),
 		`"public"`, quoteIdent(c.TrackedSchema),
 		`"track_function"`, quoteIdent(name),
 		`-- key_otherwise`, otherwise,
 		`"key_moved"`, keyMovedSQL,
-		`'key_names'`, quoteLiteral(keyArgument(keyColumns)),
-		`'key_name'`, quoteLiteral(last),
-		`"key_columns"`, strings.Join(gone, ", "),
-		`"key_texts"`, strings.Join(texts, ", "),
-		`"key_column"`, quoted,
-	).Replace(template)
+	)...).Replace(template)
 
 	header, body, _ := strings.Cut(create, "AS "+tag)
 	body, _, _ = strings.Cut(body, tag)

@@ -115,7 +115,7 @@ WITH RECURSIVE parent AS (
     (
         SELECT first.fully_qualified_table_name AS name
         FROM "public".loose_foreign_keys_deleted_records AS first
-        WHERE first.status = 1
+        WHERE first.status OPERATOR(pg_catalog.=) 1
         ORDER BY first.fully_qualified_table_name
         LIMIT 1
     )
@@ -123,7 +123,7 @@ WITH RECURSIVE parent AS (
     SELECT (
         SELECT next.fully_qualified_table_name
         FROM "public".loose_foreign_keys_deleted_records AS next
-        WHERE next.status = 1 AND next.fully_qualified_table_name > parent.name
+        WHERE next.status OPERATOR(pg_catalog.=) 1 AND next.fully_qualified_table_name OPERATOR(pg_catalog.>) parent.name
         ORDER BY next.fully_qualified_table_name
         LIMIT 1
     )
@@ -135,7 +135,7 @@ FROM parent
 WHERE parent.name IS NOT NULL
 `
 
-// Parent tables with waiting tombstones: one index probe each, however many tombstones there are.
+// Parent tables with waiting tombstones: one index probe each, however many tombstones there are. Batches read it, too.
 func (q *Queries) TombstoneParents(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, tombstoneParents)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
 )
 
 // Tombstones may carry a name that no definition knows: that of a table which was swapped with another one, detached
@@ -16,28 +17,9 @@ import (
 // A tombstone means the table that has its name now; only where none has it, the table itself, by whatever name. Both
 // failing, it is about that table whose trigger it came from. Whether its parent lives is looked up there.
 
-// strangersSQL lists the names of waiting tombstones that are not among $1: one index probe for each name.
-const strangersSQL = `
-WITH RECURSIVE parent AS (
-    (
-        SELECT first.fully_qualified_table_name AS name
-        FROM "public".loose_foreign_keys_deleted_records AS first
-        WHERE first.status OPERATOR(pg_catalog.=) 1
-        ORDER BY first.fully_qualified_table_name
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT next.fully_qualified_table_name
-        FROM "public".loose_foreign_keys_deleted_records AS next
-        WHERE next.status OPERATOR(pg_catalog.=) 1 AND next.fully_qualified_table_name OPERATOR(pg_catalog.>) parent.name
-        ORDER BY next.fully_qualified_table_name
-        LIMIT 1
-    )
-    FROM parent
-    WHERE parent.name IS NOT NULL
-)
-SELECT parent.name FROM parent WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])`
+// strangersSQL lists the names of waiting tombstones that are not among $1.
+const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
+	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
 
 // adoptPages bounds the pages of one run. The next run goes on where it ends.
 const adoptPages = 10

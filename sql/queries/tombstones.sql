@@ -1,10 +1,10 @@
 -- name: TombstoneParents :many
--- Parent tables with waiting tombstones: one index probe each, however many tombstones there are.
+-- Parent tables with waiting tombstones: one index probe each, however many tombstones there are. Batches read it, too.
 WITH RECURSIVE parent AS (
     (
         SELECT first.fully_qualified_table_name AS name
         FROM "public".loose_foreign_keys_deleted_records AS first
-        WHERE first.status = 1
+        WHERE first.status OPERATOR(pg_catalog.=) 1
         ORDER BY first.fully_qualified_table_name
         LIMIT 1
     )
@@ -12,7 +12,7 @@ WITH RECURSIVE parent AS (
     SELECT (
         SELECT next.fully_qualified_table_name
         FROM "public".loose_foreign_keys_deleted_records AS next
-        WHERE next.status = 1 AND next.fully_qualified_table_name > parent.name
+        WHERE next.status OPERATOR(pg_catalog.=) 1 AND next.fully_qualified_table_name OPERATOR(pg_catalog.>) parent.name
         ORDER BY next.fully_qualified_table_name
         LIMIT 1
     )

@@ -1,6 +1,6 @@
 -- Decides about TRUNCATE of a tracked parent, which fires no DELETE trigger.
 --
--- TG_ARGV: recorded parent name, attribute numbers and types of the key as track_bigint.sql has them, server and table, names of the
+-- TG_ARGV: recorded parent name, attribute numbers and types of the key as track.sql has them, server and table, names of the
 -- key's columns, policy (reject, capture or ignore). The session setting sexton.truncate, where set, overrides the policy.
 --
 -- capture reads leaves and plain tables only: TRUNCATE of a partitioned table fires the triggers of all

@@ -1,4 +1,5 @@
--- Records deleted parents whose key is smallint, integer or bigint.
+-- Records deleted parents: a key that is smallint, integer or bigint as a number, any other in its text form, and one of several
+-- columns as the text form of the array of their text forms, where commas, quotes and braces in a value are escaped.
 --
 -- Statement level with a transition table: one set-based INSERT per DELETE statement costs a third of
 -- what a row trigger costs from 10,000 rows on. It runs in the deleting transaction, so that a rollback
@@ -11,12 +12,16 @@
 -- TG_ARGV[1] has the attribute numbers of the key's columns in the table that the trigger stands on, [2] their types (that of a
 -- single column only) and [3] the server and table that they are about: a restored dump has other numbers. Where a
 -- column is called otherwise now, or has another type, the statement is put together anew; `triggers install` renews the function.
+--
+-- The text form of a date, an interval, a float or a bytea depends on settings of the deleting session. They are pinned for such keys, so
+-- that the worker reads back the value that was deleted.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = 'off'
+-- key_settings
 AS $sexton$
 #variable_conflict use_variable
 DECLARE
@@ -27,22 +32,16 @@ DECLARE
     key_numbers CONSTANT pg_catalog.int2[] := TG_ARGV[1];
     key_source CONSTANT pg_catalog.text := 'sexton_deleted';
 BEGIN
-    IF NOT EXISTS (
-        SELECT
-        FROM pg_catalog.pg_attribute AS a
-        WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) key_numbers[1]
-            AND a.attname OPERATOR(pg_catalog.=) 'key_name'::pg_catalog.name
-            AND a.atttypid OPERATOR(pg_catalog.=) TG_ARGV[2]::pg_catalog.oid
-    ) AND "key_moved" THEN
+    IF "key_changed" AND "key_moved" THEN
         -- key_otherwise
         RETURN NULL;
     END IF;
 
     INSERT INTO "public".loose_foreign_keys_deleted_records
-        (fully_qualified_table_name, parent_oid, tracked_as, primary_key_value)
-    SELECT present, root, installed, gone."key_column"
+        (fully_qualified_table_name, parent_oid, tracked_as, "key_slot")
+    SELECT present, root, installed, "key_value"
     FROM sexton_deleted AS gone
-    WHERE gone."key_column" IS NOT NULL;
+    WHERE "key_present"; -- Nothing can refer to a key with NULL.
 
     RETURN NULL;
 END;
