@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
 )
 
 // printJSON writes one document.
@@ -17,9 +20,14 @@ func (a *app) printJSON(value any) error {
 
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, format, args...) }
 
-// table writes aligned columns; the caller writes tab-separated lines.
+// table writes aligned columns; the caller writes tab-separated lines, and a line without a tab ends a table.
 func (a *app) table(write func(w io.Writer)) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	write(w)
-	return w.Flush()
+	var lines strings.Builder
+	write(&lines)
+	width := 0
+	if file, isFile := a.stdout.(*os.File); isFile && isTerminal(file) {
+		width, _, _ = term.GetSize(int(file.Fd()))
+	}
+	_, err := io.WriteString(a.stdout, tables(lines.String(), width))
+	return err
 }
