@@ -34,11 +34,11 @@ func (s *diffStore) take(ctx context.Context, deps Deps) (*extdiff.Engine, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
-		store, err := OpenDiffStore(ctx, deps.Config, deps.Logger)
+		engine, err := OpenDiffs(ctx, deps.Config, deps.jobsDB(), deps.Logger, deps.Runner.Leases.Holder)
 		if err != nil {
 			return nil, err
 		}
-		s.current = DiffEngine(deps.Config, deps.jobsDB(), store, deps.Runner.Leases.Holder)
+		s.current = engine
 	}
 	return s.current, nil
 }

@@ -124,17 +124,27 @@ func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen
 	return due, nil
 }
 
-// OpenDiffStore opens the configured store. The error is a *blobstore.AccessError.
-func OpenDiffStore(ctx context.Context, c *config.Config, log *slog.Logger) (*blobstore.Store, error) {
-	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket", Logger: log})
+// OpenDiffs opens the configured store of diffs. The engine opens the other one, where there is one, for the first diff that is there.
+// An error is a *blobstore.AccessError.
+func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
+	engine, err := OpenDiffsLike(ctx, &extdiff.Engine{
+		DB: db, Rule: diffRule(c), Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer},
+	}, log, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
+	if err == nil && c.ExternalDiffs.OtherBucket != "" {
+		engine.Other = &extdiff.Other{Open: func(ctx context.Context) (*extdiff.Engine, error) {
+			return OpenDiffsLike(ctx, engine, log, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
+		}}
+	}
+	return engine, err
 }
 
-// DiffEngine is what moves diffs of a database to a store, and back.
-func DiffEngine(c *config.Config, db database.Database, store *blobstore.Store, holder string) *extdiff.Engine {
-	return &extdiff.Engine{
-		DB: db, Store: store, Owner: &extdiff.Owner{DB: db, Store: store}, Rule: diffRule(c), Holder: holder,
-		Limits: extdiff.Limits{Transfer: longestTransfer},
+// OpenDiffsLike opens the store of diffs at a URL, which messages name by key, for an engine like another one.
+func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, log *slog.Logger, key, address string) (*extdiff.Engine, error) {
+	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key, Logger: log})
+	if err != nil {
+		return nil, err
 	}
+	return like.On(store), nil
 }
 
 // scheduleStats are the statistics of a pass.

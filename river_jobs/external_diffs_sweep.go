@@ -26,10 +26,13 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 	if !sweep.Enabled {
 		sweeper.Every = 0
 	}
-	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
-		sweeper.Engine = engine
-		stats.Swept, err = sweeper.Run(ctx)
-		return err
+	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) error {
+		return engine.Each(ctx, func(at *extdiff.Engine) error {
+			sweeper.Engine = at
+			swept, err := sweeper.Run(ctx)
+			stats.Swept = stats.Swept.Plus(swept)
+			return err
+		})
 	})
 	if stats.HeldBack > 0 {
 		log.WarnContext(ctx, "objects_held_back", "objects", stats.HeldBack)

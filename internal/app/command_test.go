@@ -40,7 +40,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" audit", " tombstones", " tombstones clear", " tombstones drop", " tombstones list", " tombstones move", " tombstones retry", " user", " user delete", " user cancel",
 		" placeholders", " placeholders list", " placeholders retry", " failures", " failures list", " failures retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
-		" diffs", " diffs show", " diffs verify", " diffs restore", " diffs adopt", " diffs release",
+		" diffs", " diffs show", " diffs verify", " diffs move", " diffs restore", " diffs adopt", " diffs release",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
 	}, paths)

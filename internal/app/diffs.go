@@ -14,8 +14,8 @@ import (
 )
 
 func (a *app) diffsCommand() *cobra.Command {
-	return group("diffs", "Read, check and bring back diffs that were moved to object storage", "  sexton diffs verify",
-		a.diffsShowCommand(), a.diffsVerifyCommand(), a.diffsRestoreCommand(), a.diffsReleaseCommand(), a.diffsAdoptCommand())
+	return group("diffs", "Read, check, move and bring back diffs that are in object storage", "  sexton diffs verify",
+		a.diffsShowCommand(), a.diffsVerifyCommand(), a.diffsMoveCommand(), a.diffsRestoreCommand(), a.diffsReleaseCommand(), a.diffsAdoptCommand())
 }
 
 // withDiffs runs something with the engine that moves diffs.
@@ -32,12 +32,12 @@ func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine
 		return err
 	}
 	defer all.close()
-	store, err := riverjobs.OpenDiffStore(ctx, all.config, a.logger(all.config))
+	engine, err := riverjobs.OpenDiffs(ctx, all.config, all.jobs(), a.logger(all.config), holder())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }()
-	return do(ctx, riverjobs.DiffEngine(all.config, all.jobs(), store, holder()))
+	defer func() { _ = engine.Close() }()
+	return do(ctx, engine)
 }
 
 func (a *app) diffsShowCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +11,8 @@ import (
 )
 
 func (a *app) diffsAdoptCommand() *cobra.Command {
-	return a.reports(&cobra.Command{
+	var other bool
+	cmd := a.reports(&cobra.Command{
 		Use:   "adopt",
 		Short: "Take the objects of the configured store over from another database",
 		Long: `Each store has a marker, merge_request_diffs/.sexton.json, that says which database its objects belong to; every other one is
@@ -19,9 +21,23 @@ set back in time, once nobody else uses the objects. The database that they belo
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.withDiffs(cmd.Context(), a.adoptDiffs)
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error {
+				if !other {
+					return a.adoptDiffs(ctx, engine)
+				}
+				at, err := engine.Other.Get(ctx)
+				if err == nil && at == nil {
+					err = usageError{errors.New("external_diffs.other_bucket is not set")}
+				}
+				if err != nil {
+					return err
+				}
+				return a.adoptDiffs(ctx, at)
+			})
 		}),
 	})
+	cmd.Flags().BoolVar(&other, "other", false, "take over the store external_diffs.other_bucket, not external_diffs.bucket")
+	return cmd
 }
 
 func (a *app) adoptDiffs(ctx context.Context, engine *extdiff.Engine) error {

@@ -119,32 +119,49 @@ func refusedWorkers(ctx context.Context, db database.Database) ([]doctor.Finding
 	return nil, nil
 }
 
-// printSweep tells of the last look through the store that is in use for objects that no row refers to.
+// inUse leaves out stores that are no longer in use: each pass looks at the seals of those that are.
+func inUse(stores []extdiff.StoreState) (used []extdiff.StoreState) {
+	for _, s := range stores {
+		if s.SealedAt != nil && stores[0].SealedAt.Sub(*s.SealedAt) < 24*time.Hour {
+			used = append(used, s)
+		}
+	}
+	return used
+}
+
+// printSweep prints the last look through each store that is in use for objects that no row refers to.
 func printSweep(w io.Writer, stores []extdiff.StoreState) {
-	if len(stores) == 0 || stores[0].SweepBeganAt == nil {
-		return
+	heading := "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK\n"
+	for _, s := range inUse(stores) {
+		if s.SweepBeganAt == nil {
+			continue
+		}
+		ended := "under way"
+		if s.SweepEndedAt != nil {
+			ended = s.SweepEndedAt.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%s%s\t%s\t%s\t%d\t%d\t%d\t%d\n",
+			heading, s.Store, s.SweepBeganAt.UTC().Format(time.RFC3339), ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack)
+		heading = ""
 	}
-	s := stores[0]
-	ended := "under way"
-	if s.SweepEndedAt != nil {
-		ended = s.SweepEndedAt.UTC().Format(time.RFC3339)
-	}
-	_, _ = fmt.Fprintf(w, "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK\n%s\t%s\t%s\t%d\t%d\t%d\t%d\n",
-		s.Store, s.SweepBeganAt.UTC().Format(time.RFC3339), ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack)
 }
 
 // heldBack tells of objects without a row that the sweep leaves alone because they are too many.
 func heldBack(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
 	stores, err := extdiff.ReadStores(ctx, db.Pool, db.Names)
-	if err != nil || len(stores) == 0 || stores[0].HeldBack == 0 {
-		return nil, err
+	var found []doctor.Finding
+	for _, s := range inUse(stores) {
+		if s.HeldBack == 0 {
+			continue
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: s.Store,
+			Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
+				counted(s.HeldBack, "object")),
+			Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
+		})
 	}
-	return []doctor.Finding{{
-		Severity: problem.Warning, Object: stores[0].Store,
-		Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
-			counted(stores[0].HeldBack, "object")),
-		Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
-	}}, nil
+	return found, err
 }
 
 // manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.
@@ -213,24 +230,36 @@ func diffsTrigger(ctx context.Context, db database.Database) ([]doctor.Finding, 
 	}}, nil
 }
 
-// probeDiffStore writes an object, reads it back and deletes it. Then it looks whose the store's objects are.
-func (x *examination) probeDiffStore(ctx context.Context) ([]doctor.Finding, error) {
+// probeDiffStores writes an object to each store, reads it back and deletes it. Then it looks whose the store's objects are.
+func (x *examination) probeDiffStores(ctx context.Context) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	store, err := riverjobs.OpenDiffStore(ctx, x.config, nil)
+	key := "external_diffs.bucket"
+	var jobs database.Database
+	reached := x.reached(x.config.Jobs.Database)
+	if reached {
+		jobs = x.jobs()
+	}
+	engine, err := riverjobs.OpenDiffs(ctx, x.config, jobs, nil, holder())
 	if err == nil {
-		err = store.Probe(ctx, holder())
-		if err == nil && x.reached(x.config.Jobs.Database) {
-			err = installed(riverjobs.DiffEngine(x.config, x.jobs(), store, holder()).Owner.Check(ctx))
-		}
-		err = errors.Join(err, store.Close())
+		err = engine.Each(ctx, func(at *extdiff.Engine) error {
+			if at != engine {
+				key = "external_diffs.other_bucket"
+			}
+			err := at.Store.Probe(ctx, holder())
+			if err == nil && reached {
+				err = installed(at.Owner.Check(ctx))
+			}
+			return err
+		})
+		err = errors.Join(err, engine.Close())
 	}
 	if err == nil {
 		return nil, nil
 	}
-	found := x.config.Problem("external_diffs.bucket", err.Error(), "see that the store is up and that this machine reaches it")
+	found := x.config.Problem(key, err.Error(), "see that the store is up and that this machine reaches it")
 	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
-		found = x.config.Problem("external_diffs.bucket", refused.Store+": "+refused.Reason, refused.Fix)
+		found = x.config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
 	}
 	return asFindings(problem.List{found}), nil
 }

@@ -102,7 +102,7 @@ func (x *examination) examine(ctx context.Context) error {
 		x.examineGroups(ctx)
 	}
 	if x.config.ExternalDiffs.Enabled {
-		x.storeUsable = x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStore)
+		x.storeUsable = x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStores)
 	}
 	x.findServers(ctx)
 	schemas := x.schemas()

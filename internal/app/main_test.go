@@ -14,9 +14,13 @@ import (
 
 	"sexton/internal/app"
 	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	s3test.Prepare()
+	pgtest.Main(m)
+}
 
 const kind = "loose_foreign_keys_cleanup"
 

@@ -86,8 +86,10 @@ type ExternalDiffs struct {
 	// Limit is the number of diffs per run.
 	Limit int `yaml:"limit"`
 	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
-	Bucket URL       `yaml:"bucket"`
-	Sweep  DiffSweep `yaml:"sweep"`
+	Bucket URL `yaml:"bucket"`
+	// OtherBucket is a store of the other kind, in which diffs may be as well; empty where there is none.
+	OtherBucket URL       `yaml:"other_bucket"`
+	Sweep       DiffSweep `yaml:"sweep"`
 }
 
 // DiffSweep configures the removal of objects that no row refers to.

@@ -167,9 +167,11 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 			*path = resolve(base(key), *path)
 		}
 	}
-	if path, ok := strings.CutPrefix(string(c.ExternalDiffs.Bucket), "file://"); ok && path != "" && path[0] != '/' {
-		if absolute, err := filepath.Abs(resolve(base("external_diffs.bucket"), path)); err == nil {
-			c.ExternalDiffs.Bucket = URL("file://" + filepath.ToSlash(absolute))
+	for key, bucket := range map[string]*URL{"external_diffs.bucket": &c.ExternalDiffs.Bucket, "external_diffs.other_bucket": &c.ExternalDiffs.OtherBucket} {
+		if path, ok := strings.CutPrefix(string(*bucket), "file://"); ok && path != "" && path[0] != '/' {
+			if absolute, err := filepath.Abs(resolve(base(key), path)); err == nil {
+				*bucket = URL("file://" + filepath.ToSlash(absolute))
+			}
 		}
 	}
 }

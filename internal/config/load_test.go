@@ -158,6 +158,8 @@ func TestLoadErrors(t *testing.T) {
 		"listen everywhere":   {with("http: {listen: \":8686\"}\n"), "sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)"},
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
 		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},
+		"stores of one kind":  {with("external_diffs: {other_bucket: \"file:///x\"}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: is a store of the same kind as external_diffs.bucket, and rows name the kind alone (write s3://… beside a folder, or file:///… beside a bucket)"},
+		"no other store":      {with("external_diffs: {other_bucket: x}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: has the scheme \"\" (write file:///folder or s3://bucket?region=…)"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,6 +221,11 @@ func TestLoadFindsTheFile(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yml")}, c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.Bucket)
+		c, err = config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
+			"SEXTON_EXTERNAL_DIFFS__BUCKET=s3://bucket?region=x", "SEXTON_EXTERNAL_DIFFS__OTHER_BUCKET=file://./diffs",
+		}})
+		require.NoError(t, err)
+		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.OtherBucket)
 	})
 	t.Run("a file that is named must exist", func(t *testing.T) {
 		t.Parallel()

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"sexton/internal/bucketurl"
@@ -63,13 +64,31 @@ func (v *validator) components() {
 	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
-	_, err := bucketurl.Parse(string(c.ExternalDiffs.Bucket))
-	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
-		v.fail("external_diffs.bucket", wrong.Reason, wrong.Fix)
-	}
+	v.buckets(c.ExternalDiffs)
 	v.longerThanZero("external_diffs.sweep.every", c.ExternalDiffs.Sweep.Every)
 	if c.ExternalDiffs.Sweep.Grace < shortestGrace {
 		v.fail("external_diffs.sweep.grace", fmt.Sprintf("must be at least %s: a younger object may belong to a diff that is being moved", shortestGrace), "")
+	}
+}
+
+// buckets checks the stores of diffs. Rows tell two stores apart by their kind alone.
+func (v *validator) buckets(c ExternalDiffs) {
+	v.bucket("external_diffs.bucket", c.Bucket)
+	if c.OtherBucket == "" {
+		return
+	}
+	v.bucket("external_diffs.other_bucket", c.OtherBucket)
+	kind, _, _ := strings.Cut(string(c.Bucket), ":")
+	if strings.HasPrefix(string(c.OtherBucket), kind+":") {
+		v.fail("external_diffs.other_bucket", "is a store of the same kind as external_diffs.bucket, and rows name the kind alone",
+			"write s3://… beside a folder, or file:///… beside a bucket")
+	}
+}
+
+func (v *validator) bucket(key string, address URL) {
+	_, err := bucketurl.Parse(string(address))
+	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
+		v.fail(key, wrong.Reason, wrong.Fix)
 	}
 }
 

@@ -97,6 +97,8 @@ func (l Limits) orDefaults() Limits {
 type Engine struct {
 	DB    database.Database
 	Store *blobstore.Store
+	// Other is the store of the other kind, in which diffs may be as well; nil where there is none.
+	Other *Other
 	// Owner has to agree before an object is written or deleted. Nil is for stores that nobody else can reach.
 	Owner *Owner
 	Rule  Rule
@@ -137,17 +139,22 @@ type Moved struct {
 // for dead, it looks again. It returns a *BusyError where somebody else works on the diff, and the store's *OutageError or
 // *AccessError: none of them says anything about the diff.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
-	for range mostTries {
-		moved, err := e.try(ctx, diffID)
-		switch {
-		case errors.Is(err, errChanged) || errors.Is(err, errLost) || errors.Is(err, blobstore.ErrChanged):
-			continue
-		case err != nil:
-			return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
-		}
-		return moved, nil
+	moved, err := persist(func() (Moved, error) { return e.try(ctx, diffID) })
+	if err != nil {
+		return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
 	}
-	return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: its rows or its object have changed under the hands of %d attempts", diffID, mostTries)
+	return moved, nil
+}
+
+// persist begins anew where the rows or the object have changed meanwhile, or the claim was lost.
+func persist[T any](try func() (T, error)) (done T, err error) {
+	for range mostTries {
+		done, err = try()
+		if !errors.Is(err, errChanged) && !errors.Is(err, errLost) && !errors.Is(err, blobstore.ErrChanged) {
+			return done, err
+		}
+	}
+	return done, fmt.Errorf("its rows or its object have changed under the hands of %d attempts", mostTries)
 }
 
 // errChanged says that the rows are not those that were read for the object.

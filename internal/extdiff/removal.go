@@ -55,7 +55,8 @@ type doomed struct {
 	store *int
 }
 
-// doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take.
+// doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take. Those of the stores in $3 are
+// left alone; an entry without a store is one of the configured store ($2).
 const doomSQL = `
 UPDATE "sexton".external_diff_removals AS removal
 SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8),
@@ -64,6 +65,7 @@ WHERE removal.id = (
     SELECT due.id
     FROM "sexton".external_diff_removals AS due
     WHERE due.not_before <= pg_catalog.statement_timestamp()
+      AND coalesce(due.store, $2::integer) <> ALL ($3::integer[])
     ORDER BY due.not_before, due.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -80,18 +82,21 @@ SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
     last_error = $2
 WHERE id = $1`
 
-// Remove deletes up to limit objects that nothing refers to any more, each at least once. It ends at the first outage, which it
-// returns.
+// Remove deletes up to limit objects that nothing refers to any more, each at least once. The first outage of a store, or its first
+// refusal, ends the work on that store; Remove returns it.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
+	var failed error
+	away := []int{}
 	for range limit {
 		if ctx.Err() != nil {
 			break
 		}
 		var d doomed
-		err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(doomSQL), removalLength.Seconds()).Scan(&d.id, &d.diffID, &d.key, &d.store)
+		err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(doomSQL), removalLength.Seconds(), int(e.Store.Kind()), away).
+			Scan(&d.id, &d.diffID, &d.key, &d.store)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return removed, nil
+			return removed, failed
 		}
 		if err != nil {
 			return removed, fmt.Errorf("take an object to be removed: %w", err)
@@ -101,8 +106,12 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		switch {
 		case err != nil:
 			removed.Failed++
-			if putOffErr := e.putOff(ctx, d, err); putOffErr != nil || !bearable(err) {
-				return removed, errors.Join(err, putOffErr)
+			if putOffErr := e.putOff(ctx, d, err); putOffErr != nil {
+				return removed, errors.Join(failed, err, putOffErr)
+			}
+			if !bearable(err) {
+				failed = errors.Join(failed, err)
+				away = append(away, int(e.kindOf(d)))
 			}
 			continue
 		case gone:
@@ -114,7 +123,14 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
 		}
 	}
-	return removed, nil //nolint:nilerr // the next run goes on
+	return removed, failed
+}
+
+func (e *Engine) kindOf(d doomed) blobstore.Kind {
+	if d.store != nil {
+		return blobstore.Kind(*d.store)
+	}
+	return e.Store.Kind()
 }
 
 // bearable tells that an error is about one object alone.
@@ -133,41 +149,25 @@ func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
 	return nil
 }
 
-// elsewhereError says that an object is in another store than the configured one.
-type elsewhereError struct {
-	key          string
-	is, want     blobstore.Kind
-	wantedPlaces string
-}
-
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s was written to %s, but the configured store %s is %s", e.key, e.is, e.wantedPlaces, e.want)
-}
-
-func (e *Engine) elsewhere(key string, store int) error {
-	if blobstore.Kind(store) == e.Store.Kind() {
-		return nil
-	}
-	return &elsewhereError{key: key, is: blobstore.Kind(store), want: e.Store.Kind(), wantedPlaces: e.Store.String()}
-}
-
+// inUseSQL reports whether a row refers to an object: in the store $3 or, where that is NULL, in any store, as an application may have
+// moved objects of rows that do not say so yet.
 const inUseSQL = `
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
     WHERE diff.id = ANY ($1::bigint[])
       AND diff.stored_externally
       AND pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
+      AND ($3::integer IS NULL OR coalesce(diff.external_diff_store, 1) = $3)
 )`
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
 // that it was listed for, should the application have given it another's object. It tells whether the object is gone.
 func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
-	if d.store != nil {
-		if err := e.elsewhere(d.key, *d.store); err != nil {
-			return false, err
-		}
+	at, err := e.at(ctx, d.key, int(e.kindOf(d)))
+	if err != nil {
+		return false, err
 	}
-	if err := e.Owner.Check(ctx); err != nil {
+	if err := at.Owner.Check(ctx); err != nil {
 		return false, err
 	}
 	owner, named := diffOf(d.key)
@@ -179,7 +179,7 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 		return false, err
 	}
 	held, letGo := claimed.hold(ctx)
-	gone, sure, err := e.destroyHeld(held, d, owner)
+	gone, sure, err := at.destroyHeld(held, d, owner)
 	letGo()
 	if !sure {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
@@ -190,7 +190,7 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 // destroyHeld tells beside whether the object is gone whether that is known for sure.
 func (e *Engine) destroyHeld(ctx context.Context, d doomed, owner int64) (gone, sure bool, err error) {
 	var used bool
-	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), []int64{owner, d.diffID}, d.key).Scan(&used); err != nil {
+	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), []int64{owner, d.diffID}, d.key, d.store).Scan(&used); err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
 	}
 	if used {

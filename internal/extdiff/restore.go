@@ -100,7 +100,11 @@ SET stored_externally = false,
     external_diff = NULL
 WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
-const removeNextSQL = `INSERT INTO "sexton".external_diff_removals (diff_id, key, store) VALUES ($1, $2, $3) RETURNING id`
+// removeNextSQL lists an object as one to be removed, in $4 seconds at the earliest.
+const removeNextSQL = `
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store, not_before)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $4::pg_catalog.float8))
+RETURNING id`
 
 const keepSQL = `
 UPDATE "sexton".external_diffs
@@ -124,10 +128,13 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if err != nil || external.key == "" {
 			return err
 		}
+		if err := external.at.Owner.Check(ctx); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, collectSQL); err != nil {
 			return fmt.Errorf("make room for texts: %w", err)
 		}
-		if err := e.collect(ctx, tx, external); err != nil {
+		if err := collect(ctx, tx, external); err != nil {
 			return err
 		}
 		e.reach(PointCollected)
@@ -152,7 +159,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		}
 		object = doomed{diffID: claimed.diffID, key: external.key, store: &external.store}
 		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
-		err = tx.QueryRow(ctx, e.DB.Names.Render(removeNextSQL), object.diffID, object.key, object.store).Scan(&object.id)
+		err = tx.QueryRow(ctx, e.DB.Names.Render(removeNextSQL), object.diffID, object.key, object.store, 0.0).Scan(&object.id)
 		if err != nil {
 			return fmt.Errorf("list the object as one to be removed: %w", err)
 		}
@@ -169,7 +176,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(`
 		SELECT FROM "public".merge_request_diffs AS diff
 		WHERE diff.id OPERATOR(pg_catalog.=) $1 AND diff.stored_externally AND diff.merge_request_id OPERATOR(pg_catalog.=) $2
-		FOR UPDATE`), was.diffID, was.mergeRequestID)
+		  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) $3
+		FOR UPDATE`), was.diffID, was.mergeRequestID, was.store)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}
@@ -185,8 +193,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 
 // collect reads the object from end to end, puts the pieces of its files into the temporary table, and compares the whole with what
 // was written.
-func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
-	from, err := e.Store.Range(ctx, was.key, 0, -1)
+func collect(ctx context.Context, tx pgx.Tx, was external) error {
+	from, err := was.at.Store.Range(ctx, was.key, 0, -1)
 	if err != nil {
 		return err
 	}
@@ -279,7 +287,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 		sum := [sha256.Size]byte(checksum)
 		found.sha256 = &sum
 	}
-	if err := e.elsewhere(found.key, found.store); err != nil {
+	if found.at, err = e.at(ctx, found.key, found.store); err != nil {
 		return found, err
 	}
 	rows, err := tx.Query(ctx, e.DB.Names.Render(externalFilesSQL), diffID)
@@ -307,6 +315,8 @@ type external struct {
 	diffID, mergeRequestID int64
 	key                    string
 	store                  int
+	// at works on the store that the object is in.
+	at *Engine
 	// size and sha256 are what was written; nil where somebody else has moved the diff.
 	size        *int64
 	sha256      *[sha256.Size]byte

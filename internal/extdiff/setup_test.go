@@ -37,6 +37,8 @@ type bundle struct {
 
 	engine  *extdiff.Engine
 	address string
+	// other is the address of a second store, if there is one.
+	other string
 }
 
 // file is one file of a diff; a nil text is NULL.

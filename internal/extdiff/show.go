@@ -48,6 +48,8 @@ ORDER BY file.relative_order`
 // Reading is one diff as it is at one moment, wherever it is stored.
 type Reading struct {
 	engine *Engine
+	// at works on the store that the object is in.
+	at     *Engine
 	tx     pgx.Tx
 	diffID int64
 	Files  []File
@@ -85,7 +87,8 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 			case f.key == "":
 				return nameless(diffID)
 			}
-			return e.elsewhere(f.key, store)
+			r.at, err = e.at(ctx, f.key, store)
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
@@ -161,7 +164,7 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 		if file.Bytes == 0 {
 			return nil
 		}
-		from, err := r.engine.Store.Range(ctx, file.key, file.Offset, file.Bytes)
+		from, err := r.at.Store.Range(ctx, file.key, file.Offset, file.Bytes)
 		if err != nil {
 			return err
 		}

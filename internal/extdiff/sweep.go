@@ -31,6 +31,11 @@ type Swept struct {
 	HeldBack int64 `json:"objects_held_back"`
 }
 
+// Plus is the sum of two passes.
+func (s Swept) Plus(more Swept) Swept {
+	return Swept{Listed: s.Listed + more.Listed, Swept: s.Swept + more.Swept, Foreign: s.Foreign + more.Foreign, HeldBack: s.HeldBack + more.HeldBack}
+}
+
 // Sweeper removes objects that no row refers to and that nobody has listed for removal: what a killed upload has left behind, say.
 type Sweeper struct {
 	Engine *Engine
@@ -157,10 +162,7 @@ func (s *Sweeper) page(ctx context.Context, before, until time.Time, page []blob
 	if last != nil {
 		err = errors.Join(err, s.advance(ctx, last, seen, false))
 	}
-	swept.Listed += seen.Listed
-	swept.Swept += seen.Swept
-	swept.Foreign += seen.Foreign
-	swept.HeldBack += seen.HeldBack
+	*swept = swept.Plus(seen)
 	return whole && err == nil, err
 }
 

@@ -76,7 +76,8 @@ const orphanSQL = `
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT $1, $2, $3::integer
 WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
-    WHERE queued.diff_id OPERATOR(pg_catalog.=) $1 AND queued.key OPERATOR(pg_catalog.=) $2)`
+    WHERE queued.diff_id OPERATOR(pg_catalog.=) $1 AND queued.key OPERATOR(pg_catalog.=) $2
+      AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) $3))`
 
 // finish takes the texts out of the database, if the rows are still those that were read. A diff that has been deleted meanwhile
 // leaves its object to the removal.

@@ -26,9 +26,14 @@ type Finding struct {
 	// DiffID is 0 for an object that belongs to no diff.
 	DiffID int64  `json:"diff_id,omitempty"`
 	Key    string `json:"key"`
+	// Store names the other store; it is empty for the configured one, and for a diff.
+	Store string `json:"store,omitempty"`
 	// Dangling marks an object that no row refers to. Nothing is lost by it but space.
 	Dangling bool   `json:"dangling,omitempty"`
 	Problem  string `json:"problem"`
+
+	// at works on the object's store.
+	at *Engine
 }
 
 // String is a line that names the diff, or says that there is none.
@@ -38,7 +43,11 @@ func (f Finding) String() string {
 		line = fmt.Sprintf("diff %d: ", f.DiffID)
 	}
 	if f.Key != "" {
-		line += f.Key + ": "
+		line += f.Key
+		if f.Store != "" {
+			line += " in " + f.Store
+		}
+		line += ": "
 	}
 	return line + f.Problem
 }
@@ -82,7 +91,14 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 			break
 		}
 	}
-	err := e.dangling(ctx, grace, &verified, tell)
+	err := e.Each(ctx, func(at *Engine) error {
+		return at.dangling(ctx, grace, &verified, func(f Finding) {
+			if f.at = at; at != e {
+				f.Store = at.Store.String()
+			}
+			tell(f)
+		})
+	})
 	return verified, err
 }
 
@@ -135,18 +151,27 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 	case err != nil || was.key == "":
 		return was, "", err
 	}
-	found, err := e.Store.Digest(ctx, was.key)
+	found, err := was.at.Store.Digest(ctx, was.key)
 	switch {
 	case errors.Is(err, blobstore.ErrNotFound):
-		return was, "the object is missing", nil
+		return was, missing, nil
 	case err != nil:
 		return was, "", err
-	case found.Size != was.bytes():
-		return was, fmt.Sprintf("the object has %d bytes, its files have %d", found.Size, was.bytes()), nil
-	case was.sha256 != nil && found.SHA256 != *was.sha256:
-		return was, fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256), short(*was.sha256)), nil
 	}
-	return was, "", nil
+	return was, was.differs(found), nil
+}
+
+const missing = "the object is missing"
+
+// differs is what is wrong with an object; "" where it is what was written.
+func (x external) differs(found blobstore.Digest) string {
+	switch {
+	case found.Size != x.bytes():
+		return fmt.Sprintf("the object has %d bytes, its files have %d", found.Size, x.bytes())
+	case x.sha256 != nil && found.SHA256 != *x.sha256:
+		return fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256), short(*x.sha256))
+	}
+	return ""
 }
 
 // short is enough of a checksum for a message.
@@ -253,7 +278,10 @@ func (e *Engine) RemoveDangling(ctx context.Context, f Finding) (gone bool, err 
 	if !ok {
 		return false, fmt.Errorf("remove %s: it is not named as those of diffs are, so it is for its owner to delete", f.Key)
 	}
-	if gone, err = e.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
+	if f.at == nil {
+		f.at = e
+	}
+	if gone, err = f.at.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Key, err)
 	}
 	return gone, nil

@@ -27,6 +27,7 @@ const (
 	victimWork     = "SEXTON_TEST_VICTIM_WORK"
 	victimDatabase = "SEXTON_TEST_VICTIM_DATABASE"
 	victimStore    = "SEXTON_TEST_VICTIM_STORE"
+	victimOther    = "SEXTON_TEST_VICTIM_OTHER_STORE"
 )
 
 // victim is the main function of such a worker. It returns only where it has not come to the point.
@@ -57,6 +58,8 @@ func victim() int {
 			_, err = engine.Restore(ctx, 1)
 		case "remove":
 			_, err = engine.Remove(ctx, 10)
+		case "relocate":
+			err = victimRelocate(ctx, engine)
 		case "sweep":
 			err = victimSweep(ctx, owned(engine))
 		}
@@ -64,6 +67,17 @@ func victim() int {
 	}()
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+func victimRelocate(ctx context.Context, from *extdiff.Engine) error {
+	store, err := blobstore.Open(ctx, os.Getenv(victimOther), blobstore.Options{})
+	if err != nil {
+		return err
+	}
+	to := &extdiff.Engine{DB: from.DB, Store: store, Rule: from.Rule, Holder: from.Holder, Reached: from.Reached}
+	link(from, to)
+	_, err = (&extdiff.Relocation{Engine: to}).Run(ctx)
+	return err
 }
 
 func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
@@ -82,7 +96,7 @@ func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
 	program, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
+	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address, victimOther+"="+b.other)
 	output, err := cmd.CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	require.True(t, ok && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL, "%v: %s", err, output)

@@ -1,0 +1,184 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/bucketurl"
+	"sexton/internal/extdiff"
+	riverjobs "sexton/river_jobs"
+)
+
+// progressEvery is the time between two lines that say how far a long command has come.
+const progressEvery = 10 * time.Second
+
+// diffsMove are the flags of `sexton diffs move`.
+type diffsMove struct {
+	to, from string
+	limit    int64
+	grace    time.Duration
+	dryRun   bool
+}
+
+// movedDiffs is what `sexton diffs move --json` prints.
+type movedDiffs struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	DryRun bool   `json:"dry_run"`
+
+	extdiff.Relocations
+
+	// Left are the diffs that stay where they are.
+	Left []leftDiff `json:"left"`
+}
+
+type leftDiff struct {
+	DiffID int64  `json:"diff_id"`
+	Reason string `json:"reason"`
+}
+
+func (a *app) diffsMoveCommand() *cobra.Command {
+	m := diffsMove{grace: 10 * time.Minute}
+	cmd := a.reports(&cobra.Command{
+		Use:   "move",
+		Short: "Move diffs from the local disk to object storage, or back",
+		Long: `Copies the object of each diff that is in the one store to the other, reads it back, compares size and checksum, and then
+changes the diff's row. Diffs in the database stay there. The stores are external_diffs.bucket and external_diffs.other_bucket: set
+both before, restart the workers, and diffs are read, checked and removed in both. --from names a store that is neither.
+
+It may be stopped or killed at any time, and goes on when it is run again. Several may run at once, beside workers. A diff that
+another worker has, or whose object is damaged, stays and is listed; with damaged ones it exits 5. The old objects go after
+--grace, as readers may have looked at the rows before: by a worker, or by a later run of this command.`,
+		Example: "  sexton diffs move --to 's3://diffs?region=eu-central-1' --dry-run\n" +
+			"  sexton diffs move --to 's3://diffs?region=eu-central-1'\n  sexton diffs move --to file:///var/lib/sexton/diffs --limit 1000 --json",
+		Args: cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if m.to == "" {
+				return usageError{fmt.Errorf("%s needs --to", cmd.CommandPath())}
+			}
+			if m.limit < 0 || m.grace < 0 {
+				return usageError{errors.New("--limit and --grace must not be negative")}
+			}
+			return a.withDiffs(cmd.Context(), func(ctx context.Context, engine *extdiff.Engine) error { return a.moveDiffs(ctx, engine, m) })
+		}),
+	})
+	cmd.Flags().StringVar(&m.to, "to", "", "`URL` of the store that diffs are to be in, as in external_diffs.bucket")
+	cmd.Flags().StringVar(&m.from, "from", "", "`URL` of the store that they are in (the configured one that is not --to)")
+	cmd.Flags().Int64Var(&m.limit, "limit", 0, "move at most `N` diffs (0: all)")
+	cmd.Flags().DurationVar(&m.grace, "grace", m.grace, "how `LONG` the old objects stay for readers")
+	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only count the diffs and their bytes")
+	return cmd
+}
+
+func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffsMove) error {
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	from, to, done, err := m.stores(ctx, configured, a.logger(c))
+	if err != nil {
+		return err
+	}
+	defer done()
+	to.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return from, nil }}
+	document := movedDiffs{From: from.Store.String(), To: to.Store.String(), DryRun: m.dryRun, Left: []leftDiff{}}
+	if !m.dryRun {
+		entry := audittrail.Entry{Actor: actor(), Action: "move", Target: to.Store.Identity(), Reason: "diffs of " + from.Store.Identity()}
+		if err := audittrail.Record(ctx, to.DB, to.DB.Pool, entry); err != nil {
+			return err
+		}
+	}
+	told := time.Now()
+	relocation := extdiff.Relocation{
+		Engine: to, Limit: m.limit, Later: m.grace, DryRun: m.dryRun,
+		Left: func(id int64, err error) {
+			document.Left = append(document.Left, leftDiff{DiffID: id, Reason: err.Error()})
+			_, _ = fmt.Fprintf(a.stderr, "diff %d stays: %v\n", id, err)
+		},
+		Progress: func(done extdiff.Relocations) {
+			if time.Since(told) >= progressEvery {
+				told = time.Now()
+				_, _ = fmt.Fprintf(a.stderr, "%s of %d bytes moved so far\n", counted(done.Diffs, "diff"), done.Bytes)
+			}
+		},
+	}
+	document.Relocations, err = relocation.Run(ctx)
+	if other, _ := configured.Other.Get(ctx); to.Store.Identity() != configured.Store.Identity() &&
+		(other == nil || other.Store.Identity() != to.Store.Identity()) {
+		_, _ = fmt.Fprintf(a.stderr, "set external_diffs.other_bucket, or bucket, to %s: workers and other commands do not find these diffs before\n", to.Store)
+	}
+	if printErr := a.printMoved(document); printErr != nil || err != nil {
+		return errors.Join(err, printErr)
+	}
+	if document.Damaged > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+func (a *app) printMoved(d movedDiffs) error {
+	if a.json {
+		return a.printJSON(d)
+	}
+	verb, more := "moved", ""
+	if d.DryRun {
+		verb = "to be moved"
+	}
+	if d.OverLimit {
+		more = "; more are left, as --limit is met"
+	}
+	a.printf("%s of %d bytes %s from %s to %s: %d damaged, %d busy%s\n",
+		counted(d.Diffs, "diff"), d.Bytes, verb, d.From, d.To, d.Damaged, d.Busy, more)
+	if d.Removed > 0 {
+		a.printf("%s removed\n", counted(d.Removed, "old object"))
+	}
+	return nil
+}
+
+// stores are the engines of both stores. The caller calls done at the end.
+func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *slog.Logger) (from, to *extdiff.Engine, done func(), err error) {
+	var opened []*extdiff.Engine
+	done = func() {
+		for _, engine := range opened {
+			_ = engine.Close()
+		}
+	}
+	open := func(flag, address string) (*extdiff.Engine, error) {
+		if _, err := bucketurl.Parse(address); err != nil {
+			return nil, usageError{fmt.Errorf("%s %w", flag, err)}
+		}
+		engine, err := riverjobs.OpenDiffsLike(ctx, configured, log, flag, address)
+		if err == nil {
+			opened = append(opened, engine)
+		}
+		return engine, err
+	}
+	if to, err = open("--to", m.to); err != nil {
+		return nil, nil, done, err
+	}
+	switch {
+	case m.from != "":
+		from, err = open("--from", m.from)
+	case to.Store.Identity() != configured.Store.Identity():
+		from = configured
+	default:
+		from, err = configured.Other.Get(ctx)
+		if err == nil && from == nil {
+			err = usageError{errors.New("--to is external_diffs.bucket; set external_diffs.other_bucket to the store that the diffs are in, or name it by --from")}
+		}
+	}
+	if err == nil && from.Store.Kind() == to.Store.Kind() {
+		err = usageError{fmt.Errorf("%s and %s are both %s, which is all that rows say of a store: "+
+			"copy the objects with a tool of the store, then change external_diffs.bucket", from.Store, to.Store, to.Store.Kind())}
+	}
+	if err != nil {
+		done()
+	}
+	return from, to, done, err
+}

@@ -1,0 +1,93 @@
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/s3test"
+)
+
+func TestDiffsMoveBetweenStores(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	bucket := s3test.New(t, s3test.Options{}).URL("diffs")
+	s.ok("job", "run", moveKind, "--args", `{"diff_id": 1}`)
+	const object = "merge_request_diffs/mr-7/diff-1"
+	const shown = "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n-b\n+B\n"
+
+	// With a configuration that knows the folder alone.
+	dry := s.run("diffs", "move", "--to", bucket, "--dry-run")
+	require.Zero(t, dry.code, dry.stderr)
+	require.Equal(t, "1 diff of 10 bytes to be moved from file://"+folder+" to s3://diffs: 0 damaged, 0 busy\n", dry.stdout)
+	require.Contains(t, dry.stderr, "set external_diffs.other_bucket, or bucket, to s3://diffs: workers and other commands do not find these diffs before\n")
+	require.Empty(t, s.Rows("SELECT FROM sexton.audit"))
+	require.Equal(t, map[string]any{
+		"from": "file://" + folder, "to": "s3://diffs", "dry_run": false, "left": []any{},
+		"diffs": 1.0, "bytes": 10.0, "damaged": 0.0, "busy": 0.0, "objects_removed": 0.0, "over_limit": false,
+	}, s.json(0, "diffs", "move", "--to", bucket))
+	require.Equal(t, [][]string{{"2"}}, s.Rows("SELECT external_diff_store FROM merge_request_diffs WHERE id = 1"))
+	require.FileExists(t, filepath.Join(folder, object), "readers may still look for it")
+	lost := s.run("diffs", "show", "1")
+	require.Equal(t, 1, lost.code)
+	require.Contains(t, lost.stderr, "set external_diffs.other_bucket to the store that has it")
+
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \""+bucket+"\", other_bucket: \"file://"+folder+"\"}\n")
+	require.Equal(t, shown, s.ok("diffs", "show", "1"))
+	require.Equal(t, "1 diffs of 10 bytes, 2 objects: 0 damaged, 0 dangling\n", s.ok("diffs", "verify"))
+	s.Exec("UPDATE sexton.external_diff_removals SET not_before = now()")
+	report := s.json(0, "job", "run", scheduleKind).(map[string]any)
+	require.Subset(t, report["stats"], map[string]any{"objects_removed": 1.0, "removals_failed": 0.0})
+	require.NoFileExists(t, filepath.Join(folder, object))
+	s.ok("doctor")
+
+	back := s.run("diffs", "move", "--to", "file://"+folder, "--grace", "0s")
+	require.Zero(t, back.code, back.stderr)
+	require.Equal(t, "1 diff of 10 bytes moved from s3://diffs to file://"+folder+": 0 damaged, 0 busy\n1 old object removed\n", back.stdout)
+	require.Empty(t, back.stderr)
+	require.Equal(t, shown, s.ok("diffs", "show", "1"))
+	require.Equal(t, [][]string{{"move", "diffs of file://" + folder}}, s.Rows("SELECT action, reason FROM sexton.audit ORDER BY id LIMIT 1"))
+
+	require.NoError(t, os.WriteFile(filepath.Join(folder, object), []byte("AAE=-b\n+C\n"), 0o600))
+	damaged := s.run("diffs", "move", "--to", bucket)
+	require.Equal(t, 5, damaged.code)
+	require.Contains(t, damaged.stderr, "diff 1 stays: move the object of diff 1: diff 1 is damaged: the object's checksum is ")
+	require.Contains(t, damaged.stdout, ": 1 damaged, 0 busy\n")
+	s.Exec("DELETE FROM merge_request_diffs")
+	s.ok("job", "run", scheduleKind)
+	require.NoFileExists(t, filepath.Join(folder, object))
+
+	require.NoError(t, os.RemoveAll(folder))
+	found := s.run("doctor")
+	require.Equal(t, 5, found.code)
+	require.Regexp(t, "external_diffs.other_bucket: .*: file://"+folder+": no such file or directory\n  fix: create the folder", found.stdout)
+}
+
+func TestDiffsMoveRefuses(t *testing.T) {
+	t.Parallel()
+	s, folder := diffSite(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "sexton diffs move needs --to"},
+		{[]string{"--to", "diffs"}, `--to has the scheme "" (write file:///folder or s3://bucket?region=…)`},
+		{[]string{"--to", "s3://key:hunter2@bucket?region=x"}, "--to holds credentials"},
+		{[]string{"--to", "file://" + folder}, "--to is external_diffs.bucket; set external_diffs.other_bucket to the store that the diffs are in, or name it by --from"},
+		{[]string{"--to", "file://" + t.TempDir()}, " are both local disk, which is all that rows say of a store"},
+		{[]string{"--to", "s3://b?region=x", "--limit", "-1"}, "--limit and --grace must not be negative"},
+	} {
+		r := s.run(append([]string{"diffs", "move"}, c.args...)...)
+		require.Equal(t, 2, r.code, c.args)
+		require.Contains(t, r.stderr, c.want)
+		require.NotContains(t, r.stderr, "hunter2")
+	}
+	gone := s.run("diffs", "move", "--to", "file:///nowhere/at/all", "--from", "s3://b?region=x")
+	require.Equal(t, 1, gone.code)
+	require.Contains(t, gone.stderr, "--to file:///nowhere/at/all: no such file or directory (create the folder, or mount the disk that it is on)")
+	none := s.run("diffs", "adopt", "--other")
+	require.Equal(t, 2, none.code)
+	require.Contains(t, none.stderr, "external_diffs.other_bucket is not set")
+}

@@ -1,0 +1,163 @@
+package extdiff
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
+)
+
+// Relocated is what became of one diff.
+type Relocated struct {
+	DiffID int64 `json:"diff_id"`
+	// Skipped is empty where the object has been moved: External where it is in the store already, NotDue where the diff is in the
+	// database, Gone where there is none.
+	Skipped Skip `json:"skipped,omitempty"`
+	// Key and Bytes describe the object.
+	Key   string `json:"key,omitempty"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Relocate moves the object of a diff from the other store to this one: it copies and compares the object, then one transaction changes
+// the row and lists the old object as one to be removed after the time later, as readers may have seen the row before. It returns a
+// *BusyError where another worker has the diff, a *BrokenError where the object is not what the rows say, and the *OutageError or
+// *AccessError of either store. A second call after a crash goes on.
+func (e *Engine) Relocate(ctx context.Context, diffID int64, later time.Duration) (Relocated, error) {
+	done, err := persist(func() (Relocated, error) { return e.relocate(ctx, diffID, later) })
+	if err != nil {
+		return Relocated{DiffID: diffID}, fmt.Errorf("move the object of diff %d: %w", diffID, err)
+	}
+	return done, nil
+}
+
+func (e *Engine) relocate(ctx context.Context, diffID int64, later time.Duration) (done Relocated, err error) {
+	done.DiffID = diffID
+	if err := e.Owner.Check(ctx); err != nil {
+		return done, err
+	}
+	claimed, err := take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl())
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, claimed.release(ctx)) }()
+	e.reach(PointClaimed)
+	held, letGo := claimed.hold(ctx)
+	defer func() { err = lost(held, err); letGo() }()
+	was, err := e.locate(held, diffID)
+	switch {
+	case errors.Is(err, ErrNoDiff):
+		done.Skipped = Gone
+		return done, nil
+	case err != nil:
+		return done, err
+	case was.key == "":
+		done.Skipped = NotDue
+		return done, nil
+	case was.at == e:
+		done.Skipped = External
+		return done, nil
+	}
+	if err := was.at.Owner.Check(held); err != nil {
+		return done, err
+	}
+	digest, err := e.copy(held, was)
+	if err != nil {
+		return done, err
+	}
+	e.reach(PointUploaded)
+	if err := e.compare(held, was.key, digest); err != nil {
+		return done, err
+	}
+	e.reach(PointVerified)
+	done.Key, done.Bytes = was.key, digest.Size
+	if done.Skipped, err = e.switchStore(held, claimed, was, digest, later); err == nil && done.Skipped == "" {
+		e.reach(PointMoved)
+	}
+	return done, err
+}
+
+// locate reads from one snapshot where a diff is.
+func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
+		was, err = e.readExternal(ctx, tx, diffID)
+		return err
+	})
+	return was, err
+}
+
+// copy writes the object to this store. One that is not what the rows say is not written.
+func (e *Engine) copy(ctx context.Context, was external) (blobstore.Digest, error) {
+	over, err := e.Store.Version(ctx, was.key)
+	if err != nil {
+		return blobstore.Digest{}, err
+	}
+	from, err := was.at.Store.Range(ctx, was.key, 0, -1)
+	if errors.Is(err, blobstore.ErrNotFound) {
+		return blobstore.Digest{}, &BrokenError{DiffID: was.diffID, Reason: missing}
+	}
+	if err != nil {
+		return blobstore.Digest{}, err
+	}
+	defer from.Close()
+	return e.Store.Put(ctx, was.key, over, func(w io.Writer) error {
+		e.reach(PointReading)
+		hash := sha256.New()
+		size, err := io.Copy(io.MultiWriter(w, hash), from)
+		if err != nil {
+			return err
+		}
+		if reason := was.differs(blobstore.Digest{Size: size, SHA256: [sha256.Size]byte(hash.Sum(nil))}); reason != "" {
+			return &BrokenError{DiffID: was.diffID, Reason: reason}
+		}
+		return nil
+	})
+}
+
+const switchStoreSQL = `
+UPDATE "public".merge_request_diffs AS diff
+SET external_diff_store = $2
+WHERE diff.id OPERATOR(pg_catalog.=) $1`
+
+// switchStore changes the row, if it and its files are still those that were read. A diff that has been deleted meanwhile leaves the
+// copy to the removal: the trigger has listed the object that the row named.
+func (e *Engine) switchStore(
+	ctx context.Context, claimed *claim, was external, digest blobstore.Digest, later time.Duration,
+) (skipped Skip, err error) {
+	err = e.transact(ctx, func(tx pgx.Tx) error {
+		if err := claimed.confirm(ctx, tx); err != nil {
+			return err
+		}
+		if err := e.unchanged(ctx, tx, was); err != nil {
+			if !errors.Is(err, errChanged) {
+				return err
+			}
+			present, existsErr := tx.Exec(ctx, e.DB.Names.Render(
+				`SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1`), was.diffID)
+			if existsErr != nil || present.RowsAffected() > 0 {
+				return errors.Join(err, existsErr)
+			}
+			skipped = Gone
+			_, err = tx.Exec(ctx, e.DB.Names.Render(orphanSQL), was.diffID, was.key, int(e.Store.Kind()))
+			return err
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(switchStoreSQL), was.diffID, int(e.Store.Kind())); err != nil {
+			return fmt.Errorf("note the diff's store: %w", err)
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(settleSQL), was.diffID, claimed.token, digest.Size, digest.SHA256[:]); err != nil {
+			return fmt.Errorf("note what was moved: %w", err)
+		}
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(removeNextSQL), was.diffID, was.key, was.store, later.Seconds()); err != nil {
+			return fmt.Errorf("list the old object as one to be removed: %w", err)
+		}
+		e.reach(PointSwitched)
+		return nil
+	})
+	return skipped, err
+}
