@@ -36,7 +36,6 @@ func (a *app) withDiffs(ctx context.Context, do func(ctx context.Context, engine
 	if err != nil {
 		return err
 	}
-	defer func() { _ = engine.Close() }()
 	return do(ctx, engine)
 }
 

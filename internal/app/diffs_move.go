@@ -81,11 +81,10 @@ func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffs
 	if err != nil {
 		return err
 	}
-	from, to, done, err := m.stores(ctx, configured, a.logger(c))
+	from, to, err := m.stores(ctx, configured, a.logger(c))
 	if err != nil {
 		return err
 	}
-	defer done()
 	to.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return from, nil }}
 	document := movedDiffs{From: from.Store.String(), To: to.Store.String(), DryRun: m.dryRun, Left: []leftDiff{}}
 	if !m.dryRun {
@@ -141,26 +140,16 @@ func (a *app) printMoved(d movedDiffs) error {
 	return nil
 }
 
-// stores are the engines of both stores. The caller calls done at the end.
-func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *slog.Logger) (from, to *extdiff.Engine, done func(), err error) {
-	var opened []*extdiff.Engine
-	done = func() {
-		for _, engine := range opened {
-			_ = engine.Close()
-		}
-	}
+// stores are the engines of both stores.
+func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *slog.Logger) (from, to *extdiff.Engine, err error) {
 	open := func(flag, address string) (*extdiff.Engine, error) {
 		if _, err := bucketurl.Parse(address); err != nil {
 			return nil, usageError{fmt.Errorf("%s %w", flag, err)}
 		}
-		engine, err := riverjobs.OpenDiffsLike(ctx, configured, log, flag, address)
-		if err == nil {
-			opened = append(opened, engine)
-		}
-		return engine, err
+		return riverjobs.OpenDiffsLike(ctx, configured, log, flag, address)
 	}
 	if to, err = open("--to", m.to); err != nil {
-		return nil, nil, done, err
+		return nil, nil, err
 	}
 	switch {
 	case m.from != "":
@@ -177,8 +166,5 @@ func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *
 		err = usageError{fmt.Errorf("%s and %s are both %s, which is all that rows say of a store: "+
 			"copy the objects with a tool of the store, then change external_diffs.bucket", from.Store, to.Store, to.Store.Kind())}
 	}
-	if err != nil {
-		done()
-	}
-	return from, to, done, err
+	return from, to, err
 }

@@ -252,7 +252,6 @@ func (x *examination) probeDiffStores(ctx context.Context) ([]doctor.Finding, er
 			}
 			return err
 		})
-		err = errors.Join(err, engine.Close())
 	}
 	if err == nil {
 		return nil, nil

@@ -2,7 +2,6 @@ package extdiff
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -36,30 +35,12 @@ func (o *Other) Get(ctx context.Context) (*Engine, error) {
 	return o.engine, nil
 }
 
-// Close lets go of the store.
-func (o *Other) Close() error {
-	if o == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.engine == nil {
-		return nil
-	}
-	err := o.engine.Store.Close()
-	o.engine = nil
-	return err
-}
-
 // On returns an engine like this one that works on another store alone.
 func (e *Engine) On(store *blobstore.Store) *Engine {
 	on := *e
 	on.Store, on.Owner, on.Other = store, &Owner{DB: e.DB, Store: store}, nil
 	return &on
 }
-
-// Close lets go of both stores.
-func (e *Engine) Close() error { return errors.Join(e.Store.Close(), e.Other.Close()) }
 
 // elsewhereError says that an object is in a store that is not configured.
 type elsewhereError struct {
