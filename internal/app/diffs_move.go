@@ -28,12 +28,11 @@ type diffsMove struct {
 
 // movedDiffs is what `sexton diffs move --json` prints.
 type movedDiffs struct {
+	extdiff.Relocations
+
 	From   string `json:"from"`
 	To     string `json:"to"`
 	DryRun bool   `json:"dry_run"`
-
-	extdiff.Relocations
-
 	// Left are the diffs that stay where they are.
 	Left []leftDiff `json:"left"`
 }
@@ -159,7 +158,7 @@ func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *
 	default:
 		from, err = configured.Other.Get(ctx)
 		if err == nil && from == nil {
-			err = usageError{errors.New("--to is external_diffs.bucket; set external_diffs.other_bucket to the store that the diffs are in, or name it by --from")}
+			err = usageError{errors.New("--to is external_diffs.bucket; set external_diffs.other_bucket to the store that has the diffs, or --from")}
 		}
 	}
 	if err == nil && from.Store.Kind() == to.Store.Kind() {

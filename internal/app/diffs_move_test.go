@@ -75,7 +75,7 @@ func TestDiffsMoveRefuses(t *testing.T) {
 		{nil, "sexton diffs move needs --to"},
 		{[]string{"--to", "diffs"}, `--to has the scheme "" (write file:///folder or s3://bucket?region=…)`},
 		{[]string{"--to", "s3://key:hunter2@bucket?region=x"}, "--to holds credentials"},
-		{[]string{"--to", "file://" + folder}, "--to is external_diffs.bucket; set external_diffs.other_bucket to the store that the diffs are in, or name it by --from"},
+		{[]string{"--to", "file://" + folder}, "--to is external_diffs.bucket; set external_diffs.other_bucket to the store that has the diffs, or --from"},
 		{[]string{"--to", "file://" + t.TempDir()}, " are both local disk, which is all that rows say of a store"},
 		{[]string{"--to", "s3://b?region=x", "--limit", "-1"}, "--limit and --grace must not be negative"},
 	} {
