@@ -58,17 +58,17 @@ func printUsers(w io.Writer, users []ghostuser.Waiting) {
 	if len(users) == 0 {
 		return
 	}
-	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR")
+	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tCHILDREN FIRST\tATTEMPTS\tNOT BEFORE\tERROR")
 	for _, u := range users {
-		remaining, after := "-", "-"
+		remaining, after, first := "-", "-", strings.Join(u.ChildrenFirst, ", ")
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
 		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
 			after = instant(at)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, text(&u.LastError))
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n",
+			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, text(&first), u.Attempts, after, text(&u.LastError))
 	}
 }
 

@@ -188,6 +188,11 @@ func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (id
 	return idle, some, Finished, nil
 }
 
+// Take deletes a window's rows, after what hangs below them. It returns those that are left.
+func (r *Run) Take(ctx context.Context, w *Window) (Rows, Result, error) {
+	return r.workOff(ctx, &Ref{Action: Remove, Table: w.Table}, w)
+}
+
 // workOff deletes or changes a window's rows, after what hangs below them. It returns those that are left.
 func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, error) {
 	if f.Action != Remove {
@@ -243,20 +248,12 @@ func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Ta
 	if except == nil {
 		except = []Place{}
 	}
-	var found Rows
-	var at Place
-	var version uint32
 	sql := childrenStatement(w.Leaf, f, leaf)
 	if f.chain {
 		sql = chainStatement(leaf, f)
 	}
 	defer func() { r.adapt(w.Table, r.Session.Took()) }()
-	_, err := Query(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
-		err := row.Scan(&at, &version)
-		found.At, found.Version = append(found.At, at), append(found.Version, version)
-		return struct{}{}, err
-	}, sql, w.Rows.At, w.Rows.Version, except, limit)
-	return found, err
+	return r.Versions(ctx, sql, w.Rows.At, w.Rows.Version, except, limit)
 }
 
 // note remembers that rows of a key forbid a deletion, as the reason should nothing move any more.

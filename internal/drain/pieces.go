@@ -23,7 +23,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		}
 		statements = append(statements, batch.Statement{
 			SQL:  r.Owner.removeStatement(r.Session.Names, t, w.Leaf, skip, false),
-			Args: []any{piece.At, piece.Version, r.Owner.ID, t.Label()},
+			Args: []any{piece.At, piece.Version, r.Owner.ID, r.Owner.label(t)},
 			Scan: func(result pgx.Rows) error {
 				_, err := pgx.ForEachRow(result, []any{&n, &gone, &aside}, func() error { return nil })
 				return err

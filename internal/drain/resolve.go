@@ -11,19 +11,24 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database. Keys whose columns cannot be
+// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or those that
+// they are partitions of. Keys whose columns cannot be
 // compared are left to Postgres.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint32]*Table, error) {
-	var roots []*Table
+	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		c, err := Read(ctx, tx, oids)
 		if err != nil {
 			return err
 		}
-		roots = nil
+		clear(below)
+		var roots []*Table
 		for _, oid := range oids {
 			if t := c.Table(c.Relations[oid]); t != nil {
-				roots = append(roots, t)
+				below[oid] = t
+				if !slices.Contains(roots, t) {
+					roots = append(roots, t)
+				}
 			}
 		}
 		Order(c.Spread(roots, nil, nil), roots...)
@@ -31,10 +36,6 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint3
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read what hangs below rows: %w", err)
-	}
-	below := map[uint32]*Table{}
-	for _, t := range roots {
-		below[t.OID] = t
 	}
 	return below, nil
 }

@@ -132,7 +132,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	var gone []Place
 	statements = append(statements, batch.Statement{
 		SQL:  r.Owner.removeStatement(r.Session.Names, w.Table, w.Leaf, false, true),
-		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, w.Table.Label(), fields, labels, below},
+		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, r.Owner.label(w.Table), fields, labels, below},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&n, &gone, &aside}, func() error { return nil })
 			return err

@@ -33,8 +33,8 @@ type Owner struct {
 	Deleted, Changed string
 	// Beside is what the end of a table's rows brings about.
 	Beside func(t *Table) Beside
-	// Figures are the fields of the statistics that deleted rows of a table belong to; field is the one of changed rows, whose label is the
-	// key's.
+	// Figures are the fields of the statistics that deleted rows of a table belong to, the one with the table's label first.
+	// Field is the one of changed rows, whose label is the key's.
 	Figures func(t *Table) []batch.Figure
 	Field   string
 	// Gone and Altered learn of committed rows; aside is the number that Beside selected.
@@ -43,6 +43,9 @@ type Owner struct {
 	// Failed learns of errors that rows are to blame for.
 	Failed func(f fault.Fault)
 }
+
+// label is the one under which deleted rows of a table are counted.
+func (o *Owner) label(t *Table) string { return o.Figures(t)[0].Label }
 
 // Beside is what else a statement does that deletes rows of a table. CTEs may read the CTE gone, which has the columns that Returning adds
 // with the alias doomed. Selected is an expression of type bigint, or "".
@@ -109,6 +112,18 @@ func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, e
 		found, err = pgx.CollectRows(rows, to)
 		return err
 	}})
+	return found, err
+}
+
+// Versions runs a statement that selects places and versions (ctid and xmin) of rows in one leaf.
+func (r *Run) Versions(ctx context.Context, sql string, args ...any) (found Rows, err error) {
+	var at Place
+	var version uint32
+	_, err = Query(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
+		err := row.Scan(&at, &version)
+		found.At, found.Version = append(found.At, at), append(found.Version, version)
+		return struct{}{}, err
+	}, sql, args...)
 	return found, err
 }
 

@@ -21,6 +21,9 @@ const (
 
 // drain works off one step in one leaf, window by window.
 func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
+	if s.action == remove && j.isHeavy(s) {
+		return r.fell(ctx, j, s, leaf, nil)
+	}
 	if j.patient {
 		return r.wait(ctx, j, s, leaf)
 	}
@@ -111,7 +114,8 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 		if single > 0 {
 			n = 1
 		}
-		rows, kept, err := r.piece(ctx, j, s, leaf, s.action, pointers[:n], skip)
+		do := s.action
+		rows, kept, err := r.piece(ctx, j, s, leaf, do, pointers[:n], skip)
 		f, duplicate := judgeStep(err, s)
 		if duplicate && s.action == move {
 			if !s.doubled && len(s.twins[leaf.OID]) > 0 {
@@ -126,7 +130,15 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 				}
 				continue
 			}
-			rows, kept, err = r.piece(ctx, j, s, leaf, s.otherwise, pointers[:1], skip)
+			do = s.otherwise
+			if do == remove && j.isHeavy(s) {
+				result, f, err := r.fell(ctx, j, s, leaf, pointers[:1])
+				if result != finished || err != nil {
+					return changed, result, f, err
+				}
+				continue
+			}
+			rows, kept, err = r.piece(ctx, j, s, leaf, do, pointers[:1], skip)
 			f, _ = judgeStep(err, s)
 		}
 		switch {
@@ -138,8 +150,14 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 			continue
 		case f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
+		case f.Verdict == fault.Timeout && !r.ended() && do == move && s.doubled && s.twins[leaf.OID] != nil:
+			delete(s.twins, leaf.OID) // The double is the slow one: row by row it is known as one.
+			continue
+		case f.Verdict == fault.Timeout && !r.ended() && do == remove:
+			result, f, err := r.makeHeavy(ctx, j, s.tableLabel)
+			return changed, result, f, err
 		default:
-			result, f, err := r.beaten(j, tooSlow(f, s), err)
+			result, f, err := r.beaten(j, tooSlow(f), err)
 			return changed, result, f, err
 		}
 		changed += rows
@@ -218,8 +236,10 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 			return yielded, f, nil
 		case f.Verdict == fault.Timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
+		case f.Verdict == fault.Timeout && err != nil && !r.ended() && s.action == remove:
+			return r.makeHeavy(ctx, j, s.tableLabel)
 		case err != nil:
-			return r.beaten(j, heldBy(tooSlow(f, s), blocker), err)
+			return r.beaten(j, heldBy(tooSlow(f), blocker), err)
 		}
 		r.left--
 		r.stats.count(j, s, s.action, rows)

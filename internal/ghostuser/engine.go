@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -105,6 +106,10 @@ type job struct {
 	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
+	// heavy are tables of which the user's rows go children first, as a single one has more below it than one statement can delete;
+	// tree takes them down.
+	heavy []string
+	tree  *drain.Run
 	// large tells that the rows of one of its steps did not fit into one statement.
 	large bool
 	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
@@ -139,6 +144,8 @@ type run struct {
 	pace *pace.Run
 	// obstacles are what users wait for who have waited in vain.
 	obstacles pace.Obstacles
+	// below are tables by OID, with what hangs below them; nil until a user needs it.
+	below map[uint32]*drain.Table
 	// crowd are the users who are worked off together at the moment; nil where there are none.
 	crowd *crowd
 }
@@ -196,7 +203,7 @@ func (r *run) load(ctx context.Context) error {
 		r.seen = append(r.seen, j.id)
 		// Without a target everybody has the original's sizes for oneself, and those who come while many are worked off
 		// together are not to wait for them all.
-		j.alone = r.engine.Sizes.Target == 0 || r.crowd != nil && len(fresh) <= fewUsers
+		j.alone = len(j.heavy) > 0 || r.engine.Sizes.Target == 0 || r.crowd != nil && len(fresh) <= fewUsers
 	}
 	r.active = append(fresh, r.active...)
 	return nil
@@ -209,7 +216,7 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 		Scan: func(rows pgx.Rows) (err error) {
 			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
 				j := &job{}
-				err := row.Scan(&j.id, &j.userID, &j.hardDelete)
+				err := row.Scan(&j.id, &j.userID, &j.hardDelete, &j.heavy)
 				j.done.UserID = j.userID
 				return j, err
 			})

@@ -2,7 +2,6 @@ package ghostuser
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -19,11 +18,10 @@ func judgeStep(err error, s *step) (f fault.Fault, duplicate bool) {
 	return f, fault.DuplicateIn(err, s.table) || fault.DuplicateIn(err, s.leaves...)
 }
 
-// tooSlow says what to look for where not even one row can be changed in time. Rows that go with it by foreign keys of the
-// database are out of reach: they go in the same statement.
-func tooSlow(f fault.Fault, s *step) fault.Fault {
+// tooSlow says what to look for where not even one row can be changed in time, although nothing hangs below it any more.
+func tooSlow(f fault.Fault) fault.Fault {
 	if f.Verdict == fault.Timeout {
-		f.Message += fmt.Sprintf(": a single row takes longer; look at its triggers, and at foreign keys that refer to %s with an action", s.tableLabel)
+		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table + " without an index"
 	}
 	return f
 }

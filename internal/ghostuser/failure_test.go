@@ -212,7 +212,7 @@ func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "1"}, {"9", "2"}}, b.Rows("SELECT * FROM stars ORDER BY 2"))
 }
 
-// What goes with a single row by keys of the database is out of reach: the reason says so, and nobody else waits.
+// A single row that takes too long, although nothing hangs below it, is named by its table, and no other user waits.
 func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -226,8 +226,8 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	b.queue(false, 1, 2)
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
-	require.Equal(t, [][]string{{"1", "1", "t", "visits: SQLSTATE 57014: canceling statement due to statement timeout: " +
-		"a single row takes longer; look at its triggers, and at foreign keys that refer to visits with an action"}}, b.queued())
+	require.Equal(t, [][]string{{"1", "1", "t", "pages: SQLSTATE 57014: canceling statement due to statement timeout: " +
+		"a single row takes longer; look at its triggers, and at foreign keys that refer to pages without an index"}}, b.queued())
 }
 
 func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {

@@ -11,10 +11,21 @@ import (
 	"sexton/internal/fault"
 )
 
+const usersTable = "users"
+
 // finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
 // same transaction; where there is more than that the user stays and has another turn.
 func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
+	heavy := slices.Contains(j.heavy, usersTable)
+	if heavy {
+		if result, f, err := r.clearUser(ctx, j); result != finished || err != nil {
+			return result, f, err
+		}
+	}
 	destroyed, left, result, f, err := r.destroy(ctx, j, nil)
+	if err == nil && result == failed && f.Verdict == fault.Timeout && !heavy {
+		return r.makeHeavy(ctx, j, usersTable)
+	}
 	if s := restricted(left); err == nil && s != nil {
 		return r.refuse(ctx, j, s)
 	}
@@ -79,7 +90,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		if at, ok := errors.AsType[*batch.StatementError](err); ok && at.Index > 0 && at.Index < len(about) {
 			f, duplicate = judgeStep(err, about[at.Index])
 		} else if f.Verdict != fault.Fatal {
-			f.Table = "users"
+			f.Table = usersTable
 			// At the COMMIT, by a deferred constraint.
 			duplicate = slices.ContainsFunc(steps, func(s *step) bool { _, found := judgeStep(err, s); return found })
 		}

@@ -32,7 +32,7 @@ const NextDueSQL = `coalesce((
 
 // loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
 const loadSQL = `
-SELECT job.id, job.user_id, job.hard_delete
+SELECT job.id, job.user_id, job.hard_delete, job.children_first
 FROM "public".users_ghost_user_migrations AS job
 WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
   AND job.id OPERATOR(pg_catalog.<>) ALL ($1::bigint[])
@@ -110,11 +110,14 @@ type Waiting struct {
 	Nullified    int64              `json:"nullified"`
 	// Remaining is an estimate: nil before the user's first turn is over, and remainingCap (10,000) where it is that or more.
 	Remaining *int64 `json:"remaining,omitempty"`
+	// ChildrenFirst are tables of which one row took longer to delete than a statement may, with what hangs below it by foreign keys:
+	// that goes first, in small steps.
+	ChildrenFirst []string `json:"children_first,omitempty"`
 }
 
 const waitingSQL = `
 SELECT job.user_id, job.hard_delete, job.created_at, job.consume_after, job.attempts::bigint, coalesce(job.last_error, ''),
-    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows
+    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows, job.children_first
 FROM "public".users_ghost_user_migrations AS job
 ORDER BY job.consume_after, job.id
 LIMIT $1`

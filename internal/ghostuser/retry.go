@@ -13,7 +13,7 @@ import (
 
 const failedSQL = `
 SELECT job.user_id, job.hard_delete, job.created_at, job.consume_after, job.attempts::bigint, coalesce(job.last_error, ''),
-    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows
+    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows, job.children_first
 FROM (
     SELECT waiting.*
     FROM "public".users_ghost_user_migrations AS waiting

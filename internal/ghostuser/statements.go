@@ -94,6 +94,18 @@ func (s *step) windowStatement(leaf Table, j *job, limit int) (string, []any) {
 	return sql, args.values
 }
 
+// versionsStatement reads where heavyRows of the user's rows are and which transactions wrote them; with only those that these pointers lead to.
+func (s *step) versionsStatement(leaf Table, j *job, only []pgtype.TID) (string, []any) {
+	args := &arguments{}
+	if only == nil {
+		sql := s.pick(leaf, "picked.ctid, picked.xmin", j, heavyRows, args)
+		return sql, args.values
+	}
+	return fmt.Sprintf("SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked "+
+		"WHERE picked.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE",
+		leaf.SQL(), args.add(only), s.matches("picked", j, args)), args.values
+}
+
 // waitStatement waits until it has locked at most limit rows. The statement behind it in the transaction has a newer
 // snapshot: it sees what these rows have become.
 func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {

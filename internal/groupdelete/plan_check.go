@@ -170,20 +170,14 @@ func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 	}
 	for _, leaf := range projects.Leaves {
-		w := &window{Table: projects, Leaf: leaf}
-		_, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) {
-			var at place
-			var version uint32
-			err := row.Scan(&at, &version)
-			w.Rows.At, w.Rows.Version = append(w.Rows.At, at), append(w.Rows.Version, version)
-			return struct{}{}, err
-		}, fmt.Sprintf("SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
+		found, err := r.Versions(ctx, fmt.Sprintf(
+			"SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
 			leaf.SQL()), groups, sampled)
 		if err != nil {
 			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 		}
-		if n := w.Rows.Len(); n > 0 {
-			below, err := r.Spread(ctx, w, mostSampled)
+		if n := found.Len(); n > 0 {
+			below, err := r.Spread(ctx, &window{Table: projects, Leaf: leaf, Rows: found}, mostSampled)
 			if err != nil {
 				return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 			}

@@ -15,6 +15,8 @@ GRANT SELECT, UPDATE (state), DELETE ON TABLE "public".users TO :"worker";
 
 -- The worker also needs, on each table that refers to users:
 --     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
+-- and on each table that hangs below one of these by ON DELETE CASCADE or SET NULL, where a row has more below it than one statement
+-- can delete.
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT ON TABLE "sexton".migrations_ghost_users, "public".users_ghost_user_migrations TO :"viewer";

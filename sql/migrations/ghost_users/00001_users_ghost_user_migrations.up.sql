@@ -35,7 +35,7 @@ BEGIN
 
     INSERT INTO "sexton".objects (kind, identity, component)
     SELECT 'column', '"public".users_ghost_user_migrations.' || own.name, 'ghost_users'
-    FROM pg_catalog.unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state']) AS own (name)
+    FROM pg_catalog.unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state', 'children_first']) AS own (name)
     WHERE NOT EXISTS (
         SELECT FROM pg_catalog.pg_attribute
         WHERE attrelid = '"public".users_ghost_user_migrations'::pg_catalog.regclass AND attname = own.name AND NOT attisdropped
@@ -53,7 +53,9 @@ ALTER TABLE "public".users_ghost_user_migrations
     -- An estimate that stops at 10,000; NULL until the user has waited for its turn once.
     ADD COLUMN IF NOT EXISTS remaining_rows bigint,
     -- The user's state before "sexton".delete_user; NULL where that has left it as it was.
-    ADD COLUMN IF NOT EXISTS previous_state text;
+    ADD COLUMN IF NOT EXISTS previous_state text,
+    -- Tables of which one row took too long to delete with what hangs below it: that goes first.
+    ADD COLUMN IF NOT EXISTS children_first text[] NOT NULL DEFAULT '{}';
 
 -- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
 -- sessions ask at a time.

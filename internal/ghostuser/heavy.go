@@ -1,0 +1,248 @@
+package ghostuser
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+)
+
+// A row may have more below it, by foreign keys of the database, than one statement can delete in its time. Such rows are found when the
+// deletion of a single one times out. From then on the user's rows of that table go children first; the queue remembers it.
+
+const (
+	// heavyRows are the rows of a step whose trees are taken down together.
+	heavyRows = 50
+	// heavyTarget is the time of a statement where the sizes have no target.
+	heavyTarget = 20 * time.Millisecond
+)
+
+// heavySQL notes that the user's rows of a table go children first.
+const heavySQL = `
+UPDATE "public".users_ghost_user_migrations AS job
+SET children_first = pg_catalog.array_append(job.children_first, $2::pg_catalog.text), updated_at = pg_catalog.clock_timestamp()
+WHERE job.id OPERATOR(pg_catalog.=) $1 AND NOT $2::pg_catalog.text OPERATOR(pg_catalog.=) ANY (job.children_first)`
+
+// queuedSQL locks the user's row of the queue against a cancellation. It fails with a division by zero where there is none any more.
+const queuedSQL = `
+SELECT 1 OPERATOR(pg_catalog./) pg_catalog.count(*)::integer FROM (
+    SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE
+) AS queued`
+
+const (
+	heavyDeletedSQL = `,
+counted AS (
+	UPDATE "public".users_ghost_user_migrations AS job
+	SET deleted_rows = job.deleted_rows OPERATOR(pg_catalog.+) total.rows, updated_at = pg_catalog.clock_timestamp()
+	FROM total WHERE job.id OPERATOR(pg_catalog.=) $3 AND total.rows OPERATOR(pg_catalog.>) 0
+)`
+	heavyChangedSQL = `,
+counted AS (
+	UPDATE "public".users_ghost_user_migrations AS job
+	SET nullified_rows = job.nullified_rows OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM changed), updated_at = pg_catalog.clock_timestamp()
+	WHERE job.id OPERATOR(pg_catalog.=) $3 AND EXISTS (SELECT FROM changed)
+)`
+)
+
+// makeHeavy notes that a user's rows of a table go children first from now on. The user yields: its next turn does so.
+func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, fault.Fault, error) {
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(heavySQL), Args: []any{j.id, table}})
+	if err != nil {
+		return r.beaten(j, fault.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
+	}
+	j.heavy = append(j.heavy, table)
+	return yielded, fault.Fault{}, nil
+}
+
+// isHeavy reports whether the user's rows of the step's table go children first.
+func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLabel) }
+
+// fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than those that these pointers
+// lead to.
+func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, fault.Fault, error) {
+	root, err := r.root(ctx, j, s, s.table)
+	if err != nil {
+		return r.beaten(j, fault.Judge(err), err)
+	}
+	for {
+		if r.paused(ctx) {
+			return yielded, fault.Fault{}, nil
+		}
+		sql, args := s.versionsStatement(leaf, j, only)
+		rows, err := j.tree.Versions(ctx, sql, args...)
+		if err != nil {
+			f, _ := judgeStep(err, s)
+			return r.beaten(j, f, err)
+		}
+		w, known := root.Window(leaf.OID, rows)
+		if rows.Len() == 0 || !known {
+			return finished, fault.Fault{}, nil
+		}
+		if result, f, err := r.take(ctx, j, w, j.tree.Take); result != finished || err != nil || only != nil {
+			return result, f, err
+		}
+	}
+}
+
+// clearUser takes down what refers to the user by keys that no step is about: those of more or other columns than its id.
+func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error) {
+	users := r.engine.Plan.users
+	root, err := r.root(ctx, j, nil, users)
+	if err != nil {
+		return r.beaten(j, fault.Judge(err), err)
+	}
+	for _, leaf := range root.Leaves {
+		rows, err := j.tree.Versions(ctx, fmt.Sprintf(
+			"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), j.userID)
+		if err != nil {
+			return r.beaten(j, fault.Judge(err), err)
+		}
+		w, known := root.Window(leaf.OID, rows)
+		if rows.Len() == 0 || !known {
+			continue
+		}
+		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
+			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.engine.Plan.steps(j.hardDelete), func(s *step) bool {
+				return s.table.OID == f.Table.OID && slices.Contains(f.Columns, s.column)
+			})
+		})
+		return r.take(ctx, j, w, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+			ended, err := j.tree.Clear(ctx, w, refs)
+			if ended == drain.Finished {
+				return drain.Rows{}, ended, err
+			}
+			return w.Rows, ended, err
+		})
+	}
+	return finished, fault.Fault{}, nil
+}
+
+// take works off a window until all of it has gone. Rings of rows, for which no row is to blame, go once nothing else moves.
+func (r *run) take(
+	ctx context.Context, j *job, w *drain.Window, once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
+) (result, fault.Fault, error) {
+	tree := j.tree
+	tree.Patient = j.patient
+	for {
+		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Place{}
+		before := tree.Changes
+		left, ended, err := once(ctx, w)
+		switch {
+		case errors.Is(err, drain.ErrCancelled):
+			return yielded, fault.Fault{}, nil // The next turn finds no row in the queue.
+		case err != nil:
+			return r.beaten(j, fault.Judge(err), err)
+		case ended == drain.Yielded:
+			return yielded, fault.Fault{}, nil
+		case tree.Fault != nil:
+			return failed, tooSlow(*tree.Fault), nil
+		case left.Len() == 0:
+			return finished, fault.Fault{}, nil
+		case tree.Changes > before:
+			w.Rows = left
+		case tree.Obstacle.Lock():
+			return r.beaten(j, tree.Obstacle, nil)
+		case !tree.Patient:
+			tree.Patient = true
+		case tree.Obstacle.Message != "":
+			return failed, tree.Obstacle, nil
+		default:
+			return failed, fault.Fault{Table: w.Table.Label(), Message: fmt.Sprintf(
+				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)}, nil
+		}
+	}
+}
+
+// root returns a table with what hangs below it, and has the user's tree count the step's rows; without a step there are none.
+func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table, error) {
+	if r.below == nil {
+		oids := []uint32{r.engine.Plan.users.OID}
+		for _, step := range slices.Concat(r.engine.Plan.soft, r.engine.Plan.hard) {
+			if step.action == remove || step.otherwise == remove {
+				oids = append(oids, step.table.OID)
+			}
+		}
+		below, err := drain.Below(ctx, r.engine.Session.Conn, oids)
+		if err != nil {
+			return nil, err
+		}
+		r.below = below
+	}
+	root := r.below[of.OID]
+	if root == nil {
+		return nil, fmt.Errorf("the table %s has gone since the run began", of.Label())
+	}
+	if j.tree == nil {
+		j.tree = r.newTree(j)
+	}
+	j.tree.Owner = r.owner(j, s, root)
+	return root, nil
+}
+
+// newTree is what takes down the trees of a user's rows, as part of the user's turns.
+func (r *run) newTree(j *job) *drain.Run {
+	session := r.engine.Session
+	send := func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+		_, err := session.RunWithin(ctx, r.within(limits), statements...)
+		return err
+	}
+	queued := batch.Statement{SQL: session.Names.Render(queuedSQL), Args: []any{j.id}}
+	return &drain.Run{
+		Session: session, Rows: r.engine.Sizes.Delete, Pace: r.pace, Ended: r.ended, Paused: r.paused, Blocker: r.engine.Blocker, Send: send,
+		Steer:  pace.Steer{Target: cmp.Or(r.engine.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
+		Failed: map[uint32][]drain.Place{},
+		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			err := send(ctx, limits, slices.Insert(slices.Clone(statements), 0, queued)...)
+			if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == 0 && fault.Judge(err).SQLState == "22012" {
+				return drain.ErrCancelled
+			}
+			return err
+		},
+		Progress: func(ctx context.Context) {
+			r.left--
+			r.progress(ctx)
+		},
+	}
+}
+
+// owner has rows counted for the user: the step's as any others of the step, what hangs below them by table, or by column where it is
+// changed.
+func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
+	names := r.engine.Session.Names
+	label := func(t *drain.Table) string {
+		switch {
+		case s != nil && t == root:
+			return s.label
+		case t.Schema == r.engine.Plan.users.Schema:
+			return t.Name
+		}
+		return t.Label()
+	}
+	return drain.Owner{
+		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: nullify.field(),
+		Beside:  func(*drain.Table) drain.Beside { return drain.Beside{} },
+		Figures: func(t *drain.Table) []batch.Figure { return []batch.Figure{{Field: remove.field(), Label: label(t)}} },
+		Gone: func(t *drain.Table, rows, _ int64) {
+			if s != nil && t == root {
+				r.stats.count(j, s, remove, rows)
+			} else if rows > 0 {
+				r.stats.Deleted[label(t)] += rows
+				j.done.Deleted += rows
+			}
+		},
+		Altered: func(f *drain.Ref, rows int64) {
+			r.stats.Nullified[f.Label()] += rows
+			j.done.Nullified += rows
+		},
+		Failed: func(fault.Fault) {}, // The user fails with it.
+	}
+}

@@ -1,0 +1,160 @@
+package ghostuser_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/fault"
+	"sexton/internal/ghostuser"
+)
+
+// topics hang below users, replies below topics, and marks below replies; pins refer to topics and let them go. A statement that deletes
+// more than 100 replies fails as one that takes too long.
+const topics = `
+CREATE TABLE topics (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+CREATE INDEX ON topics (user_id);
+CREATE TABLE replies (id bigint PRIMARY KEY, topic_id bigint NOT NULL REFERENCES topics ON DELETE CASCADE, parent_id bigint REFERENCES replies ON DELETE CASCADE);
+CREATE INDEX ON replies (topic_id);
+CREATE INDEX ON replies (parent_id);
+CREATE TABLE marks (id bigint PRIMARY KEY, reply_id bigint NOT NULL REFERENCES replies ON DELETE CASCADE);
+CREATE INDEX ON marks (reply_id);
+CREATE TABLE pins (id bigint PRIMARY KEY, topic_id bigint REFERENCES topics ON DELETE SET NULL);
+CREATE INDEX ON pins (topic_id);
+CREATE FUNCTION tire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	PERFORM pg_catalog.set_config('test.deleted', (coalesce(nullif(pg_catalog.current_setting('test.deleted', true), ''), '0')::integer + 1)::text, true);
+	IF pg_catalog.current_setting('test.deleted')::integer > 100 THEN
+		RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';
+	END IF;
+	RETURN old; END $$;
+CREATE TRIGGER tire BEFORE DELETE ON replies FOR EACH ROW EXECUTE FUNCTION tire();
+INSERT INTO topics VALUES (1, 1), (2, 1), (3, 2), (4, 5);
+INSERT INTO replies SELECT n, 1, CASE WHEN n % 10 <> 1 THEN n - 1 END FROM generate_series(1, 600) AS n;
+INSERT INTO replies VALUES (1001, 2, NULL), (1002, 3, NULL), (1003, 4, NULL);
+INSERT INTO marks SELECT id, id FROM replies;
+INSERT INTO pins VALUES (1, 1), (2, 3), (3, 4);`
+
+// What takes longer below one row than a statement may goes children first, and the queue says so; a user with less below its rows costs
+// nothing more.
+func TestHeavyTreesGoChildrenFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics, lists())
+	b.queue(true, 2)
+	b.requireDone(t, b.run(t), 1)
+	require.Empty(t, b.Rows("SELECT FROM replies WHERE topic_id = 3"))
+
+	b.queue(true, 1)
+	seen := map[string]bool{}
+	b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+		for _, row := range b.Rows("SELECT children_first FROM users_ghost_user_migrations") {
+			seen[row[0]] = true
+		}
+	}
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"topics.user_id": 2, "replies": 601, "marks": 601}, stats.Deleted)
+	require.Equal(t, map[string]int64{"pins.topic_id": 1}, stats.Nullified)
+	require.True(t, seen["{topics}"], seen)
+	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id FROM topics"))
+	require.Equal(t, [][]string{{"1003"}}, b.Rows("SELECT reply_id FROM marks"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "NULL"}, {"3", "4"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
+	require.Equal(t, [][]string{{"1204", "1"}}, b.Rows(
+		"SELECT payload ->> 'deleted', payload ->> 'nullified' FROM sexton.events WHERE payload ->> 'user_id' = '1'"))
+}
+
+// What was learnt outlives a run and a kill: the next one neither tries the row as a whole again nor loses count.
+func TestHeavyTreesOutliveAKill(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics, lists())
+	b.queue(true, 1)
+	dying, kill := context.WithCancel(t.Context())
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.Deleted["replies"] > 100 {
+			kill()
+			b.Exec("SELECT pg_terminate_backend($1)", b.engine.Session.Conn.PgConn().PID())
+		}
+	}
+	_, err := b.engine.Run(dying)
+	require.Error(t, err)
+	require.Equal(t, [][]string{{"{topics}", "0"}}, b.Rows("SELECT children_first, attempts FROM users_ghost_user_migrations"))
+	left := len(b.Rows("SELECT FROM replies WHERE topic_id < 3"))
+	require.Positive(t, left)
+	require.Less(t, left, 601)
+	_, err = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_user_deletion(1, NULL)")
+	require.ErrorContains(t, err, "it has begun")
+
+	b.engine = b.newEngineOver(t)
+	b.Exec("CREATE OR REPLACE FUNCTION tire() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF pg_catalog.pg_trigger_depth() > 1 THEN RAISE EXCEPTION ''cascaded''; END IF; RETURN old; END'")
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, left, stats.Deleted["replies"])
+	require.Equal(t, [][]string{{"1204"}}, b.Rows("SELECT payload ->> 'deleted' FROM sexton.events"))
+}
+
+// Rows below that are locked are waited for without an attempt, and one that forbids the deletion is named.
+func TestHeavyTreesWithLockedAndForbiddingRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+`
+		CREATE TABLE receipts (id bigint PRIMARY KEY, mark_id bigint REFERENCES marks);
+		CREATE INDEX ON receipts (mark_id);
+		INSERT INTO receipts VALUES (77, 300);
+`, lists())
+	b.engine.Limits.RetryAfter = time.Hour
+	b.queue(true, 1)
+	stats := b.run(t)
+	require.Equal(t, []fault.Counts{{
+		Table: "receipts", Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it", Count: 1,
+	}}, stats.Errors)
+	require.Equal(t, [][]string{{"1", "1", "t", "receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it"}}, b.queued())
+	require.Equal(t, [][]string{{"{topics}"}}, b.Rows("SELECT children_first FROM users_ghost_user_migrations"))
+
+	b.Exec("DELETE FROM receipts; UPDATE users_ghost_user_migrations SET consume_after = now()")
+	tx := b.begin(t, "SELECT FROM marks WHERE id = 300 FOR UPDATE")
+	wait := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.requireDone(t, wait(), 1)
+}
+
+// A row that the ghost user has the like of may be heavy as well. The rows below go with it, and those below the row that stays do not.
+func TestHeavyDuplicates(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+`
+		ALTER TABLE topics ADD UNIQUE (user_id, id);
+		ALTER TABLE topics ADD name text, ADD UNIQUE (user_id, name);
+		INSERT INTO topics VALUES (90, 9, 'one');
+		INSERT INTO replies VALUES (1090, 90);
+		UPDATE topics SET name = CASE id WHEN 1 THEN 'one' ELSE 'other' || id END WHERE id < 90;`, lists())
+	l := lists()
+	l.Move = append(l.Move, ghostuser.Move{Table: "topics", Columns: []string{"user_id"}})
+	b.engine.Plan = plan(t, b.DB, l)
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, 1, stats.Duplicates)
+	require.Equal(t, map[string]int64{"topics.user_id": 1}, stats.Moved)
+	require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 600, "marks": 600}, stats.Deleted)
+	require.Equal(t, [][]string{{"2", "9"}, {"90", "9"}}, b.Rows("SELECT id, user_id FROM topics WHERE user_id IS NULL OR user_id NOT IN (2, 5) ORDER BY id"))
+	require.Equal(t, [][]string{{"1001"}, {"1090"}}, b.Rows("SELECT id FROM replies WHERE topic_id IN (2, 90) ORDER BY id"))
+}
+
+// Keys to users by more than their id are no step of the plan: what they would take along goes before the user.
+func TestHeavyTreesBelowTheUserItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+`
+		ALTER TABLE users ADD shard integer NOT NULL DEFAULT 1, ADD UNIQUE (id, shard);
+		CREATE TABLE visas (id bigint PRIMARY KEY, holder bigint, shard integer, FOREIGN KEY (holder, shard) REFERENCES users (id, shard) ON DELETE CASCADE);
+		CREATE INDEX ON visas (holder, shard);
+		CREATE TRIGGER tire BEFORE DELETE ON visas FOR EACH ROW EXECUTE FUNCTION tire();
+		INSERT INTO visas SELECT n, 3, 1 FROM generate_series(1, 600) AS n;
+		INSERT INTO visas VALUES (1000, 4, 1);`, lists())
+	b.queue(false, 3)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"visas": 600}, stats.Deleted)
+	require.Equal(t, [][]string{{"1000"}}, b.Rows("SELECT id FROM visas"))
+	require.Equal(t, fmt.Sprint(600), b.Rows("SELECT payload ->> 'deleted' FROM sexton.events")[0][0])
+}
