@@ -37,7 +37,7 @@ const (
 	placeholderRuntime = 50 * time.Second
 )
 
-// PlaceholderUserCleanupArgs are none: the job offers whoever is due.
+// PlaceholderUserCleanupArgs are none: the job offers all users that are due.
 type PlaceholderUserCleanupArgs struct{}
 
 // Kind is frozen: it stands in the rows of running installations.
@@ -189,7 +189,7 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 	}
 	defer conn.Release()
 	// Offered now, each would lose an attempt.
-	_, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, conn)
+	references, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -209,9 +209,15 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 	engine := placeholder.Engine{
 		Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits},
 		Rules:   PlaceholderRules(deps.Config), Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
+		References: references,
 		Offered: func(ctx context.Context, item placeholder.Item) {
 			logOffer(ctx, deps.Logger.With("kind", PlaceholderCleanup, "database", db.Name), settings.MaxAttempts, item)
 		},
+	}
+	if deps.Config.LooseForeignKeys.Enabled {
+		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
+			return pendingAbove(ctx, deps, db, references, columns)
+		}
 	}
 	return engine.Run(ctx)
 }
@@ -243,24 +249,37 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 		message := fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", most)
 		log.WarnContext(ctx, message) //nolint:sloglint // the requirement's text, in which the number is configured
 	}
-	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
+	switch {
+	case !item.Kept:
+		log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
+	case item.Blockers == nil:
+		log.DebugContext(ctx, "placeholder_user_counted")
+	default:
+		log.WarnContext(ctx, "placeholder_user_kept", "outcome", string(placeholder.Blocked), "reason", item.Reason(), "references", item.Blockers)
+	}
 }
 
 // placeholderResult is what the history and the metrics have of a pass.
 func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Changed: stats.Scheduled+stats.Failed > 0, Processed: stats.Scheduled, Failed: stats.Failed,
+		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Processed: stats.Scheduled + stats.Kept + stats.Counted,
 	}
+	result.Changed = result.Processed+stats.Failed > 0
 	switch {
 	case stats.OverLimit:
 		result.Outcome, result.Reason = jobrun.OverLimit, "due placeholder users are left; the next run goes on at once"
 	case stats.Interrupted:
 		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 	}
-	for metric, users := range map[string]int64{metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts} {
+	for metric, users := range map[string]int64{
+		metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
+	} {
 		if users > 0 {
 			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, N: users})
 		}
+	}
+	for column, rows := range stats.References {
+		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.PlaceholderReferences, Table: column, N: rows})
 	}
 	for _, e := range stats.Errors {
 		result.Faults = append(result.Faults, jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count})

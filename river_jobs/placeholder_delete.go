@@ -114,7 +114,11 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.LooseForeignKeys.Enabled {
 		return verdict, err
 	}
-	pending, err := pendingAbove(ctx, deps, db, references, verdict.Blockers)
+	columns := make([]string, len(verdict.Blockers))
+	for i, blocker := range verdict.Blockers {
+		columns[i] = blocker.Column
+	}
+	pending, err := pendingAbove(ctx, deps, db, references, columns)
 	switch {
 	case err != nil:
 		return placeholder.Verdict{}, err
@@ -127,11 +131,11 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 	return remover.Remove(ctx, userID)
 }
 
-// pendingAbove returns the tables with tombstones that may take the blockers along, wherever they are tracked.
+// pendingAbove returns the tables with tombstones that may take rows of the columns along, wherever they are tracked.
 func pendingAbove(
-	ctx context.Context, deps Deps, db database.Database, references *placeholder.References, blockers []placeholder.Blocker,
+	ctx context.Context, deps Deps, db database.Database, references *placeholder.References, columns []string,
 ) (pending []string, _ error) {
-	above, err := references.Above(ctx, db.Pool, db.Names, deps.Definitions, blockers)
+	above, err := references.Above(ctx, db.Pool, db.Names, deps.Definitions, columns)
 	if err != nil {
 		return nil, err
 	}

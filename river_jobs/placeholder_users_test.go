@@ -105,13 +105,13 @@ func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	require.InDelta(t, 48*time.Hour, b.placeholdersDue(t).In, float64(time.Minute), "for 12")
 
 	require.Equal(t, [][]string{
-		{"import_delete_placeholder_user", "done", "queued"}, {"import_placeholder_user_cleanup", "done", "2"},
+		{"import_delete_placeholder_user", "done", "queued"}, {"import_placeholder_user_cleanup", "done", "1"},
 	}, b.db.Rows(`SELECT kind, outcome, coalesce(stats ->> 'scheduled', stats ->> 'outcome') FROM sexton.runs
 		WHERE changed AND kind ~ '^import' ORDER BY kind`))
 	for _, line := range []string{
 		"msg=placeholder_user_scheduled kind=import_placeholder_user_cleanup database=main placeholder_user_id=11 attempt=1 scheduled_at=",
 		"msg=placeholder_user_queued kind=import_delete_placeholder_user database=main placeholder_user_id=11 outcome=queued",
-		"level=WARN msg=placeholder_user_kept kind=import_delete_placeholder_user database=main placeholder_user_id=12 outcome=blocked " +
+		"level=WARN msg=placeholder_user_kept kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=1 outcome=blocked " +
 			`reason="still referenced by issues.author_id (id 1)" references="[{Column:issues.author_id Sample:id 1}]"`,
 	} {
 		require.Contains(t, b.log.String(), line)
@@ -124,11 +124,11 @@ func TestLastAttemptIsWarnedOf(t *testing.T) {
 	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
 	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
 	require.NoError(t, err)
-	require.Contains(t, string(report.Stats), `"scheduled":2,"final_attempts":1,`)
+	require.Contains(t, string(report.Stats), `"scheduled":1,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":1,`)
 	require.Contains(t, b.log.String(), `level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
 		"kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=15")
 	require.NotContains(t, b.log.String(), `reached for deletion of placeholder user. Making final deletion attempt." kind=import_placeholder_user_cleanup database=main placeholder_user_id=11`)
-	require.Equal(t, [][]string{{"11"}, {"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job ORDER BY id"), "it is made all the same")
+	require.Equal(t, [][]string{{"14"}, {"15"}}, b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY 1"))
 }
 
 func TestFirstStart(t *testing.T) {
@@ -152,6 +152,7 @@ func TestFirstStart(t *testing.T) {
 func TestSecondRunContinuesTheSpacing(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_PLACEHOLDER_USERS__SPACING=1h")
+	b.db.Exec("DELETE FROM issues")
 	pass := func() {
 		_, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
 		require.NoError(t, err)
@@ -172,8 +173,8 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
 	require.EqualError(t, err, "offer 1 placeholder users: SQLSTATE P0001: kept")
 	require.Equal(t, jobrun.Failed, report.Outcome)
-	require.Contains(t, string(report.Stats), `"scheduled":1,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
-	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job"))
+	require.Contains(t, string(report.Stats), `"scheduled":0,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
 	require.True(t, b.placeholdersDue(t).Now, "row 11 is")
 
 	until := func() time.Duration {

@@ -22,8 +22,9 @@ import (
 const placeholderTable = "import_placeholder_user_details"
 
 func (a *app) placeholdersCommand() *cobra.Command {
-	return group("placeholders", "Look at the placeholder users that imports left behind, or have one tried again",
-		"  sexton placeholders list --given-up\n  sexton placeholders retry 4711", a.placeholdersListCommand(), a.placeholdersRetryCommand())
+	return group("placeholders", "Look at the placeholder users that imports left behind, or have them tried again",
+		"  sexton placeholders list --given-up\n  sexton placeholders retry 4711\n  sexton placeholders retry --all",
+		a.placeholdersListCommand(), a.placeholdersRetryCommand())
 }
 
 // placeholdersDocument is what `sexton placeholders list --json` prints.
@@ -40,7 +41,14 @@ type placeholderCounts struct {
 	Pending  int64 `json:"pending"`
 	Deferred int64 `json:"deferred"`
 	GivenUp  int64 `json:"given_up"`
+	// NextAttemptAt is when the first of those put off can be tried again.
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	// Reasons are what keeps most of them.
+	Reasons []placeholder.Reason `json:"reasons"`
 }
+
+// shownReasons is how many reasons the list counts.
+const shownReasons = 20
 
 func (a *app) placeholdersListCommand() *cobra.Command {
 	var givenUp bool
@@ -50,8 +58,10 @@ func (a *app) placeholdersListCommand() *cobra.Command {
 		Short: "List placeholder users without an owner, and what keeps them",
 		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
 waits or runs), put off until its next attempt, queued among the users to be deleted, given up after its last attempt,
-or obsolete (the user is gone or no placeholder any more). The last line counts them, up to 10,000. The reason names every table and column that referred
-to the user at the last attempt, each with one row.`,
+or obsolete (the user is gone or no placeholder any more). The reason names every table and column that referred to the user at the last
+attempt, each with one row. The next attempt is the next one that looks: what a reference keeps is looked at after 1, 2, 4 and
+8 retry periods, and at the last attempt; the attempts between are only counted. Below, they are counted by what keeps
+them, and all of them, up to 10,000.`,
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -86,9 +96,13 @@ func (a *app) listPlaceholders(ctx context.Context, state placeholder.State, lim
 	if err != nil {
 		return err
 	}
+	reasons, err := placeholder.ReadReasons(ctx, db.Pool, db.Names, rules, shownReasons)
+	if err != nil {
+		return err
+	}
 	document := placeholdersDocument{
 		Placeholders: found[:min(len(found), limit)], More: len(found) > limit,
-		Counts: placeholderCounts{backlog.Pending, backlog.Deferred, backlog.GivenUp},
+		Counts: placeholderCounts{backlog.Pending, backlog.Deferred, backlog.GivenUp, backlog.DeferredUntil, reasons},
 	}
 	switch {
 	case a.json:
@@ -103,9 +117,21 @@ func (a *app) listPlaceholders(ctx context.Context, state placeholder.State, lim
 		a.printf("and more; --limit shows them\n")
 	}
 	if len(found) > 0 {
+		err = errors.Join(err, a.table(func(w io.Writer) { printReasons(w, reasons) }))
 		a.printf("%d may still be offered, %d of them put off; %d given up\n", backlog.Pending, backlog.Deferred, backlog.GivenUp)
 	}
 	return err
+}
+
+// printReasons counts placeholders by what keeps them; without any it prints nothing.
+func printReasons(w io.Writer, reasons []placeholder.Reason) {
+	if len(reasons) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w, "\nKEPT BY\tPLACEHOLDERS\tGIVEN UP\tNEXT ATTEMPT")
+	for _, r := range reasons {
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", r.Reason, r.Placeholders, r.GivenUp, moment(r.NextAttemptAt))
+	}
 }
 
 // printPlaceholders lists placeholders; without any it prints nothing.
@@ -115,11 +141,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 	}
 	_, _ = fmt.Fprintln(w, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON")
 	for _, p := range placeholders {
-		next := "-"
-		if p.NextAttemptAt != nil {
-			next = p.NextAttemptAt.UTC().Format(time.RFC3339)
-		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, age(p.LastAttemptAt), next, text(&p.LastError))
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, age(p.LastAttemptAt), moment(p.NextAttemptAt), text(&p.LastError))
 	}
 }
 

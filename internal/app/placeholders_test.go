@@ -35,7 +35,7 @@ func placeholderSite(t *testing.T) *site {
 			FROM generate_series(11, 14) AS id;`)
 	s.ok("migrate", "up")
 	s.ok("triggers", "install")
-	s.Exec("UPDATE import_placeholder_user_details SET last_error = 'still referenced by issues.updated_by_id (id 1)' WHERE id = 14")
+	s.Exec("UPDATE import_placeholder_user_details SET last_error = 'still referenced by issues.updated_by_id (id 1)', blocked_by = '{issues.updated_by_id}' WHERE id = 14")
 	return s
 }
 
@@ -46,7 +46,8 @@ func TestPlaceholdersByHand(t *testing.T) {
 	s := placeholderSite(t)
 	report := s.json(0, "job", "run", placeholderKind).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
-	require.EqualValues(t, 2, report["stats"].(map[string]any)["scheduled"])
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["scheduled"])
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["kept"])
 	require.EqualValues(t, 0, s.json(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"], "the second run finds nothing")
 
 	report = s.json(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
@@ -70,7 +71,6 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.ok("job", "run", placeholderKind)
-	s.ok("job", "run", deletionKind, "--args", `{"user_id": 12}`)
 	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	document := s.json(0, "status").(map[string]any)
 	tables := document["deletion_tables"].([]any)
@@ -100,8 +100,8 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 func TestPlaceholdersList(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n2 may still be offered, 0 of them put off; 1 given up\n$`, s.ok("placeholders", "list"))
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n2 may .*\n$`, s.ok("placeholders", "list", "--given-up"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n\nKEPT BY +PLACEHOLDERS +GIVEN UP +NEXT ATTEMPT\nissues.updated_by_id +1 +1 +-\n2 may still be offered, 0 of them put off; 1 given up\n$`, s.ok("placeholders", "list"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n\nKEPT BY .*\n.*\n2 may .*\n$`, s.ok("placeholders", "list", "--given-up"))
 	require.Contains(t, s.ok("placeholders", "list", "--limit", "1"), "and more; --limit shows them\n")
 	document := s.json(0, "placeholders", "list", "--limit", "2").(map[string]any)
 	require.Equal(t, true, document["more"])
@@ -110,7 +110,7 @@ func TestPlaceholdersList(t *testing.T) {
 	require.Equal(t, "no placeholder user is without an owner\n", s.ok("placeholders", "list"))
 	require.Equal(t, "no placeholder user is given up\n", s.ok("placeholders", "list", "--given-up"))
 	require.Equal(t, map[string]any{
-		"placeholders": []any{}, "more": false, "counts": map[string]any{"pending": 0.0, "deferred": 0.0, "given_up": 0.0},
+		"placeholders": []any{}, "more": false, "counts": map[string]any{"pending": 0.0, "deferred": 0.0, "given_up": 0.0, "reasons": []any{}},
 	}, s.json(0, "placeholders", "list"))
 	require.Equal(t, 2, s.run("placeholders", "list", "--limit", "0").code)
 }
@@ -122,8 +122,9 @@ func TestPlaceholdersRetry(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
 	require.Equal(t, map[string]any{"user_id": 14.0, "state": "due"}, s.json(0, "placeholders", "retry", "14"))
 	s.ok("job", "run", placeholderKind)
-	require.Equal(t, "placeholder user 12: its job starts now\n", s.ok("placeholders", "retry", "12"))
-	require.Equal(t, map[string]any{"user_id": 12.0, "state": "scheduled"}, s.json(0, "placeholders", "retry", "12"))
+	require.Equal(t, "placeholder user 12: due now\n", s.ok("placeholders", "retry", "12"))
+	require.Equal(t, "placeholder user 11: its job starts now\n", s.ok("placeholders", "retry", "11"))
+	require.Equal(t, map[string]any{"user_id": 11.0, "state": "scheduled"}, s.json(0, "placeholders", "retry", "11"))
 	s.ok("user", "delete", "11")
 	for id, message := range map[string]string{
 		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",
@@ -190,9 +191,14 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 func TestPlaceholdersRetryAll(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	s.ok("job", "run", placeholderKind) // Offers 11 and 12.
-	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
-	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0}, s.json(0, "placeholders", "list").(map[string]any)["counts"])
+	s.ok("job", "run", placeholderKind) // Offers 11, and finds 12 referenced.
+	counts := s.json(0, "placeholders", "list").(map[string]any)["counts"].(map[string]any)
+	next := counts["next_attempt_at"].(string)
+	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0, "next_attempt_at": next, "reasons": []any{
+		map[string]any{"reason": "issues.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+		map[string]any{"reason": "issues.updated_by_id", "placeholders": 1.0, "given_up": 1.0},
+		map[string]any{"reason": "notes.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+	}}, counts)
 	require.Contains(t, s.ok("placeholders", "list"), "\n2 may still be offered, 2 of them put off; 1 given up\n")
 	require.Equal(t, "2 placeholder users to be tried now\n", s.ok("placeholders", "retry", "--all"))
 	require.Equal(t, [][]string{{"11", "1"}, {"12", "0"}, {"14", "0"}},

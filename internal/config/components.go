@@ -60,7 +60,7 @@ type PlaceholderUsers struct {
 	MaxAttempts int `yaml:"max_attempts"`
 	// RetryPeriod has to be over since the attempt before.
 	RetryPeriod time.Duration `yaml:"retry_period"`
-	// Spacing is the time between the starts of two removals.
+	// Spacing is the time between the starts of two removals. 0 has all that are due begin at once, as workers are free.
 	Spacing time.Duration `yaml:"spacing"`
 	// References are the columns that keep a placeholder user alive.
 	References []TableColumns `yaml:"references"`

@@ -78,6 +78,12 @@ func (v *validator) longerThanZero(key string, value time.Duration) {
 	}
 }
 
+func (v *validator) notNegative(key string, value time.Duration) {
+	if value < 0 {
+		v.fail(key, "must be 0 or longer", "")
+	}
+}
+
 func (v *validator) validate() {
 	for _, d := range v.config.Databases {
 		v.database(d)

@@ -54,13 +54,11 @@ func (v *validator) components() {
 		v.fail("placeholder_users.max_attempts", fmt.Sprintf("must be between 1 and %d", mostAttempts), "")
 	}
 	v.longerThanZero("placeholder_users.retry_period", c.PlaceholderUsers.RetryPeriod)
-	v.longerThanZero("placeholder_users.spacing", c.PlaceholderUsers.Spacing)
+	v.notNegative("placeholder_users.spacing", c.PlaceholderUsers.Spacing)
 	v.columnLists("placeholder_users.references", c.PlaceholderUsers.References)
 
 	v.positive("adjourned_groups.batch_size", c.AdjournedGroups.BatchSize)
-	if c.AdjournedGroups.Spacing < 0 {
-		v.fail("adjourned_groups.spacing", "must be 0 or longer", "")
-	}
+	v.notNegative("adjourned_groups.spacing", c.AdjournedGroups.Spacing)
 	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)

@@ -41,17 +41,20 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 	}{
 		"details of ours": {usersTable + groupsTable, [][]string{
 			{"column", `"public".import_placeholder_user_details.last_error`},
+			{"column", `"public".import_placeholder_user_details.blocked_by`},
 			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
 			{"table", `"public".import_placeholder_user_details`},
 		}},
 		"details of the application's": {usersTable + detailsTable, [][]string{
-			{"column", `"public".import_placeholder_user_details.last_error`}, {"index", `"public".sexton_placeholder_user_details_eligible_idx`},
+			{"column", `"public".import_placeholder_user_details.last_error`},
+			{"column", `"public".import_placeholder_user_details.blocked_by`},
+			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
 		}},
 		"with an index and a column of its own": {
 			usersTable + detailsTable + `ALTER TABLE import_placeholder_user_details ADD last_error text;
-				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{},
+				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{{"column", `"public".import_placeholder_user_details.blocked_by`}},
 		},
-		"the reference application": {sample.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}}},
+		"the reference application": {sample.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,7 +69,7 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 			up(t, db)
 			require.NoError(t, migrate.Check(t.Context(), db))
 			require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
-				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind`))
+				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
 			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
 				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
 			require.Empty(t, component(t, up(t, db), migrate.PlaceholderUsers).Applied, "the second run finds nothing to do")

@@ -81,17 +81,26 @@ func NextDueSQL(attempts, retry int) string {
 ), 0)::pg_catalog.float8`, attempts, retry, details, triedRecently(retry))
 }
 
-// loadSQL reads rows that are eligible, in the order of their ids, above the id $3, at most $4, and whether their job waits.
+// loadSQL reads rows that are eligible, in the order of their ids, above the id $3, at most $4, whether the user is a placeholder,
+// and whether its job waits.
 // UNION, where UNION ALL would do: it keeps the planner from walking through the whole table by its primary key.
 func loadSQL() string {
 	selects := make([]string, 0, 2)
 	for _, arm := range arms(1, 2) {
 		selects = append(selects,
-			fmt.Sprintf("SELECT detail.id, detail.placeholder_user_id FROM %s WHERE %s AND detail.id OPERATOR(pg_catalog.>) $3 AND %s", details, arm, unqueued))
+			fmt.Sprintf("SELECT detail.id FROM %s WHERE %s AND detail.id OPERATOR(pg_catalog.>) $3 AND %s", details, arm, unqueued))
 	}
-	// The jobs are looked for after the limit.
-	return "SELECT detail.id, detail.placeholder_user_id, " + jobWaits + " FROM (\nSELECT * FROM (\n" + strings.Join(selects, "\nUNION\n") +
-		"\n) AS eligible ORDER BY eligible.id LIMIT $4\n) AS detail ORDER BY detail.id"
+	// All else is looked for after the limit.
+	return fmt.Sprintf(`SELECT detail.id, detail.placeholder_user_id, detail.deletion_attempts, detail.blocked_by,
+    EXISTS (SELECT FROM "public".users AS placeholder
+        WHERE placeholder.id OPERATOR(pg_catalog.=) detail.placeholder_user_id AND placeholder.user_type OPERATOR(pg_catalog.=) %d),
+    %s
+FROM (
+SELECT * FROM (
+%s
+) AS eligible ORDER BY eligible.id LIMIT $4
+) AS page JOIN %s ON detail.id OPERATOR(pg_catalog.=) page.id
+ORDER BY detail.id`, userType, jobWaits, strings.Join(selects, "\nUNION\n"), details)
 }
 
 // offerSQL offers the row $3: it inserts the job for the time $4 and counts the attempt if that has made one, or does

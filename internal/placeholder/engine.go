@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,14 +32,20 @@ type Engine struct {
 	Spacing time.Duration
 	// Runtime is asked between rows.
 	Runtime time.Duration
+	// References, if set, are looked at before a row is offered, many rows in one statement: a row that they keep needs no job.
+	References *References
+	// Pending, if set, returns the tables with tombstones that may take rows of these columns along.
+	Pending func(ctx context.Context, columns []string) ([]string, error)
 	// Offered, if set, is told of every attempt, after its commit.
 	Offered func(ctx context.Context, item Item)
 }
 
 // row is one detail row. Where its job waited as it was read, there is nothing to offer.
 type row struct {
-	id, userID int64
-	waits      bool
+	id, userID, attempts int64
+	// blockedBy are the columns that kept it at its last attempt; placeholder reports whether the user still is one.
+	blockedBy          []string
+	waits, placeholder bool
 }
 
 // run is the state of one Run.
@@ -48,6 +55,8 @@ type run struct {
 	stats *Stats
 	stop  context.Context //nolint:containedctx // asked between rows; the statements themselves outlive it
 	until time.Time
+	// blind ends the looks at many users in one statement.
+	blind bool
 }
 
 // Run offers all rows that can be, in the order of their ids, until the time is over or ctx ends. A row that the database
@@ -67,7 +76,12 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	return r.stats, err
 }
 
-func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
+// ended reports whether the run ends here, and notes why.
+func (r *run) ended() bool {
+	r.stats.Interrupted = r.stop.Err() != nil
+	r.stats.OverLimit = !r.stats.Interrupted && !time.Now().Before(r.until)
+	return r.stats.Interrupted || r.stats.OverLimit
+}
 
 // work goes through the rows by their ids, as those that are left behind, because their job waits, stay eligible.
 func (r *run) work(ctx context.Context) error {
@@ -76,23 +90,40 @@ func (r *run) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, next := range rows {
-			if r.ended() {
-				r.stats.Interrupted = r.stop.Err() != nil
-				r.stats.OverLimit = !r.stats.Interrupted
-				return nil
-			}
-			if next.waits {
-				r.stats.Waiting++
-			} else if err := r.offer(ctx, next); err != nil {
+		full := len(rows) == batchRows
+		for some := range slices.Chunk(rows, lookRows) {
+			after = some[len(some)-1].id
+			if err := r.take(ctx, some); err != nil || r.stats.Interrupted || r.stats.OverLimit {
 				return err
 			}
-			after = next.id
 		}
-		if len(rows) < batchRows {
+		if !full {
 			return nil
 		}
 	}
+}
+
+// take keeps or offers some rows, until the run ends.
+func (r *run) take(ctx context.Context, rows []row) (err error) {
+	if r.ended() {
+		return nil
+	}
+	free := slices.DeleteFunc(slices.Clone(rows), func(next row) bool { return next.waits })
+	r.stats.Waiting += int64(len(rows) - len(free))
+	if r.References != nil {
+		if free, err = r.keep(ctx, free); err != nil {
+			return err
+		}
+	}
+	for _, next := range free {
+		if r.ended() {
+			return nil
+		}
+		if err := r.offer(ctx, next); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *run) load(ctx context.Context, after int64) ([]row, error) {
@@ -102,7 +133,7 @@ func (r *run) load(ctx context.Context, after int64) ([]row, error) {
 		Scan: func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(collected pgx.CollectableRow) (row, error) {
 				var one row
-				err := collected.Scan(&one.id, &one.userID, &one.waits)
+				err := collected.Scan(&one.id, &one.userID, &one.attempts, &one.blockedBy, &one.placeholder, &one.waits)
 				return one, err
 			})
 			return err
@@ -135,7 +166,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 	case attempt == nil:
 		r.stats.Waiting++
 	default:
-		r.count(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
+		r.tell(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
 	}
 	return nil
 }
@@ -153,9 +184,23 @@ func (r *run) refused(next row, err error) error {
 	return nil
 }
 
-func (r *run) count(ctx context.Context, item Item) {
-	r.stats.Scheduled++
-	r.stats.LastScheduledAt = &item.ScheduledAt
+// tell counts an attempt in the statistics and reports it.
+func (r *run) tell(ctx context.Context, item Item) {
+	switch {
+	case !item.Kept:
+		r.stats.Scheduled++
+		r.stats.LastScheduledAt = &item.ScheduledAt
+	case item.Blockers == nil:
+		r.stats.Counted++
+	default:
+		r.stats.Kept++
+		for _, b := range item.Blockers {
+			if r.stats.References == nil {
+				r.stats.References = map[string]int64{}
+			}
+			r.stats.References[b.Column]++
+		}
+	}
 	if item.Final {
 		r.stats.FinalAttempts++
 	}

@@ -34,10 +34,11 @@ type Placeholder struct {
 	State         State      `json:"state"`
 	Attempts      int64      `json:"attempts"`
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
-	// NextAttemptAt is the earliest time of the next attempt, where one is put off.
+	// NextAttemptAt is the earliest time of the next attempt that looks at it, where it is put off.
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// LastError is what kept the placeholder at its last attempt.
-	LastError string `json:"last_error,omitempty"`
+	// LastError is what kept the placeholder at its last attempt, BlockedBy the columns that referred to it, as table.column.
+	LastError string   `json:"last_error,omitempty"`
+	BlockedBy []string `json:"blocked_by,omitempty"`
 }
 
 // stateSQL is the state of a row.
@@ -58,13 +59,11 @@ END`, unqueued, InQueue, jobWaits, Scheduled, userType, Obsolete, attempts, Give
 // selectSQL reads rows of details that are called detail.
 func selectSQL(from string) string {
 	return fmt.Sprintf(`
-SELECT listed.id, listed.placeholder_user_id, listed.state, listed.deletion_attempts,
-    CASE WHEN pg_catalog.isfinite(listed.last_deletion_attempt_at) THEN listed.last_deletion_attempt_at END,
-    CASE WHEN listed.state OPERATOR(pg_catalog.=) '%s' AND pg_catalog.isfinite(listed.last_deletion_attempt_at)
-        THEN listed.last_deletion_attempt_at OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $2::pg_catalog.float8)
-    END,
-    coalesce(listed.last_error, '')
-FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS listed`, PutOff, stateSQL(1, 2), from)
+SELECT tried.id, tried.placeholder_user_id, tried.state, tried.deletion_attempts,
+    CASE WHEN pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN tried.last_deletion_attempt_at END,
+    CASE WHEN tried.state OPERATOR(pg_catalog.=) '%s' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN %s END,
+    coalesce(tried.last_error, ''), tried.blocked_by
+FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS tried`, PutOff, nextLookSQL, stateSQL(1, 2), from)
 }
 
 // listSQL reads the ownerless rows by their ids, of the state $3 or of all, at most $4.
@@ -73,8 +72,8 @@ func listSQL() string {
 	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
 		` WHERE detail.namespace_id IS NULL
 		AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) '%s' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)`, GivenUp)
-	return selectSQL(from) + " WHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR listed.state OPERATOR(pg_catalog.=) $3::pg_catalog.text " +
-		"ORDER BY listed.id LIMIT $4"
+	return selectSQL(from) + " WHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR tried.state OPERATOR(pg_catalog.=) $3::pg_catalog.text " +
+		"ORDER BY tried.id LIMIT $4"
 }
 
 // keptWindow is how many rows are looked through for errors.
@@ -88,7 +87,7 @@ func keptSQL() string {
     ORDER BY detail.deletion_attempts DESC, detail.last_deletion_attempt_at DESC, detail.id DESC
     LIMIT %d
 ) AS worst WHERE worst.last_error IS NOT NULL LIMIT $3`, details, keptWindow)
-	return selectSQL(from) + " ORDER BY listed.deletion_attempts DESC, listed.id"
+	return selectSQL(from) + " ORDER BY tried.deletion_attempts DESC, tried.id"
 }
 
 // List returns ownerless placeholders by the ids of their rows: those of one state, or of all where state is empty.
@@ -111,6 +110,50 @@ func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Place
 		return nil, fmt.Errorf("read placeholder users: %w", err)
 	}
 	return listed, nil
+}
+
+// Reason is what keeps placeholders that may still be offered or are given up.
+type Reason struct {
+	// Reason is a column, as table.column, or Refused.
+	Reason       string `json:"reason"`
+	Placeholders int64  `json:"placeholders"`
+	GivenUp      int64  `json:"given_up"`
+	// NextAttemptAt is the earliest time of the next attempt of one of them; absent where all are given up or put off for ever.
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+}
+
+// Refused is the reason of placeholders that no reference keeps: the database has refused them, or a rule of the deletion.
+const Refused = "refused"
+
+// reasonsSQL groups the first rows with an error, as keptSQL does, by what keeps them. One with several references counts for each.
+func reasonsSQL() string {
+	return fmt.Sprintf(`
+SELECT why.reason, pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE tried.deletion_attempts OPERATOR(pg_catalog.>=) $1),
+    pg_catalog.min(%s) FILTER (WHERE tried.deletion_attempts OPERATOR(pg_catalog.<) $1)
+FROM (
+    SELECT detail.* FROM %s
+    WHERE detail.namespace_id IS NULL AND %s
+    ORDER BY detail.deletion_attempts DESC, detail.last_deletion_attempt_at DESC, detail.id DESC
+    LIMIT %d
+) AS tried
+CROSS JOIN LATERAL pg_catalog.unnest(coalesce(tried.blocked_by, '{%s}')) AS why (reason)
+WHERE tried.last_error IS NOT NULL AND pg_catalog.isfinite(tried.last_deletion_attempt_at)
+GROUP BY why.reason
+ORDER BY 2 DESC, 1
+LIMIT $3`, nextLookSQL, details, unqueued, keptWindow, Refused)
+}
+
+// ReadReasons returns what keeps most placeholders, of the first 10,000.
+func ReadReasons(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, limit int) ([]Reason, error) {
+	rows, err := db.Query(ctx, names.Render(reasonsSQL()), append(rules.args(), limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("count what keeps placeholder users: %w", err)
+	}
+	reasons, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Reason])
+	if err != nil {
+		return nil, fmt.Errorf("count what keeps placeholder users: %w", err)
+	}
+	return reasons, nil
 }
 
 // retryAllSQL gives attempts back to rows that were tried, the most often tried ones first, $1 at most.

@@ -18,7 +18,7 @@ type References struct {
 type boundColumn struct {
 	// label is table.column for people, table the table as tombstones name it.
 	label, table string
-	// sample selects a text that names one row whose column is $1, or NULL.
+	// sample selects a text that names one row whose column is looked.user_id, or NULL.
 	sample string
 }
 
@@ -40,21 +40,30 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 	}
 	return boundColumn{
 		label: label, table: table.Printed,
-		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) $1::bigint LIMIT 1)",
+		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) looked.user_id LIMIT 1)",
 			table.Shown("child"), from, identifier(column)),
 	}
 }
 
-// lookSQL is the one statement that looks at all columns: it returns an array of texts, NULL where no row refers to $1.
+// lookSQL is the one statement that looks at all columns, for the users $1: it returns each with an array of texts, NULL where no row
+// refers to it.
 func (r *References) lookSQL() string {
-	if len(r.columns) == 0 {
-		return "SELECT '{}'::pg_catalog.text[] WHERE $1::bigint IS NOT NULL"
-	}
 	samples := make([]string, len(r.columns))
 	for i, c := range r.columns {
 		samples[i] = c.sample
 	}
-	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[]"
+	return "SELECT looked.user_id, ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[] FROM pg_catalog.unnest($1::bigint[]) AS looked (user_id)"
+}
+
+// blockers are the columns that refer to a user, from what lookSQL returned for it.
+func (r *References) blockers(samples []*string) []Blocker {
+	found := []Blocker{}
+	for i, sample := range samples {
+		if sample != nil {
+			found = append(found, Blocker{Column: r.columns[i].label, Sample: *sample})
+		}
+	}
+	return found
 }
 
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

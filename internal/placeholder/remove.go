@@ -88,8 +88,11 @@ const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migratio
 
 const recordSQL = `
 UPDATE "public".import_placeholder_user_details AS detail
-SET last_error = CASE WHEN $2::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN $2::pg_catalog.text END, updated_at = pg_catalog.statement_timestamp()
-WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND coalesce(detail.last_error, '') OPERATOR(pg_catalog.<>) $2::pg_catalog.text`
+SET last_error = CASE WHEN $2::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN $2::pg_catalog.text END,
+    blocked_by = CASE WHEN pg_catalog.cardinality($3::pg_catalog.text[]) OPERATOR(pg_catalog.>) 0 THEN $3::pg_catalog.text[] END,
+    updated_at = pg_catalog.statement_timestamp()
+WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND (coalesce(detail.last_error, '') OPERATOR(pg_catalog.<>) $2::pg_catalog.text
+    OR coalesce(detail.blocked_by, '{}') OPERATOR(pg_catalog.<>) $3::pg_catalog.text[])`
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
 // either in one transaction, changes nothing where it is called again, and may be called by several workers at once. What
@@ -130,7 +133,7 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 		return nil
 	}
 	err := r.transact(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, r.Names.Render(recordSQL), userID, refusal.Error())
+		_, err := tx.Exec(ctx, r.Names.Render(recordSQL), userID, refusal.Error(), []string{})
 		return err
 	})
 	if err != nil {
@@ -161,7 +164,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, r.Names.Render(recordSQL), verdict.UserID, verdict.Reason); err != nil {
+	if _, err := tx.Exec(ctx, r.Names.Render(recordSQL), verdict.UserID, verdict.Reason, labels(verdict.Blockers)); err != nil {
 		return fmt.Errorf("record what keeps it: %w", err)
 	}
 	return nil
@@ -177,7 +180,7 @@ type look struct {
 // look asks everything in one round trip. What bounds it came before: the first of its statements on a connection are
 // prepared, and that waits for the locks of other sessions as well.
 func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, error) {
-	found := look{blockers: []Blocker{}}
+	found := look{}
 	var samples []*string
 	trip := &pgx.Batch{}
 	trip.Queue(r.Names.Render(lockSQL), userID).Query(func(rows pgx.Rows) (err error) {
@@ -186,15 +189,11 @@ func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, erro
 	})
 	trip.Queue(r.Names.Render(queuedSQL), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
 	// Names of the application's tables are not to be rendered: one of their schemas may be called public.
-	trip.Queue(r.References.lookSQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
+	trip.Queue(r.References.lookSQL(), []int64{userID}).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &samples) })
 	if err := tx.SendBatch(ctx, trip).Close(); err != nil {
 		return found, fmt.Errorf("look for what refers to it: %w", err)
 	}
-	for i, sample := range samples {
-		if sample != nil {
-			found.blockers = append(found.blockers, Blocker{Column: r.References.columns[i].label, Sample: *sample})
-		}
-	}
+	found.blockers = r.References.blockers(samples)
 	return found, nil
 }
 

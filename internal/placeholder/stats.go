@@ -10,7 +10,12 @@ import (
 type Stats struct {
 	// Scheduled counts the placeholders that were offered: each an attempt and a job.
 	Scheduled int64 `json:"scheduled"`
-	// FinalAttempts are those among them that will not be offered again.
+	// Kept counts those that a look at many found referenced: each an attempt without a job. References counts these by table.column.
+	Kept       int64            `json:"kept"`
+	References map[string]int64 `json:"references,omitempty"`
+	// Counted counts attempts without a look, of placeholders that references keep.
+	Counted int64 `json:"counted"`
+	// FinalAttempts are those among all of them that will not be offered again.
 	FinalAttempts int64 `json:"final_attempts"`
 	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed those that
 	// somebody else took or changed meanwhile.
@@ -26,11 +31,17 @@ type Stats struct {
 	Errors      []fault.Counts `json:"errors"`
 }
 
-// Item is one placeholder that was offered.
+// Item is one placeholder whose attempt was counted.
 type Item struct {
 	UserID int64
 	// Attempt counts from 1. Final tells that it is the last one.
 	Attempt     int64
 	Final       bool
 	ScheduledAt time.Time
+	// Kept means that the attempt needed no job: the Blockers keep it, or, without any, nothing has looked.
+	Kept     bool
+	Blockers []Blocker
 }
+
+// Reason is what keeps it, in one line.
+func (i Item) Reason() string { return reason(i.Blockers) }

@@ -35,14 +35,14 @@ WITH RECURSIVE edge (child, parent) AS (
 )
 SELECT above.name FROM above ORDER BY above.name`
 
-// Above returns the tables whose tombstones may take away rows of the blockers' tables: what refers to a placeholder whose group
+// Above returns the tables whose tombstones may take away rows of the columns' tables: what refers to a placeholder whose group
 // has just gone often waits for its own deletion. defs are those of the loose foreign keys.
 func (r *References) Above(
-	ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, defs []definitions.Definition, blockers []Blocker,
+	ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, defs []definitions.Definition, columns []string,
 ) ([]string, error) {
 	var tables []string
 	for _, c := range r.columns {
-		if slices.ContainsFunc(blockers, func(b Blocker) bool { return b.Column == c.label }) {
+		if slices.Contains(columns, c.label) {
 			tables = append(tables, c.table)
 		}
 	}

@@ -20,6 +20,13 @@ BEGIN
         ) THEN
             ALTER TABLE IF EXISTS "public".import_placeholder_user_details DROP COLUMN IF EXISTS last_error;
         END IF;
+
+        IF EXISTS (
+            SELECT FROM "sexton".objects
+            WHERE kind = 'column' AND identity = '"public".import_placeholder_user_details.blocked_by'
+        ) THEN
+            ALTER TABLE IF EXISTS "public".import_placeholder_user_details DROP COLUMN IF EXISTS blocked_by;
+        END IF;
     END IF;
 END;
 $sexton$;
@@ -28,5 +35,6 @@ DELETE FROM "sexton".objects
 WHERE identity IN (
     '"public".import_placeholder_user_details',
     '"public".import_placeholder_user_details.last_error',
+    '"public".import_placeholder_user_details.blocked_by',
     '"public".sexton_placeholder_user_details_eligible_idx'
 );

@@ -50,6 +50,17 @@ BEGIN
             ('column', '"public".import_placeholder_user_details.last_error', 'placeholder_users');
     END IF;
 
+    -- The columns, as table.column, that kept the placeholder at the last look.
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_attribute
+        WHERE attrelid = '"public".import_placeholder_user_details'::pg_catalog.regclass AND attname = 'blocked_by' AND NOT attisdropped
+    ) THEN
+        ALTER TABLE "public".import_placeholder_user_details ADD COLUMN blocked_by text[];
+
+        INSERT INTO "sexton".objects (kind, identity, component) VALUES
+            ('column', '"public".import_placeholder_user_details.blocked_by', 'placeholder_users');
+    END IF;
+
     -- What may be deleted. The original has this index under another name.
     IF NOT EXISTS (
         SELECT
