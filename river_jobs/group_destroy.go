@@ -2,9 +2,11 @@ package riverjobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
 	"sexton/internal/batch"
@@ -15,6 +17,7 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 )
 
 // GroupDestroy is the kind of the job that takes one group down.
@@ -54,9 +57,12 @@ func (*GroupDestroyWorker) Timeout(*river.Job[GroupDestroyArgs]) time.Duration {
 	return groupdelete.LeaseTTL
 }
 
-// Work runs once. A lease that is taken is no error, a group that something stands in the way of is one.
+// Work runs once. A lease that is taken is no error, a group that something stands in the way of is one. Without spacing the run goes on
+// with the groups that wait.
 func (w *GroupDestroyWorker) Work(ctx context.Context, job *river.Job[GroupDestroyArgs]) error {
-	return workItem(ctx, w.deps, job, runGroupDestroy)
+	return workItem(ctx, w.deps, job, func(ctx context.Context, deps Deps, args GroupDestroyArgs) (jobrun.Report, error) {
+		return destroyGroups(ctx, deps, args, deps.Config.AdjournedGroups.Spacing == 0)
+	})
 }
 
 func groupDestroyJob(c *config.Config) Job {
@@ -74,13 +80,17 @@ func groupDestroyJob(c *config.Config) Job {
 
 // runGroupDestroy runs once under the lease of the group.
 func runGroupDestroy(ctx context.Context, deps Deps, args GroupDestroyArgs) (jobrun.Report, error) {
+	return destroyGroups(ctx, deps, args, false)
+}
+
+func destroyGroups(ctx context.Context, deps Deps, args GroupDestroyArgs, together bool) (jobrun.Report, error) {
 	db := deps.jobsDB()
 	spec := jobrun.Spec{
 		Kind: GroupDestroy, Database: db.Name, LeaseKey: groupdelete.LeaseKey(args.GroupID), LeaseTTL: groupdelete.LeaseTTL, Shared: true,
 		Fences: []database.Database{db},
 	}
 	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
-		stats, err := passGroupDestroy(ctx, deps, db, granted, args, progress)
+		stats, err := passGroupDestroy(ctx, deps, db, granted, args, progress, together)
 		if stats == nil {
 			return jobrun.Result{}, err
 		}
@@ -93,37 +103,66 @@ func runGroupDestroy(ctx context.Context, deps Deps, args GroupDestroyArgs) (job
 
 // passGroupDestroy runs the engine on one connection.
 func passGroupDestroy(
-	ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, args GroupDestroyArgs, progress jobrun.Progress,
+	ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, args GroupDestroyArgs, progress jobrun.Progress, together bool,
 ) (*groupdelete.Stats, error) {
+	d := destroyer{deps: deps, db: db, until: time.Now().Add(groupdelete.DefaultRuntime), progress: progress}
 	conn, err := db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
-	plan, problems, err := groupdelete.Resolve(ctx, conn, db.Names, deps.Config.GhostUsers.Enabled)
-	if err != nil {
+	d.conn = conn.Conn()
+	var problems problem.List
+	if d.plan, problems, err = groupdelete.Resolve(ctx, conn, db.Names, deps.Config.GhostUsers.Enabled); err != nil {
 		return nil, err
 	}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	settings := deps.Config.AdjournedGroups
-	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: deps.timeouts()}
-	held := newThrottle(deps, GroupDestroy, config.Adaptive, db, session, nil)
+	stats, err := d.destroy(ctx, granted, args)
+	if err != nil || !together || !stats.Over() {
+		return stats, err
+	}
+	d.stats = stats
+	return stats, d.others(ctx, granted.Run())
+}
+
+// destroyer destroys groups on one connection, one after the other.
+type destroyer struct {
+	deps     Deps
+	db       database.Database
+	conn     *pgx.Conn
+	plan     *groupdelete.Plan
+	progress jobrun.Progress
+	until    time.Time
+	// stats are those of the run, once the first group is done.
+	stats *groupdelete.Stats
+}
+
+// destroy runs the engine on one group.
+func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args GroupDestroyArgs) (*groupdelete.Stats, error) {
+	settings := d.deps.Config.AdjournedGroups
+	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.deps.timeouts()}
+	held := newThrottle(d.deps, GroupDestroy, config.Adaptive, d.db, session, nil)
 	said, step := "", ""
 	engine := groupdelete.Engine{
-		Session: session, Plan: plan, GroupID: args.GroupID, Leases: deps.Runner.Leases, Database: db,
+		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.deps.Runner.Leases, Database: d.db,
+		Runtime: time.Until(d.until),
 		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: float64(settings.Duty) / 100},
 		Hold:    held.hooks().Hold,
-		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, db.Name) },
+		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, d.db.Name) },
 		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
 			changed := stats.WaitingFor != said || stats.Step != step
 			said, step = stats.WaitingFor, stats.Step
-			progress(ctx, stats, changed)
+			if d.stats != nil {
+				d.stats.Step, d.stats.WaitingFor = step, said
+				stats = d.stats
+			}
+			d.progress(ctx, stats, changed)
 		},
 	}
 	stats, err := engine.Run(ctx)
-	log := deps.Logger.With("kind", GroupDestroy, "database", db.Name, "group_id", args.GroupID, "user_id", args.UserID)
+	log := d.deps.Logger.With("kind", GroupDestroy, "database", d.db.Name, "group_id", args.GroupID, "user_id", args.UserID)
 	attributes := []any{"outcome", string(stats.Outcome), "groups", stats.Groups, "projects", stats.Projects, "done", stats.Done, "total", stats.Total}
 	switch {
 	case err != nil: // It is logged as that of the whole run.
@@ -133,6 +172,77 @@ func passGroupDestroy(
 		log.InfoContext(ctx, "group_processed", append(attributes, "reason", stats.Reason)...)
 	}
 	return stats, err
+}
+
+// nextGroupSQL takes the next waiting job of the kind $1 for this run: it is put off, so that no other worker takes it, and so that it
+// comes by itself if this run dies or the group is not gone by its end.
+const nextGroupSQL = `
+UPDATE "sexton".river_job AS taken
+SET state = 'scheduled', scheduled_at = pg_catalog.clock_timestamp() + interval '1 minute'
+WHERE taken.id = (
+    SELECT job.id FROM "sexton".river_job AS job
+    WHERE job.kind = $1 AND job.queue = $1 AND job.state = 'available' AND job.scheduled_at <= pg_catalog.statement_timestamp()
+      AND job.attempt = 0 AND NOT ` + pausedSQL + `
+    ORDER BY job.priority, job.scheduled_at, job.id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING taken.id, taken.args`
+
+// groupDoneSQL completes a job that nextGroupSQL has put off.
+const groupDoneSQL = `
+UPDATE "sexton".river_job AS job SET state = 'completed', finalized_at = pg_catalog.clock_timestamp(), attempted_at = $2
+WHERE job.id = $1 AND job.state IN ('scheduled', 'available')`
+
+const (
+	// mostTogether bounds the groups of one run, leastTogether the time that one needs to begin.
+	mostTogether  = 1000
+	leastTogether = 5 * time.Second
+)
+
+// others destroys further groups whose jobs wait, in the time that is left. A group that is not gone then is left to its own job.
+func (d *destroyer) others(ctx context.Context, run int64) error {
+	for n := 0; n < mostTogether && ctx.Err() == nil && time.Until(d.until) >= leastTogether; n++ {
+		began := time.Now()
+		var job int64
+		var args GroupDestroyArgs
+		rows, _ := d.conn.Query(ctx, d.db.Names.Render(nextGroupSQL), GroupDestroy)
+		taken, err := pgx.ForEachRow(rows, []any{&job, &args}, func() error { return nil })
+		if err != nil {
+			return fmt.Errorf("take the next group: %w", err)
+		}
+		if taken.RowsAffected() == 0 {
+			return nil
+		}
+		over, err := d.other(ctx, run, args)
+		if err != nil {
+			return err
+		}
+		if !over {
+			return nil
+		}
+		if _, err := d.conn.Exec(ctx, d.db.Names.Render(groupDoneSQL), job, began); err != nil {
+			return fmt.Errorf("complete the job of group %d: %w", args.GroupID, err)
+		}
+	}
+	return nil
+}
+
+// other destroys one more group under its own lease, and reports whether its job has nothing left to do.
+func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs) (over bool, err error) {
+	granted, err := d.deps.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
+	if _, held := errors.AsType[*lease.HeldError](err); held {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	granted.For(run)
+	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
+	stats, err := d.destroy(ctx, granted, args)
+	d.stats.Take(stats)
+	d.stats.Step, d.stats.WaitingFor = "", ""
+	return err == nil && stats.Over(), err
 }
 
 // destroyResult is what the history and the metrics have of a run.

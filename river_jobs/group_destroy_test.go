@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
@@ -113,4 +114,81 @@ func TestGroupDestroyInTheForeground(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.Equal(t, jobrun.OverLimit, destroyResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Outcome)
+}
+
+// Without spacing one run destroys the groups that wait, under a lease and with counts for each, and completes their jobs.
+func TestSmallGroupsGoTogether(t *testing.T) {
+	t.Parallel()
+	b := destroyBundle(t)
+	b.deps.Config.AdjournedGroups.Spacing = 0
+	b.db.Exec(`
+		INSERT INTO groups (id, name, path, marked_for_deletion_on) SELECT n, 'g' || n, 'g' || n, '2020-01-01' FROM generate_series(20, 29) AS n;
+		INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on) SELECT n, 1, '2020-01-01' FROM generate_series(20, 29) AS n;
+		INSERT INTO projects (id, group_id, name, path) SELECT n, n, 'p' || n, 'p' FROM generate_series(20, 29) AS n;
+		INSERT INTO issues (project_id, title) VALUES (20, 'one'), (29, 'two');
+		UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 25`)
+	const due = "SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', n, 'user_id', 1), $1) FROM generate_series($2::int, $3::int) AS n"
+	b.db.Exec(due, nil, 20, 26)
+	b.db.Exec(due, time.Now().Add(time.Hour), 27, 27)
+	b.db.Exec(due, nil, 28, 29)
+	// 28 is another worker's, and 26 has begun to be tried.
+	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
+	_, err := other.Acquire(t.Context(), groupdelete.LeaseKey(28), time.Minute, b.db.Connected)
+	require.NoError(t, err)
+	b.db.Exec("UPDATE sexton.river_job SET attempt = 1 WHERE args ->> 'group_id' = '26'")
+
+	destroy := func(together bool) (stats groupdelete.Stats) {
+		report, err := destroyGroups(t.Context(), b.deps, GroupDestroyArgs{GroupID: 10, UserID: 1}, together)
+		require.NoError(t, err)
+		require.Equal(t, jobrun.Done, report.Outcome)
+		require.NoError(t, json.Unmarshal(report.Stats, &stats))
+		return stats
+	}
+	stats := destroy(true)
+	require.Equal(t, []int64{20, 21, 22, 23, 24, 25}, stats.Together, "it ends at 28, whose lease is taken")
+	require.EqualValues(t, 6, stats.Groups, "10 and the five that are marked")
+	require.EqualValues(t, 6, stats.Projects)
+	require.EqualValues(t, 2, stats.Deleted["issues"])
+	require.Equal(t, [][]string{{"11"}, {"25"}, {"26"}, {"27"}, {"28"}, {"29"}}, b.db.Rows("SELECT id FROM groups ORDER BY id"))
+	require.Equal(t, [][]string{
+		{"20", "completed"},
+		{"21", "completed"},
+		{"22", "completed"},
+		{"23", "completed"},
+		{"24", "completed"},
+		{"25", "completed"},
+		{"26", "available"},
+		{"27", "scheduled"},
+		{"28", "scheduled"},
+		{"29", "available"},
+	}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows(
+		"SELECT scheduled_at < now() + interval '1 minute' FROM sexton.river_job WHERE args ->> 'group_id' = '28'"), "it comes by itself")
+	require.Equal(t, [][]string{{"6"}}, b.db.Rows("SELECT count(*) FROM sexton.events WHERE kind = 'group_destroyed'"))
+	require.Equal(t, [][]string{{"groups/25"}, {"groups/28"}}, b.db.Rows("SELECT key FROM sexton.leases ORDER BY 1"), "those of groups that are there")
+	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy'"))
+
+	require.Empty(t, destroy(false).Together)
+	require.Equal(t, []int64{29}, destroy(true).Together, "a group that is gone already is followed by others, too")
+	b.db.Exec(due, nil, 26, 26)
+	b.db.Exec("UPDATE sexton.river_job SET attempt = 0")
+	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ('group_destroy', now(), now())")
+	require.Empty(t, destroy(true).Together, "paused")
+}
+
+// A run that dies, or finds a group in its way, leaves the group's job to come by itself, and the figures of the others stand.
+func TestGroupThatIsStuckEndsTheRunOfMany(t *testing.T) {
+	t.Parallel()
+	b := destroyBundle(t)
+	b.deps.Config.AdjournedGroups.Spacing = 0
+	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
+	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
+	b.db.Exec("SELECT sexton.enqueue('group_destroy', '{\"group_id\": 11, \"user_id\": 1}')")
+	report, err := destroyGroups(t.Context(), b.deps, GroupDestroyArgs{GroupID: 10, UserID: 1}, true)
+	require.NoError(t, err)
+	require.Contains(t, string(report.Stats), `"outcome":"destroyed"`)
+	require.Contains(t, string(report.Stats), `"together":[11]`)
+	require.Equal(t, [][]string{{"11", "1"}}, b.db.Rows("SELECT group_id, attempts FROM sexton.group_destructions"))
+	require.Equal(t, [][]string{{"scheduled"}}, b.db.Rows("SELECT state FROM sexton.river_job"))
+	require.Contains(t, b.log.String(), "level=ERROR msg=group_stuck kind=group_destroy database=main group_id=11")
 }
