@@ -23,7 +23,9 @@ const (
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	fetchPoll     = time.Second
+	// fetchPoll may be long: the listener looks for jobs that wait, each time that it looks for pauses. Behind a transaction pooler River hears
+	// nothing, and polls as lanes do.
+	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second
 )
@@ -37,10 +39,13 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	}
 	workers := river.NewWorkers()
 	Register(workers, deps)
-	queues := map[string]river.QueueConfig{}
+	queues, poll := map[string]river.QueueConfig{}, fetchPoll
+	if jobs := deps.jobsDB(); jobs.Async() == jobs.Pool {
+		poll = pooledFetchPoll
+	}
 	for _, job := range Jobs(deps.Config) {
 		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
-		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll}
+		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: poll}
 	}
 	ticks, err := Ticks(deps)
 	if err != nil {

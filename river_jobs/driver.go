@@ -143,20 +143,30 @@ SELECT wanted.name,
         ) AS own (queue, key, digest)
         JOIN "sexton".fences AS fence ON fence.key OPERATOR(pg_catalog.=) own.key
         WHERE own.queue OPERATOR(pg_catalog.=) wanted.name AND fence.digest OPERATOR(pg_catalog.<>) own.digest
+    ),
+    EXISTS (
+        SELECT FROM "sexton".river_job AS job
+        WHERE job.state OPERATOR(pg_catalog.=) 'available' AND job.queue OPERATOR(pg_catalog.=) wanted.name
+          AND job.scheduled_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
     )
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
 // readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
+// It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler looks after.
+// So River itself polls rarely.
 func (l *listener) readPauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pauseAnswer)
 	defer cancel()
 	l.look = time.Now().Add(pauseLook)
 	var name string
-	var paused, led, outdated, some bool
+	var paused, led, outdated, waiting, some bool
 	states, own := map[string]bool{}, l.driver.own
 	rows, err := l.driver.jobs.Async().Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting}, func() error {
+			if waiting && !paused && !outdated {
+				l.told = append(l.told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, name)})
+			}
 			states[name], some = paused || outdated, some || paused || outdated
 			l.driver.noteOutdated(ctx, name, outdated)
 			return nil

@@ -95,6 +95,11 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"b"}')`)
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
+	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
+	heard.look = time.Now()
+	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()}, "a job waits whose notification was lost")
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
+
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
 	heard.look = time.Now()
 	both = []string{next(), next()}
