@@ -41,7 +41,8 @@ func Load(paths []string) ([]Definition, error) {
 		}
 		files = append(files, File{Name: path, Data: data})
 	}
-	definitions, found := parse(files)
+	definitions, err := Parse(files...)
+	found, _ := errors.AsType[problem.List](err)
 	problems.Add(found...)
 	return definitions, problems.Err()
 }
@@ -58,17 +59,12 @@ func unreadable(err error) string {
 
 // Parse is Load for files that have been read already.
 func Parse(files ...File) ([]Definition, error) {
-	definitions, problems := parse(files)
-	return definitions, problems.Err()
-}
-
-func parse(files []File) ([]Definition, problem.List) {
 	r := reader{}
 	for _, file := range files {
 		r.file(file)
 	}
 	r.conflicts()
-	return r.definitions, r.problems
+	return r.definitions, r.problems.Err()
 }
 
 // entry is one definition as it stands in a file.

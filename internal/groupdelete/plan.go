@@ -42,15 +42,6 @@ type Plan struct {
 	forbidden   []*ref
 }
 
-// Tables returns the labels of the tables whose rows may be deleted along with a group, in the order of the work.
-func (p *Plan) Tables() []string {
-	var labels []string
-	for _, t := range p.reachable {
-		labels = append(labels, t.Label())
-	}
-	return labels
-}
-
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.

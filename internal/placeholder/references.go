@@ -22,15 +22,6 @@ type boundColumn struct {
 	sample string
 }
 
-// Labels are the columns as table.column, in the order of the configuration.
-func (r *References) Labels() []string {
-	labels := make([]string, len(r.columns))
-	for i, c := range r.columns {
-		labels[i] = c.label
-	}
-	return labels
-}
-
 // bindColumn builds the look for one row. It stops at the first: LIMIT 1 on an index that begins with the column.
 func bindColumn(label string, table *pgcatalog.Relation, column string) boundColumn {
 	from := table.SQL()

@@ -1,0 +1,10 @@
+package groupdelete
+
+// Tables returns the labels of the tables whose rows may be deleted along with a group, in the order of the work.
+func (p *Plan) Tables() []string {
+	var labels []string
+	for _, t := range p.reachable {
+		labels = append(labels, t.Label())
+	}
+	return labels
+}
