@@ -26,10 +26,8 @@ const (
 	migrateAttempts = 3
 	// migrateWorkers is little: the database is there for others.
 	migrateWorkers = 2
-	// longestMigration is more than other kinds have, as an upload cannot go on in a successor, and less than what River takes
-	// for stuck.
-	longestMigration = 110 * time.Second
-	longestTransfer  = 100 * time.Second
+	// longestTransfer bounds the reading of one object back into rows.
+	longestTransfer = 100 * time.Second
 	// A job pauses firstPause after the first outage, twice as long after each one more, and longestPause at most.
 	firstPause   = 10 * time.Second
 	longestPause = 15 * time.Minute
@@ -55,9 +53,10 @@ type MigrateExternalDiffWorker struct {
 	deps Deps
 }
 
-// Timeout bounds the move.
+// Timeout is none, so River's rescuer leaves the job alone, too: a move ends once no byte moves, and the heartbeat gives back the jobs of
+// dead workers.
 func (*MigrateExternalDiffWorker) Timeout(*river.Job[MigrateExternalDiffArgs]) time.Duration {
-	return longestMigration
+	return -1
 }
 
 // Work moves the diff. Where the store is not available or refuses, or somebody else works on the diff, the job comes back later,
@@ -164,12 +163,18 @@ func moveResult(stats *moveStats) jobrun.Result {
 	switch {
 	case stats.WaitingFor != "":
 		result.Outcome, result.Reason, result.Changed = jobrun.Skipped, stats.WaitingFor, false
+		if stats.BrokenOff {
+			result.Counts = []jobrun.Count{{Metric: metrics.DiffUploadsBroken, N: 1}}
+		}
 	case stats.Skipped != "":
 		result.Reason = string(stats.Skipped)
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, Reason: result.Reason, N: 1}}
 	default:
 		result.Processed = 1
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}
+		if stats.Kept > 0 {
+			result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffUploadsResumed, N: 1})
+		}
 	}
 	return result
 }

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 )
@@ -207,4 +208,18 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
 	require.NoError(t, taken.Release(t.Context()))
+}
+
+// An upload is as long as bytes move: neither River's limit nor its rescuer may end it.
+func TestAnUploadHasNoTimeout(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Duration(-1), (&MigrateExternalDiffWorker{}).Timeout(nil))
+}
+
+func TestUploadsThatStallOrGoOnAreCounted(t *testing.T) {
+	t.Parallel()
+	broken := moveResult(&moveStats{WaitingFor: "the store", Moved: extdiff.Moved{BrokenOff: true}})
+	require.Equal(t, []jobrun.Count{{Metric: metrics.DiffUploadsBroken, N: 1}}, broken.Counts)
+	resumed := moveResult(&moveStats{Moved: extdiff.Moved{Bytes: 8, Kept: 5}})
+	require.Contains(t, resumed.Counts, jobrun.Count{Metric: metrics.DiffUploadsResumed, N: 1})
 }

@@ -59,6 +59,7 @@ func printDiffs(w io.Writer, b *extdiff.Backlog) {
 		return
 	}
 	printSweep(w, b.Stores)
+	printUploads(w, b.Uploads)
 	if b.Pending+b.Removals == 0 {
 		return
 	}
@@ -69,6 +70,18 @@ func printDiffs(w io.Writer, b *extdiff.Backlog) {
 	_, _ = fmt.Fprintf(w, "\nDIFFS IN THE DATABASE\tBYTES%s\tOBJECTS TO BE REMOVED\n%d\t%d\t%d\n", more, b.Pending, b.Bytes, b.Removals)
 	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
 		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
+	}
+}
+
+// printUploads lists uploads in parts that have not come to their end.
+func printUploads(w io.Writer, uploads []extdiff.Unfinished) {
+	if len(uploads) == 0 {
+		return
+	}
+	_, _ = fmt.Fprint(w, "\nUPLOAD OF DIFF\tSENT\tBYTES\tBEGAN\tLAST SEEN\tFAILURES\tLAST ERROR\n")
+	for _, u := range uploads {
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%d\t%s\n",
+			u.DiffID, u.Sent, u.Bytes, u.BeganAt.UTC().Format(time.RFC3339), u.SeenAt.UTC().Format(time.RFC3339), u.Failures, u.Error)
 	}
 }
 

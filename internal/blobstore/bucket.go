@@ -64,11 +64,11 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return err
 }
 
-func (b *bucket) write(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error) {
+func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	return b.uploads.open(ctx, wanted, key, over), nil
+	return b.uploads.open(ctx, wanted, key, over, resume), nil
 }
 
 // list goes through the keys in their order, page by page.
@@ -92,4 +92,49 @@ func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info,
 			}
 		}
 	}
+}
+
+// Upload is one in parts that is not complete.
+type Upload struct {
+	Key, ID string
+	// Begun is by the store's clock.
+	Begun time.Time
+}
+
+// Uploads goes through the uploads in parts, of keys that begin with prefix, that are not complete. A folder has none. It ends at the
+// first error.
+func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
+	return func(yield func(Upload, error) bool) {
+		b, ok := s.objects.(*bucket)
+		if !ok {
+			return
+		}
+		request := &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
+		for pages := s3.NewListMultipartUploadsPaginator(b.client, request); pages.HasMorePages(); {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(Upload{}, s.judge(ctx, "list uploads of", prefix, err))
+				return
+			}
+			for _, u := range page.Uploads {
+				key := strings.TrimPrefix(aws.ToString(u.Key), b.prefix)
+				if !yield(Upload{Key: key, ID: aws.ToString(u.UploadId), Begun: aws.ToTime(u.Initiated)}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Abort ends an upload in parts and removes them. One that is complete or aborted is none.
+func (s *Store) Abort(ctx context.Context, key, id string) error {
+	b, ok := s.objects.(*bucket)
+	if !ok {
+		return nil
+	}
+	_, err := b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.name, Key: aws.String(b.prefix + key), UploadId: &id})
+	if isNoUpload(err) {
+		return nil
+	}
+	return s.judge(ctx, "abort the upload of", key, err)
 }

@@ -104,7 +104,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == "NoSuchUpload": // It is complete, and the answer got lost, or somebody has tidied up.
+		code == noSuchUpload: // It is complete, and the answer got lost, or somebody has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -115,6 +115,9 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
+
+// noSuchUpload is what a service says of an upload that is complete or aborted.
+const noSuchUpload = "NoSuchUpload"
 
 // passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
 func passes(status int, err error) bool {

@@ -84,7 +84,7 @@ func (f folder) remove(_ context.Context, key string) error {
 	return nil
 }
 
-func (f folder) write(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error) {
+func (f folder) write(ctx, wanted context.Context, key string, over Version, _ *Parts) (io.WriteCloser, error) {
 	name, err := f.path(key)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,8 @@ const (
 	maxBackoff = 2 * time.Second
 	// credentialsTimeout bounds the search for credentials, which may ask services that are not there.
 	credentialsTimeout = 5 * time.Second
+	// writeBuffer is how much of a request the system holds at most.
+	writeBuffer = 512 << 10
 )
 
 // Open makes a store of a URL: file:///folder, or s3://bucket with the parameters that package bucketurl
@@ -211,6 +214,10 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 			if err != nil {
 				return nil, err
 			}
+			// Bytes that the system holds count as moved: without a limit their way could take longer than an answer may.
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(writeBuffer)
+			}
 			return &watchedConn{Conn: conn, stall: stall}, nil
 		}
 	})
@@ -221,21 +228,26 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 type watchedConn struct {
 	net.Conn
 
-	stall time.Duration
+	stall   time.Duration
+	stalled atomic.Bool
 }
 
-func (c *watchedConn) Read(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
-}
+func (c *watchedConn) Read(p []byte) (int, error) { return c.watch(c.Conn.Read, p) }
 
-func (c *watchedConn) Write(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil {
+func (c *watchedConn) Write(p []byte) (int, error) { return c.watch(c.Conn.Write, p) }
+
+func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.stall)); err != nil && !c.stalled.Load() {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	n, err := move(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.stalled.Store(true)
+	case errors.Is(err, net.ErrClosed) && c.stalled.Load():
+		err = os.ErrDeadlineExceeded // The other direction has met it first, and has closed the connection.
+	}
+	return n, err
 }
 
 // Place is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken

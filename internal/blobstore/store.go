@@ -79,8 +79,8 @@ type backend interface {
 	// read returns size bytes from offset on, all of them where size is negative, and when the object was written.
 	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
 	remove(ctx context.Context, key string) error
-	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing.
-	write(ctx, wanted context.Context, key string, over Version) (io.WriteCloser, error)
+	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing but parts for resume.
+	write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
 	// list returns the objects whose keys begin with prefix and come after the key after, in an order that is always the same.
 	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
 }
@@ -151,9 +151,14 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 // in another state by then it is ErrChanged, and the object stays as it is. An error of write itself is returned as it is.
 // After an error the object is as before or, where an answer got lost, as written; it is never in part.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
+	return s.PutParts(ctx, key, over, nil, write)
+}
+
+// PutParts is a Put that goes on with the parts of an earlier one; nil is for one that leaves none.
+func (s *Store) PutParts(ctx context.Context, key string, over Version, resume *Parts, write func(io.Writer) error) (Digest, error) {
 	upload, cancel := context.WithCancel(ctx)
 	defer cancel()
-	writer, err := s.objects.write(ctx, upload, key, over)
+	writer, err := s.objects.write(ctx, upload, key, over, resume)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}

@@ -11,11 +11,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 )
 
+// PartSize is the least that S3 takes for a part. It allows 10,000 of them, hence 50 GB. An object of more bytes goes in parts.
+const PartSize = 5 << 20
+
 const (
-	// partSize is the least that S3 takes for a part. It allows 10,000 of them, hence 50 GB.
-	partSize = 5 << 20
 	// partsAtOnce are the parts that all uploads to a store hold together: memory depends neither on the size of objects nor on how
 	// many are written at a time. One part is sent while the next one is filled, so a third lets a second upload go on.
 	partsAtOnce = 3
@@ -25,6 +27,22 @@ const (
 	abortTimeout = 5 * time.Second
 	contentType  = "application/octet-stream"
 )
+
+// Parts has a Put go on with the parts that an earlier one of the same bytes has sent. After a failure its upload stays: the next Put
+// goes on with it, or Abort ends it. A folder keeps nothing.
+type Parts struct {
+	// ID names the earlier upload, "" where there is none, and then the new one.
+	ID string
+	// Begun is called with the ID of a new upload before its first part is sent.
+	Begun func(ctx context.Context, id string) error
+	// Sent is called with the bytes of each part that the service has, those of the earlier upload included.
+	Sent func(bytes int64)
+	// Kept counts the bytes of parts that did not have to be sent.
+	Kept int64
+	// Complete is set where the earlier upload is gone and there is an object: the upload may have come to its end. Nothing is sent
+	// then, and the caller has to compare the object with the digest.
+	Complete bool
+}
 
 // uploads writes objects to a bucket. The libraries' own uploaders take a new set of buffers for each object.
 type uploads struct {
@@ -39,7 +57,7 @@ type uploads struct {
 func newUploads(client *s3.Client, bucket, prefix string) *uploads {
 	u := &uploads{
 		client: client, bucket: bucket, prefix: prefix, slots: make(chan struct{}, partsAtOnce),
-		parts: sync.Pool{New: func() any { return new([partSize]byte) }},
+		parts: sync.Pool{New: func() any { return new([PartSize]byte) }},
 	}
 	if client.Options().RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
 		u.checksum = types.ChecksumAlgorithmCrc32
@@ -58,19 +76,22 @@ type upload struct {
 	over   Version
 	// content is what is to be sent next. It is a part's, and counts, where part is set.
 	content []byte
-	part    *[partSize]byte
+	part    *[PartSize]byte
 	// id names an upload in parts; sent has those that the service has, underWay the end of the one that it is being sent.
 	id       *string
 	sent     []types.CompletedPart
 	underWay chan error
 	failed   error
+	// resume is nil where the parts go with a failure; kept has those of an earlier upload.
+	resume *Parts
+	kept   map[int32]types.Part
 }
 
 // open begins an upload over the version. It has to be closed; where wanted has ended by then, nothing is written. The part that
 // is under way is then sent to its end all the same, unless ctx has ended too: a service may keep one that was broken off, as it
 // comes after the order to remove all parts.
-func (u *uploads) open(ctx, wanted context.Context, key string, over Version) *upload {
-	return &upload{uploads: u, ctx: ctx, wanted: wanted, key: u.prefix + key, over: over}
+func (u *uploads) open(ctx, wanted context.Context, key string, over Version, resume *Parts) *upload {
+	return &upload{uploads: u, ctx: ctx, wanted: wanted, key: u.prefix + key, over: over, resume: resume}
 }
 
 // Write implements io.Writer.
@@ -96,7 +117,7 @@ func (u *upload) makeRoom(n int) error {
 		return nil
 	case u.part == nil:
 		return u.takePart(u.content)
-	case len(u.content) < partSize:
+	case len(u.content) < PartSize:
 		return nil
 	}
 	if err := u.send(); err != nil {
@@ -112,12 +133,12 @@ func (u *upload) takePart(begin []byte) error {
 	case <-u.wanted.Done():
 		return u.wanted.Err()
 	}
-	u.part, _ = u.parts.Get().(*[partSize]byte)
+	u.part, _ = u.parts.Get().(*[PartSize]byte)
 	u.content = u.part[:copy(u.part[:], begin)]
 	return nil
 }
 
-func (u *uploads) giveBack(part *[partSize]byte) {
+func (u *uploads) giveBack(part *[PartSize]byte) {
 	if part != nil {
 		u.parts.Put(part)
 		<-u.slots
@@ -129,19 +150,21 @@ func (u *upload) send() error {
 	if err := u.await(); err != nil {
 		return err
 	}
-	if u.id == nil {
-		begun, err := u.client.CreateMultipartUpload(u.ctx, &s3.CreateMultipartUploadInput{
-			Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
-		})
-		if err != nil {
-			return err
-		}
-		u.id = begun.UploadId
+	if err := u.begin(); err != nil {
+		return err
 	}
 	number := int32(len(u.sent) + 1)
 	u.sent = append(u.sent, types.CompletedPart{PartNumber: &number})
 	done, content, part := &u.sent[number-1], u.content, u.part
 	u.content, u.part = nil, nil
+	// Its bytes are those of the same object, which the caller reads back as a whole.
+	if earlier, kept := u.kept[number]; u.taken() || kept && aws.ToInt64(earlier.Size) == int64(len(content)) {
+		done.ETag, done.ChecksumCRC32 = earlier.ETag, earlier.ChecksumCRC32
+		u.giveBack(part)
+		u.resume.Kept += int64(len(content))
+		u.resume.Sent(int64(len(content)))
+		return nil
+	}
 	u.underWay = make(chan error, 1)
 	go func(ended chan<- error) {
 		sent, err := u.client.UploadPart(u.ctx, &s3.UploadPartInput{
@@ -151,10 +174,67 @@ func (u *upload) send() error {
 		u.giveBack(part)
 		if err == nil {
 			done.ETag, done.ChecksumCRC32 = sent.ETag, sent.ChecksumCRC32
+			if u.resume != nil {
+				u.resume.Sent(int64(len(content)))
+			}
 		}
 		ended <- err
 	}(u.underWay)
 	return nil
+}
+
+// begin begins the upload in parts, or finds the earlier one that it goes on with.
+func (u *upload) begin() error {
+	if u.id != nil || u.taken() {
+		return nil
+	}
+	if u.resume != nil && u.resume.ID != "" {
+		err := u.find()
+		if !isNoUpload(err) {
+			return err
+		}
+		if u.resume.Complete = u.over != ""; u.resume.Complete {
+			return nil
+		}
+	}
+	begun, err := u.client.CreateMultipartUpload(u.ctx, &s3.CreateMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
+	})
+	if err != nil {
+		return err
+	}
+	u.id = begun.UploadId
+	if u.resume == nil {
+		return nil
+	}
+	u.resume.ID = aws.ToString(u.id)
+	return u.resume.Begun(u.ctx, u.resume.ID)
+}
+
+// find lists the parts of the earlier upload.
+func (u *upload) find() error {
+	kept := map[int32]types.Part{}
+	request := &s3.ListPartsInput{Bucket: &u.bucket, Key: &u.key, UploadId: &u.resume.ID}
+	for pages := s3.NewListPartsPaginator(u.client, request); pages.HasMorePages(); {
+		page, err := pages.NextPage(u.ctx)
+		if err != nil {
+			return err
+		}
+		for _, part := range page.Parts {
+			kept[aws.ToInt32(part.PartNumber)] = part
+		}
+	}
+	u.id, u.kept = &u.resume.ID, kept
+	return nil
+}
+
+// taken reports whether the object that is there is taken for what the earlier upload has become.
+func (u *upload) taken() bool { return u.resume != nil && u.resume.Complete }
+
+// isNoUpload reports whether the service knows no such upload: it is complete, or was aborted.
+func isNoUpload(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && api.ErrorCode() == noSuchUpload
 }
 
 // await waits for the part that is being sent.
@@ -176,7 +256,7 @@ func (u *upload) Close() error {
 	if u.failed == nil {
 		u.failed = u.wanted.Err()
 	}
-	if u.failed == nil && u.id == nil {
+	if u.failed == nil && u.id == nil && !u.taken() {
 		return u.putWhole()
 	}
 	if u.failed == nil {
@@ -186,6 +266,9 @@ func (u *upload) Close() error {
 	if u.failed != nil {
 		u.abort()
 		return u.failed
+	}
+	if u.taken() {
+		return nil
 	}
 	if err := u.complete(); err != nil {
 		// An answer that got lost may have been yes; then there is nothing left to abort.
@@ -221,9 +304,9 @@ func (u *upload) complete() error {
 	return err
 }
 
-// abort removes the parts of an upload that has failed.
+// abort removes the parts of an upload that has failed and does not go on later.
 func (u *upload) abort() {
-	if u.id == nil {
+	if u.id == nil || u.resume != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)

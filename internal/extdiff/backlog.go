@@ -29,6 +29,8 @@ type Backlog struct {
 	Removals int64 `json:"removals"`
 	// Skipped counts diffs that stay in the database although they are due, by reason, each up to the cap.
 	Skipped map[Skip]int64 `json:"skipped"`
+	// Uploads are the oldest uploads in parts that have not come to their end.
+	Uploads []Unfinished `json:"uploads"`
 	// Stores are where diffs were moved to, the one that was used last first.
 	Stores []StoreState `json:"stores"`
 }
@@ -47,6 +49,9 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 	}
 	b.BytesCapped = b.Pending > bytesCap
 	if b.Skipped, err = ReadSkipped(ctx, db, names); err != nil {
+		return b, err
+	}
+	if b.Uploads, err = ReadUnfinished(ctx, db, names); err != nil {
 		return b, err
 	}
 	b.Stores, err = ReadStores(ctx, db, names)

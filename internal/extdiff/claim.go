@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +43,8 @@ type claim struct {
 	ttl    time.Duration
 	// deadline is monotonic; margin before the claim ends at the earliest.
 	deadline time.Time
+	// sent counts the bytes of parts that the store has.
+	sent atomic.Int64
 }
 
 const claimSQL = `
@@ -90,7 +93,9 @@ func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(ma
 
 const renewSQL = `
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
+    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE $4 END,
+    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
 WHERE diff_id OPERATOR(pg_catalog.=) $1
   AND token OPERATOR(pg_catalog.=) $2
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()`
@@ -135,7 +140,7 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		asked := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
-		renewed, err := c.db.Pool.Exec(bounded, c.db.Names.Render(renewSQL), c.diffID, c.token, c.ttl.Seconds())
+		renewed, err := c.db.Pool.Exec(bounded, c.db.Names.Render(renewSQL), c.diffID, c.token, c.ttl.Seconds(), c.sent.Load())
 		stop()
 		switch {
 		case err == nil && renewed.RowsAffected() == 0:
@@ -176,7 +181,7 @@ WITH idle AS (
     WHERE diff_id OPERATOR(pg_catalog.=) $1
       AND token OPERATOR(pg_catalog.=) $2
       AND (
-          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
+          sha256 IS NULL AND skip_reason IS NULL AND upload_id IS NULL AND NOT kept
           OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)
       )
     RETURNING diff_id

@@ -20,7 +20,7 @@ const failedWindow = 500
 // Failure is a diff that is due and stays in the database.
 type Failure struct {
 	DiffID int64
-	// Skip is why it cannot be moved; empty where an attempt has failed, with Error.
+	// Skip is why it cannot be moved; empty where an attempt has failed, with Error, or its upload does not come to its end.
 	Skip  Skip
 	Error string
 	// Attempts counts those of the last job.
@@ -34,6 +34,14 @@ WITH skipped AS (
     SELECT ledger.diff_id, ledger.skip_reason AS skip, '' AS error, 0 AS attempts, NULL::pg_catalog.timestamptz AS next
     FROM "sexton".external_diffs AS ledger
     WHERE ledger.skip_reason IS NOT NULL
+    LIMIT $2
+), uploads AS (
+    SELECT ledger.diff_id, '' AS skip,
+        pg_catalog.format('%s of %s bytes are uploaded since %s; the last attempt: %s', ledger.upload_sent, ledger.upload_bytes,
+            pg_catalog.to_char(ledger.upload_began_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), ledger.upload_error) AS error,
+        ledger.upload_failures AS attempts, NULL::pg_catalog.timestamptz AS next
+    FROM "sexton".external_diffs AS ledger
+    WHERE ledger.upload_id IS NOT NULL AND ledger.upload_failures OPERATOR(pg_catalog.>) 0 AND ledger.skip_reason IS NULL
     LIMIT $2
 ), jobs AS (
     SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
@@ -49,11 +57,14 @@ WITH skipped AS (
     -- A later attempt may have moved it.
     JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) jobs.diff_id AND ` + inDatabaseSQL + `
     WHERE NOT ` + keptSQL + `
-      AND NOT EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) jobs.diff_id AND ledger.skip_reason IS NOT NULL)
+      AND NOT EXISTS (
+          SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) jobs.diff_id AND ledger.skip_reason IS NOT NULL
+          UNION ALL SELECT FROM uploads WHERE uploads.diff_id OPERATOR(pg_catalog.=) jobs.diff_id
+      )
     ORDER BY jobs.diff_id, jobs.id DESC
 )
 SELECT one.diff_id, one.skip, one.error, one.attempts::bigint, one.next
-FROM (SELECT * FROM failed UNION ALL SELECT * FROM skipped) AS one
+FROM (SELECT * FROM failed UNION ALL SELECT * FROM uploads UNION ALL SELECT * FROM skipped) AS one
 ORDER BY one.skip OPERATOR(pg_catalog.<>) '', one.diff_id
 LIMIT $1`
 

@@ -72,11 +72,13 @@ const fingerprintSQL = `pg_catalog.md5(coalesce(pg_catalog.string_agg(
     ',' ORDER BY file.relative_order), ''))`
 
 // streamSQL is the content of the object of a diff ($1) in pieces of $2 bytes, one row each, with the place of the file and the
-// number of the piece. The order follows from the nested loops, which LATERAL demands: a sort would put the whole content into
-// temporary files. OFFSET 0 has each text unpacked once and not for each of its pieces.
+// number of the piece; from piece $4 of the file at $3 on. The order follows from the nested loops, which LATERAL demands: a sort would
+// put the whole content into temporary files. OFFSET 0 has each text unpacked once and not for each of its pieces.
 const streamSQL = `
 SELECT layout.place, piece.number, substring(text.body FROM (piece.number OPERATOR(pg_catalog.*) $2) OPERATOR(pg_catalog.+) 1 FOR $2)
-FROM (SELECT * FROM (` + layoutSQL + `) AS layout WHERE layout.size OPERATOR(pg_catalog.>) 0 ORDER BY layout.place OFFSET 0) AS layout
+FROM (SELECT * FROM (` + layoutSQL + `) AS layout
+    WHERE layout.size OPERATOR(pg_catalog.>) 0 AND layout.place OPERATOR(pg_catalog.>=) $3 ORDER BY layout.place OFFSET 0
+) AS layout
 CROSS JOIN LATERAL (
     SELECT "sexton".external_diff_body(file.diff) AS body
     FROM "public".merge_request_diff_files AS file
@@ -84,7 +86,10 @@ CROSS JOIN LATERAL (
       AND file.relative_order OPERATOR(pg_catalog.=) layout.relative_order
     OFFSET 0
 ) AS text
-CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog./) $2) AS piece (number)`
+CROSS JOIN LATERAL pg_catalog.generate_series(
+    CASE WHEN layout.place OPERATOR(pg_catalog.=) $3 THEN $4 ELSE 0 END,
+    (pg_catalog.octet_length(text.body) OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog./) $2
+) AS piece (number)`
 
 // switchSQL puts where its text is in place of the text, for each file of a diff ($1). Files that get another place step aside to
 // negative numbers, as the key allows no two files in one place even within a statement.

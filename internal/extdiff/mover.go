@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
@@ -46,8 +44,10 @@ type Point string
 // The points of a move, in their order; at PointSwitched the rows are changed but not committed. Then those of bringing back, and
 // those of removing an object.
 const (
-	PointClaimed  Point = "claimed"
-	PointReading  Point = "reading"
+	PointClaimed Point = "claimed"
+	PointReading Point = "reading"
+	// PointPart comes after each part that the store has. The upload reads on meanwhile.
+	PointPart     Point = "part"
 	PointUploaded Point = "uploaded"
 	PointVerified Point = "verified"
 	PointSwitched Point = "switched"
@@ -66,18 +66,21 @@ const (
 const (
 	// mostTries is how often a diff is begun anew because its rows or its object changed meanwhile.
 	mostTries = 3
-	// defaultTransfer bounds one upload, defaultStatement any other statement.
+	// defaultTransfer bounds the reading of one object back into rows, defaultStatement any other statement.
 	defaultTransfer  = 10 * time.Minute
 	defaultStatement = 30 * time.Second
 	defaultLock      = 5 * time.Second
+	defaultSnapshot  = time.Minute
 )
 
-// Limits bound the work on one diff. Zero values stand for 10 min, 30 s and 5 s.
+// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a minute. An upload has none as a whole.
 type Limits struct {
-	// Transfer bounds one upload or download, from the first to the last byte.
+	// Transfer bounds the reading of one object back into rows, from the first to the last byte.
 	Transfer time.Duration
 	// Statement bounds every statement but the one that streams the texts; Lock each wait for a lock.
 	Statement, Lock time.Duration
+	// Snapshot is how long an upload reads from one snapshot of the rows before it takes another.
+	Snapshot time.Duration
 }
 
 func (l Limits) orDefaults() Limits {
@@ -89,6 +92,9 @@ func (l Limits) orDefaults() Limits {
 	}
 	if l.Lock <= 0 {
 		l.Lock = defaultLock
+	}
+	if l.Snapshot <= 0 {
+		l.Snapshot = defaultSnapshot
 	}
 	return l
 }
@@ -118,6 +124,12 @@ func (e *Engine) ttl() time.Duration {
 	return defaultTTL
 }
 
+// snapshotLimit is when the server ends a snapshot whose end was missed. A piece may take as long as all those before it.
+func (e *Engine) snapshotLimit() time.Duration {
+	limits := e.Limits.orDefaults()
+	return max(limits.Statement, 3*limits.Snapshot)
+}
+
 func (e *Engine) reach(p Point) {
 	if e.Reached != nil {
 		e.Reached(p)
@@ -133,6 +145,10 @@ type Moved struct {
 	Key   string `json:"key,omitempty"`
 	Bytes int64  `json:"bytes"`
 	Files int64  `json:"files"`
+	// Kept counts bytes of an earlier attempt that did not have to be sent again.
+	Kept int64 `json:"bytes_kept,omitempty"`
+	// BrokenOff tells that the object went in parts and has not come to its end; those that were sent are kept.
+	BrokenOff bool `json:"broken_off,omitempty"`
 }
 
 // Move moves a diff, if it is there, in the database, and the rule says so. Where its claim is lost, to a worker that took this one
@@ -141,7 +157,7 @@ type Moved struct {
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 	moved, err := persist(func() (Moved, error) { return e.try(ctx, diffID) })
 	if err != nil {
-		return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
+		return Moved{DiffID: diffID, Kept: moved.Kept, BrokenOff: moved.BrokenOff}, fmt.Errorf("move diff %d: %w", diffID, err)
 	}
 	return moved, nil
 }
@@ -190,7 +206,7 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	held, release := claimed.hold(ctx)
 	defer func() { err = lost(held, err); release() }()
 	moved.Key = Key(found.mergeRequestID, diffID)
-	surveyed, digest, err := e.upload(held, moved.Key, found)
+	surveyed, digest, err := e.upload(held, claimed, found, &moved)
 	if err != nil {
 		return moved, err
 	}
@@ -287,73 +303,6 @@ func (s survey) obstacle(found look) Skip {
 // state is what a refusal was for; refusedSQL compares it.
 func (s survey) state(found look) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
-}
-
-// upload writes the object from one snapshot of the rows. Nothing is locked meanwhile.
-func (e *Engine) upload(ctx context.Context, key string, found look) (surveyed survey, digest blobstore.Digest, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, e.Limits.orDefaults().Transfer, &blobstore.OutageError{
-		Store: e.Store.String(), Operation: "write " + key, Reason: fmt.Sprintf("it has taken more than %s", e.Limits.orDefaults().Transfer),
-	})
-	defer cancel()
-	over, err := e.Store.Version(ctx, key)
-	if err != nil {
-		return survey{}, blobstore.Digest{}, err
-	}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
-		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
-			return err
-		}
-		// The claim may have passed on since: texts that another has taken out would be read as empty ones.
-		again, err := e.look(ctx, tx, found.diffID, "")
-		if surveyed.skip = again.skip; err != nil || again.skip != "" {
-			return err
-		}
-		err = tx.QueryRow(ctx, e.DB.Names.Render(surveySQL), found.diffID).
-			Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
-		if err != nil {
-			return fmt.Errorf("survey files: %w", err)
-		}
-		if surveyed.obstacle(found) != "" {
-			return nil
-		}
-		digest, err = e.Store.Put(ctx, key, over, func(w io.Writer) error { return e.stream(ctx, tx, found.diffID, w) })
-		if err == nil && digest.Size != surveyed.bytes {
-			return fmt.Errorf("write %s: %d bytes were read where %d are stored", key, digest.Size, surveyed.bytes)
-		}
-		return err
-	})
-	return surveyed, digest, err
-}
-
-// stream sends the content of a diff's object to a writer.
-func (e *Engine) stream(ctx context.Context, tx pgx.Tx, diffID int64, w io.Writer) error {
-	rows, err := tx.Query(ctx, e.DB.Names.Render(streamSQL), diffID, pieceBytes)
-	if err != nil {
-		return fmt.Errorf("read texts: %w", err)
-	}
-	defer rows.Close()
-	place, number := -1, -1
-	for rows.Next() {
-		var nextPlace, nextNumber int
-		// It is the connection's own buffer, valid until the next row.
-		var piece pgtype.DriverBytes
-		if err := rows.Scan(&nextPlace, &nextNumber, &piece); err != nil {
-			return fmt.Errorf("read texts: %w", err)
-		}
-		if nextPlace < place || nextPlace == place && nextNumber != number+1 || nextPlace > place && nextNumber != 0 {
-			return fmt.Errorf("read texts: piece %d of file %d came after piece %d of file %d", nextNumber, nextPlace, number, place)
-		}
-		place, number = nextPlace, nextNumber
-		if _, err := w.Write(piece); err != nil {
-			return err
-		}
-		e.reach(PointReading)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read texts: %w", err)
-	}
-	return nil
 }
 
 // compare reads an object back.

@@ -97,7 +97,8 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtestNames())
 	require.NoError(t, err)
 	require.Equal(t, extdiff.Backlog{
-		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1}, Stores: []extdiff.StoreState{},
+		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1},
+		Uploads: []extdiff.Unfinished{}, Stores: []extdiff.StoreState{},
 	}, backlog)
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")

@@ -234,7 +234,8 @@ func TestALostConnectionLosesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		b.add(1, threeFiles()...)
+		// More than a connection holds: the server is not through with it when the first piece comes.
+		b.add(1, append(threeFiles(), file{path: "d", text: new(strings.Repeat("d\n", 8<<20))})...)
 		want := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointReading, extdiff.PointSwitched} {
 			ended := false

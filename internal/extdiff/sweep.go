@@ -29,11 +29,16 @@ type Swept struct {
 	Foreign int64 `json:"objects_foreign"`
 	// HeldBack counts objects without a row that stay because there are too many of them at once.
 	HeldBack int64 `json:"objects_held_back"`
+	// Aborted counts uploads in parts that no attempt goes on with.
+	Aborted int64 `json:"uploads_aborted"`
 }
 
 // Plus is the sum of two passes.
 func (s Swept) Plus(more Swept) Swept {
-	return Swept{Listed: s.Listed + more.Listed, Swept: s.Swept + more.Swept, Foreign: s.Foreign + more.Foreign, HeldBack: s.HeldBack + more.HeldBack}
+	return Swept{
+		Listed: s.Listed + more.Listed, Swept: s.Swept + more.Swept, Foreign: s.Foreign + more.Foreign,
+		HeldBack: s.HeldBack + more.HeldBack, Aborted: s.Aborted + more.Aborted,
+	}
 }
 
 // Sweeper removes objects that no row refers to and that nobody has listed for removal: what a killed upload has left behind, say.
@@ -64,6 +69,11 @@ func (s *Sweeper) Run(ctx context.Context) (Swept, error) {
 	after, due, err := s.begin(ctx)
 	if err != nil || !due {
 		return swept, err
+	}
+	if after == "" {
+		if err := s.abort(ctx, now.Add(-s.Grace), &swept); err != nil {
+			return swept, err
+		}
 	}
 	err = s.round(ctx, now.Add(-s.Grace), after, &swept)
 	return swept, err

@@ -54,6 +54,7 @@ SET size = $3,
     skip_reason = NULL,
     skip_state = NULL,
     skipped_at = NULL,
+    upload_id = NULL,
     busy_until = NULL,
     holder = NULL
 WHERE diff_id OPERATOR(pg_catalog.=) $1
@@ -152,7 +153,8 @@ const skipSQL = `
 UPDATE "sexton".external_diffs
 SET skip_reason = $3,
     skip_state = $4,
-    skipped_at = pg_catalog.clock_timestamp()
+    skipped_at = pg_catalog.clock_timestamp(),
+    upload_id = NULL
 WHERE diff_id OPERATOR(pg_catalog.=) $1
   AND token OPERATOR(pg_catalog.=) $2`
 

@@ -76,7 +76,8 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 		metrics.PlaceholdersScheduled, metrics.PlaceholdersFinal, metrics.PlaceholdersQueued, metrics.PlaceholdersKept,
 		metrics.GroupsEnqueued, metrics.GroupsRestored, metrics.GroupsFailed,
 		metrics.GroupsDestroyed, metrics.ProjectsDestroyed, metrics.GroupDestroysFailed,
-		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffObjectsRemoved, metrics.DiffObjectsSwept,
+		metrics.DiffsMoved, metrics.DiffBytesMoved, metrics.DiffUploadsBroken, metrics.DiffUploadsResumed,
+		metrics.DiffObjectsRemoved, metrics.DiffObjectsSwept,
 	} {
 		ended.Counts = append(ended.Counts, jobrun.Count{Metric: name, N: 1})
 	}

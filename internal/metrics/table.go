@@ -58,6 +58,8 @@ const (
 	DiffsMoved          = "sexton_external_diffs_moved_total"
 	DiffBytesMoved      = "sexton_external_diff_moved_bytes_total"
 	DiffsSkipped        = "sexton_external_diffs_skipped_total"
+	DiffUploadsBroken   = "sexton_external_diff_uploads_broken_off_total"
+	DiffUploadsResumed  = "sexton_external_diff_uploads_resumed_total"
 	DiffObjectsRemoved  = "sexton_external_diff_objects_removed_total"
 	DiffObjectsSwept    = "sexton_external_diff_objects_swept_total"
 )
@@ -158,6 +160,8 @@ func Table() []Metric {
 
 		{DiffsMoved, Counter, []string{"database"}, "Diffs whose texts were moved to object storage."},
 		{DiffBytesMoved, Counter, []string{"database"}, "Bytes of those texts."},
+		{DiffUploadsBroken, Counter, []string{"database"}, "Uploads in parts that were broken off since no byte moved, or the store was away."},
+		{DiffUploadsResumed, Counter, []string{"database"}, "Diffs that were moved with parts of an earlier attempt."},
 		{DiffsSkipped, Counter, []string{"database", "reason"}, "Diffs that were looked at and stay in the database, by reason."},
 		{DiffObjectsRemoved, Counter, []string{"database"}, "Objects of deleted and restored diffs that were removed."},
 		{DiffObjectsSwept, Counter, []string{"database"}, "Objects that no diff referred to and that were removed."},

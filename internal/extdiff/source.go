@@ -1,0 +1,129 @@
+package extdiff
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// source reads the content of a diff's object. However slow the store is, none of its snapshots lasts long: vacuum must not wait for an
+// upload. The rows are those of the first snapshot in all of them, as their fingerprint says.
+type source struct {
+	engine   *Engine
+	found    look
+	surveyed survey
+	// tx is the current snapshot; nil between two.
+	tx pgx.Tx
+	// place and number are those of the next piece.
+	place, number int
+}
+
+// open takes a snapshot. The first one surveys the files; a later one that differs is errChanged.
+func (s *source) open(ctx context.Context) error {
+	e := s.engine
+	ctx, cancel := context.WithTimeout(ctx, e.snapshotLimit())
+	defer cancel()
+	tx, err := e.DB.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	first := s.surveyed == survey{}
+	s.tx = tx
+	if err := e.bound(ctx, tx, e.snapshotLimit()); err != nil {
+		return err
+	}
+	// The claim may have passed on since: texts that another has taken out would be read as empty ones.
+	again, err := e.look(ctx, tx, s.found.diffID, "")
+	if err != nil {
+		return err
+	}
+	surveyed := survey{skip: again.skip}
+	if again.skip == "" {
+		err = tx.QueryRow(ctx, e.DB.Names.Render(surveySQL), s.found.diffID).
+			Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
+		if err != nil {
+			return fmt.Errorf("survey files: %w", err)
+		}
+	}
+	if first {
+		s.surveyed = surveyed
+	}
+	if surveyed != s.surveyed {
+		return errChanged
+	}
+	return nil
+}
+
+// close ends the snapshot. A connection that was broken off ends with it.
+func (s *source) close(ctx context.Context) {
+	if s.tx == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	_ = s.tx.Rollback(ctx) // It has changed nothing.
+	s.tx = nil
+}
+
+// stream sends the content to a writer, by as many snapshots as it takes. Each sends one piece at least.
+func (s *source) stream(ctx context.Context, w io.Writer) error {
+	for {
+		if s.tx == nil {
+			if err := s.open(ctx); err != nil {
+				return err
+			}
+		}
+		ended, err := s.some(ctx, w)
+		s.close(ctx)
+		if ended || err != nil {
+			return err
+		}
+	}
+}
+
+// some sends what one snapshot has time for, and reports whether that was all.
+func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) {
+	e := s.engine
+	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
+	defer cancel()
+	rows, err := s.tx.Query(reading, e.DB.Names.Render(streamSQL), s.found.diffID, pieceBytes, s.place, s.number)
+	if err != nil {
+		return false, fmt.Errorf("read texts: %w", err)
+	}
+	defer func() {
+		cancel() // Closing reads all the rest otherwise.
+		rows.Close()
+	}()
+	most := e.Limits.orDefaults().Snapshot
+	until := time.Now().Add(most)
+	for rows.Next() {
+		var place, number int
+		// It is the connection's own buffer, valid until the next row.
+		var piece pgtype.DriverBytes
+		if err := rows.Scan(&place, &number, &piece); err != nil {
+			return false, fmt.Errorf("read texts: %w", err)
+		}
+		if place < s.place || place == s.place && number != s.number || place > s.place && number != 0 {
+			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number, place, s.number, s.place)
+		}
+		slow := time.AfterFunc(most, cancel)
+		_, err := w.Write(piece)
+		slow.Stop()
+		if err != nil {
+			return false, err
+		}
+		s.place, s.number = place, number+1
+		e.reach(PointReading)
+		if reading.Err() != nil || time.Now().After(until) {
+			return false, ctx.Err()
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return false, fmt.Errorf("read texts: %w", err)
+	}
+	return true, nil
+}
