@@ -115,6 +115,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if err == nil {
 		return affected, nil
 	}
+	delete(s.Conn.PgConn().CustomData(), pathKey)
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
@@ -144,7 +145,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	pipeline.Queue(begin)
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
-	pipeline.Queue(s.Names.Render(frameSQL), s.Names.Path, s.Fence.Run())
+	s.queuePath(pipeline)
 	frame := pipeline.Len()
 	statements = s.counting(statements)
 	prepared, known := s.knows(statements)
@@ -241,8 +242,14 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			affected, err = nil, &StatementError{Index: Frame, Err: closeErr}
 		}
 	}()
-	for range frame {
-		if _, err := results.Exec(); err != nil {
+	for i := range frame {
+		var path, run string
+		if i < frame-1 {
+			_, err = results.Exec()
+		} else if err = results.QueryRow().Scan(&path, &run); err == nil {
+			s.Conn.PgConn().CustomData()[pathKey] = path
+		}
+		if err != nil {
 			return nil, &StatementError{Index: Frame, Err: err}
 		}
 	}

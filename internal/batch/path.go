@@ -15,9 +15,23 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also says for which run "sexton".count_rows counts, 0 being none.
-	frameSQL = pathSQL + `, pg_catalog.set_config('sexton.run', $2::pg_catalog.int8::pg_catalog.text, true)`
+	// frameSQL also says for which run "sexton".count_rows counts, 0 being none; knownSQL does the same with a path that was found before.
+	runSQL   = `, pg_catalog.set_config('sexton.run', $2::pg_catalog.int8::pg_catalog.text, true)`
+	frameSQL = pathSQL + runSQL
+	knownSQL = `SELECT pg_catalog.set_config('search_path', $1, true)` + runSQL
 )
+
+// pathKey is where a connection carries the path, which the catalogue says, until a batch fails: it may have been the path's fault.
+const pathKey = "sexton.batch.path"
+
+// queuePath adds the statement that sets path and run.
+func (s *Session) queuePath(pipeline *pgx.Batch) {
+	sql, path := s.Names.Render(frameSQL), s.Names.Path
+	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(string); ok {
+		sql, path = knownSQL, known
+	}
+	pipeline.Queue(sql, path, s.Fence.Run())
+}
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
 func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {
