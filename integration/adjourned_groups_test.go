@@ -1,12 +1,9 @@
 package integration
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -17,28 +14,18 @@ import (
 // middle: every group is passed on for its destruction once, 20 s after the one before, or restored.
 func testAdjournedGroups(t *testing.T, p program) {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := workSite{program: p, url: d.URL, dir: t.TempDir(), pool: pool}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
 adjourned_groups: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: ""}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	s.exec(t, `
+`, sample.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO users (id, username, email, name, admin) SELECT n, 'user' || n, n || '@example.com', 'User ' || n, n = 1 FROM generate_series(1, 2) AS n;
-		INSERT INTO groups (id, name, path) SELECT n, 'Group ' || n, 'group-' || n FROM generate_series(1, 600) AS n;`)
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
-	// Nobody destroys anything here.
-	s.exec(t, `INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
+		INSERT INTO groups (id, name, path) SELECT n, 'Group ' || n, 'group-' || n FROM generate_series(1, 600) AS n;`,
+		// Nothing is destroyed here.
+		`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}') ON CONFLICT DO NOTHING;
-		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())`)
+		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())`))
 	first, second := s.started(t, soonDead), s.started(t, soonDead)
 	s.exec(t, "SELECT sexton.schedule_group_deletion(id, 1) FROM groups")
 	// Every third was scheduled by somebody who may not remove it, every sixth by somebody who is gone.

@@ -20,7 +20,6 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -63,22 +62,10 @@ FROM generate_series(6, 238) AS n, (VALUES ('loose_foreign_keys_deleted_records'
 // startBrowserSite makes the site and starts a worker on it. It returns the page's address.
 func startBrowserSite(t *testing.T) (s workSite, address string) {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s = workSite{program: build(t), url: d.URL, dir: t.TempDir(), pool: pool}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	s = build(t).site(t, pgtest.New(t).URL, onMain(`
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: "127.0.0.1:0", read_only: false}
-`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"), 0o600))
-	s.exec(t, sample.Schema())
-	s.exec(t, browserData)
-	s.program.run(t, s.dir, s.url, 0, "migrate", "up")
-	s.program.run(t, s.dir, s.url, 0, "triggers", "install")
-	s.exec(t, browserPast)
+`, sample.Schema()+browserData, browserPast).defining("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
 	w := s.started(t)
 	return s, "http://" + w.httpAddress(t)
 }

@@ -1,15 +1,12 @@
 package integration
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
 
@@ -71,23 +68,7 @@ type twinSite struct{ workSite }
 
 func newTwinSite(t *testing.T, p program, url, settings string) twinSite {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := twinSite{workSite{program: p, url: url, dir: t.TempDir(), pool: pool}}
-	s.exec(t, twinTables)
-	s.install(t, twinDefinitions, settings)
-	return s
-}
-
-// install writes the two files and lets the program install itself for them.
-func (s workSite) install(t *testing.T, definitions, settings string) {
-	t.Helper()
-	settings = "databases: {main: {url: \"${DATABASE_URL}\"}}\n" + settings
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(settings), 0o600))
-	s.program.run(t, s.dir, s.url, 0, "migrate", "up")
-	s.program.run(t, s.dir, s.url, 0, "triggers", "install")
+	return twinSite{p.site(t, url, onMain(settings, twinTables, "").defining(twinDefinitions))}
 }
 
 // deleteParents deletes the same parents in both schemas.

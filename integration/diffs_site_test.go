@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -116,27 +115,16 @@ type diffSite struct {
 
 func newDiffSite(t *testing.T, p program, store diffStore) diffSite {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
 	for _, setting := range os.Environ() {
 		if strings.HasPrefix(setting, "AWS_") {
 			p.environ = append(p.environ, setting)
 		}
 	}
-	s := diffSite{workSite{program: p, url: d.URL, dir: t.TempDir(), pool: pool}, store}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	return diffSite{p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
 external_diffs: {enabled: true, schedule: "0 0 1 1 *", bucket: "`+store.url+`"}
 http: {listen: ""}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
-	s.exec(t, diffGate)
-	return s
+`, sample.Schema(), diffGate)), store}
 }
 
 // sleeps waits until the workers have nothing to do and have noticed.

@@ -3,7 +3,6 @@ package integration
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -32,13 +31,7 @@ CREATE TRIGGER note_statement AFTER DELETE ON children REFERENCING OLD TABLE AS 
 // it must have had no more turns than they by then.
 func testFairness(t *testing.T, p program) {
 	t.Helper()
-	url := pgtest.New(t).URL
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := workSite{program: p, url: url, dir: t.TempDir(), pool: pool}
-	s.exec(t, heavyTables)
-	s.install(t, "children: [{table: parents, column: parent_id, on_delete: async_delete}]\n", "")
+	s := p.site(t, pgtest.New(t).URL, onMain("", heavyTables, "").defining("children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"))
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.exec(t, "DELETE FROM parents WHERE id > 1")
 

@@ -1,14 +1,13 @@
 package integration
 
 import (
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/sample"
@@ -88,27 +87,16 @@ type ghostSite struct{ workSite }
 
 func newGhostSite(t *testing.T, p program, url string) ghostSite {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := ghostSite{workSite{program: p, url: url, dir: t.TempDir(), pool: pool}}
+	before := sample.Schema() + contributions + "; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
+	for _, table := range slices.Sorted(maps.Keys(ghostTables())) {
+		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
+	}
 	// Small batches, so that there is a middle, and no target: a statement has 5 s, time to act while it stands at a gate.
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	return ghostSite{p.site(t, url, onMain(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *", target: 0s, batches: {move: 4, delete: 5, nullify: 3}}
 http: {listen: ""}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	s.exec(t, contributions+"; ALTER TABLE notes ALTER id RESTART WITH 100000")
-	s.exec(t, "CREATE SCHEMA expected")
-	for table := range ghostTables() {
-		s.exec(t, "CREATE TABLE expected."+table+" AS TABLE public."+table)
-	}
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
-	s.exec(t, ghostGates)
-	return s
+`, before, ghostGates))}
 }
 
 // leave asks for the deletion of users, some of them with all that they wrote.

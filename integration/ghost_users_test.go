@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/ghostuser"
-	"sexton/internal/pgtest"
 )
 
 // testGhostUsers deletes users one after the other while two workers and passes in the foreground are at it, of which one
 // worker is killed in the middle, and while the users go on writing.
 func testGhostUsers(t *testing.T, p program) {
 	t.Helper()
-	s := newGhostSite(t, p, pgtest.New(t).URL)
+	s := newGhostSite(t, p, "")
 	first, second := s.started(t), s.started(t)
 	soft, hard := []int64{1, 3, 5, 6, 7, 9, 10}, []int64{2, 4, 8}
 	for user := range int64(10) {
@@ -45,7 +44,7 @@ func testGhostUsers(t *testing.T, p program) {
 // others do not wait for it.
 func testGhostBackOff(t *testing.T, p program) {
 	t.Helper()
-	s := newGhostSite(t, p, pgtest.New(t).URL)
+	s := newGhostSite(t, p, "")
 	s.exec(t, refusal)
 	w := s.started(t)
 	s.leave(t, false, 1)
@@ -76,7 +75,7 @@ func testGhostBackOff(t *testing.T, p program) {
 // testGhostStatus looks at `sexton status` while a user's deletion stands in the middle.
 func testGhostStatus(t *testing.T, p program) {
 	t.Helper()
-	s := newGhostSite(t, p, pgtest.New(t).URL)
+	s := newGhostSite(t, p, "")
 	// More than one turn has batches for: then what remains is estimated.
 	s.exec(t, `INSERT INTO notes (id, noteable_type, noteable_id, author_id, note) SELECT 20000 + n, 'Issue', 1, 1, 'note' FROM generate_series(1, 200) AS n`)
 	s.exec(t, "INSERT INTO expected.notes SELECT * FROM notes WHERE id > 20000")

@@ -1,13 +1,10 @@
 package integration
 
 import (
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -42,23 +39,13 @@ CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FU
 // sub-group goes: the last worker leaves exactly what is not below the group, and each end has been told once.
 func testGroupDestroy(t *testing.T, p program) {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := workSite{program: p, url: d.URL, dir: t.TempDir(), pool: pool}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false, target: 1s}
 adjourned_groups: {enabled: true}
 http: {listen: ""}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	s.exec(t, grove)
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
+`, sample.Schema()+grove, ""))
 	keeper := connect(t, s.url)
-	_, err = keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
+	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
 	require.NoError(t, err)
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {

@@ -61,8 +61,12 @@ func TestProgram(t *testing.T) {
 		if how == "SIGKILL" {
 			code = -1
 		}
-		t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
-		t.Run("demo ended by "+how+" in a terminal", func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
+		if everyWay || how != "Ctrl-C" {
+			t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
+		}
+		if everyWay || how == "Ctrl-C" {
+			t.Run("demo ended by "+how+" in a terminal", func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
+		}
 	}
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
 	t.Run("demo is kept", func(t *testing.T) { t.Parallel(); testDemoIsKept(t, p) })
@@ -83,7 +87,9 @@ func TestProgram(t *testing.T) {
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
-	t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
+	if everyWay {
+		t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
+	}
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }

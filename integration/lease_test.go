@@ -48,13 +48,9 @@ const gatedDefinitions = `children:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
 `
 
-// writeGatedConfig chooses a pace that does not time out soon: a batch stays at the gate. Workers of one machine
-// would contend for the usual port.
-func writeGatedConfig(t *testing.T, dir string) {
-	t.Helper()
-	const text = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\nhttp: {listen: \"\"}\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"), []byte(text), 0o600))
-}
+// gatedConfig chooses a pace that does not time out soon: a batch stays at the gate. Workers of one machine would contend for the
+// usual port.
+const gatedConfig = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\nhttp: {listen: \"\"}\n"
 
 // gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder with the
 // configuration for the program.
@@ -70,7 +66,7 @@ func newGatedSite(t *testing.T) gatedSite {
 	s.db.Exec(gatedTables)
 	path := filepath.Join(s.dir, "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(gatedDefinitions), 0o600))
-	writeGatedConfig(t, s.dir)
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(gatedConfig), 0o600))
 	var err error
 	s.defs, err = definitions.Load([]string{path})
 	require.NoError(t, err)

@@ -8,4 +8,6 @@ const (
 	schemasPerShare = 10
 	// crashRounds is how many rounds of work and death testRandomCrashes has.
 	crashRounds = 20
+	// everyWay has whole-program tests also end in the ways, at the points and in the places that differ little from another one's.
+	everyWay = false
 )

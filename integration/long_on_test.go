@@ -5,4 +5,5 @@ package integration
 const (
 	schemasPerShare = 56
 	crashRounds     = 80
+	everyWay        = true
 )

@@ -2,13 +2,10 @@ package integration
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -19,21 +16,13 @@ import (
 // is killed: placeholders that have written nothing go, the others stay with a reason, and nobody is tried twice.
 func testPlaceholderUsers(t *testing.T, p program) {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := workSite{program: p, url: d.URL, dir: t.TempDir(), pool: pool}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 placeholder_users: {enabled: true, schedule: "0 0 1 1 *", spacing: 10ms}
 http: {listen: ""}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	// Each of the ten groups has ten placeholders; every fifth has written an issue, and every tenth is there twice.
-	s.exec(t, `
+`, sample.Schema()+`
+		-- Each of the ten groups has ten placeholders; every fifth has written an issue, and every tenth is there twice.
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) SELECT n, 'group ' || n, 'group' || n FROM generate_series(1, 12) AS n;
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 12, 'project', 'project');
@@ -44,9 +33,7 @@ http: {listen: ""}
 		INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) SELECT n, 100, 1, n, 'main', 'x', 'success' FROM generate_series(1, 110) AS n;
 		INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id, organization_id)
 			SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(1, 110) AS n
-			UNION ALL SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(10, 110, 10) AS n;`)
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
+			UNION ALL SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(10, 110, 10) AS n;`, ""))
 	first, second := s.started(t, soonDead), s.started(t, soonDead)
 
 	// By the foreign key's action, by hand, and as rows that come in without an owner.

@@ -1,13 +1,8 @@
 package integration
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
 	"sexton/internal/sample"
@@ -16,23 +11,13 @@ import (
 // testRunConnections counts the connections of a worker that has nothing to do.
 func testRunConnections(t *testing.T, p program) {
 	t.Helper()
-	d := pgtest.New(t)
-	pool, err := pgxpool.New(t.Context(), d.URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := workSite{program: p, url: d.URL, dir: t.TempDir(), pool: pool}
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(`
-databases: {main: {url: "${DATABASE_URL}"}}
+	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}
 ghost_users: {enabled: true}
 placeholder_users: {enabled: true}
 adjourned_groups: {enabled: true}
 external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
-`), 0o600))
-	s.exec(t, sample.Schema())
-	p.run(t, s.dir, s.url, 0, "migrate", "up")
-	p.run(t, s.dir, s.url, 0, "triggers", "install")
+`, sample.Schema(), "").defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
 	const few = "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton%') <= $1"
 
 	five := s.started(t, loopback)

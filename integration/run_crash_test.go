@@ -40,7 +40,7 @@ func testRunKilled(t *testing.T, p program) {
 func testRunServerCrash(t *testing.T, p program) {
 	t.Helper()
 	server := pgtest.Server(t)
-	s := installWorkSite(t, p, server.URL("postgres"))
+	s := p.site(t, server.URL("postgres"), gated())
 	s.closeGate(t)
 	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long instead of 40.
 	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
@@ -65,7 +65,7 @@ func testRunServerCrash(t *testing.T, p program) {
 func testRunBeforeServer(t *testing.T, p program) {
 	t.Helper()
 	server := pgtest.Server(t)
-	s := installWorkSite(t, p, server.URL("postgres"))
+	s := p.site(t, server.URL("postgres"), gated())
 	s.exec(t, "DELETE FROM parents")
 	elsewhere, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ ignore_startup_parameters = extra_float_digits
 func testRunPooler(t *testing.T, p program) {
 	t.Helper()
 	server := pgtest.Server(t)
-	s := installWorkSite(t, p, server.URL("postgres"))
+	s := p.site(t, server.URL("postgres"), gated())
 	// A trigger that finds its table by the path of the sessions that the application has.
 	s.exec(t, `CREATE SCHEMA app; CREATE TABLE app.trail (child bigint); ALTER DATABASE postgres SET search_path = app, public;
 		CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
@@ -126,7 +126,7 @@ func testRunPooler(t *testing.T, p program) {
 func testRunPoolerListenURL(t *testing.T, p program) {
 	t.Helper()
 	server := pgtest.Server(t)
-	s := installWorkSite(t, p, server.URL("postgres"))
+	s := p.site(t, server.URL("postgres"), gated())
 	pooled := s
 	pooled.url = startPooler(t, server)
 	w := pooled.started(t, "SEXTON_DATABASES__MAIN__LISTEN_URL="+s.url)

@@ -40,12 +40,10 @@ type bundle struct {
 
 func setup(t *testing.T, environ ...string) bundle {
 	t.Helper()
-	return setupOn(t, dbtest.New(t), environ...)
+	return working(t, dbtest.Tracked(t, tables, "parents"), environ...)
 }
 
-func setupOn(t *testing.T, db *dbtest.DB, environ ...string) bundle {
-	t.Helper()
-	db.Exec(`
+const tables = `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
@@ -53,8 +51,10 @@ func setupOn(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 		CREATE INDEX ON notes (parent_id);
 		INSERT INTO parents SELECT generate_series(1, 3);
 		INSERT INTO children SELECT id, id % 3 + 1 FROM generate_series(1, 6) AS id;
-		INSERT INTO notes SELECT id, id FROM parents;`)
-	db.Track(t, "parents")
+		INSERT INTO notes SELECT id, id FROM parents;`
+
+func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
+	t.Helper()
 	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)})
 	require.NoError(t, err)
 	log := &journal{}

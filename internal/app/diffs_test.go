@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 )
 
@@ -22,10 +21,8 @@ const (
 func diffSite(t *testing.T) (s *site, folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	s = newSite(t, pgtest.New(t))
-	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
-	s.Exec(sample.Schema())
-	s.Exec(`
+	const settings = "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://%s\"}\n"
+	s = prepared(t, sample.Schema()+`
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
 		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
@@ -34,9 +31,8 @@ func diffSite(t *testing.T) (s *site, folder string) {
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, "binary", diff
 		) VALUES
 			(1, 0, false, false, false, false, '0', '0', 'b', false, E'-b\n+B\n'), (1, 1, false, false, false, false, '0', '0', 'a', true, 'AAE='),
-			(2, 0, false, false, false, false, '0', '0', 'b', false, 'x')`)
-	s.ok("migrate", "up")
-	s.ok("triggers", "install")
+			(2, 0, false, false, false, false, '0', '0', 'b', false, 'x')`, fmt.Sprintf(settings, "/nowhere"))
+	s.configure(s.URL, fmt.Sprintf(settings, folder))
 	return s, folder
 }
 

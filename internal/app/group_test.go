@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 )
 
@@ -16,17 +15,13 @@ const adjournedKind = "adjourned_group_deletion"
 // group 11 below 10, and Ben (3).
 func groupSite(t *testing.T) *site {
 	t.Helper()
-	s := newSite(t, pgtest.New(t))
-	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nadjourned_groups: {enabled: true}\n")
-	s.Exec(sample.Schema())
-	s.Exec(`
+	s := prepared(t, sample.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES
 			(1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false), (3, 'ben', 'ben@example.com', 'Ben', false);
 		INSERT INTO groups (id, parent_id, name, path) VALUES (10, NULL, 'Root', 'root'), (11, 10, 'Child', 'child'), (20, NULL, 'Other', 'other');
-		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 11, 50);`)
-	s.ok("migrate", "up")
-	s.ok("triggers", "install")
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 11, 50);`,
+		"loose_foreign_keys: {enabled: false}\nadjourned_groups: {enabled: true}\n")
 	s.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}') ON CONFLICT DO NOTHING`)
 	return s

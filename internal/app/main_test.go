@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,33 +63,42 @@ func plain(tb testing.TB) *site {
 // installed is a site with Sexton's tables and triggers.
 func installed(tb testing.TB) *site {
 	tb.Helper()
-	return newSite(tb, pgtest.FromTemplate(tb, "installed", func(ctx context.Context, url string) error {
-		if err := createTables(ctx, url); err != nil {
-			return err
-		}
-		path := filepath.Join(tb.TempDir(), "definitions.yml")
-		if err := os.WriteFile(path, []byte(goodDefinitions), 0o600); err != nil {
-			return err
-		}
-		environ := []string{"DATABASE_URL=" + url, "SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=" + path}
-		for _, args := range [][]string{{"migrate", "up"}, {"triggers", "install"}} {
-			if r := run(environ, args...); r.code != 0 {
-				return fmt.Errorf("%v: %s", args, r.stderr)
-			}
-		}
-		return nil
-	}))
+	return prepared(tb, tables, "")
 }
 
-func createTables(ctx context.Context, url string) error {
+// prepared is a site with these tables and settings on a copy of a database in which Sexton has installed itself once.
+func prepared(tb testing.TB, sql, settings string) *site {
+	tb.Helper()
+	s := newSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
+		if err := execute(ctx, url, sql); err != nil {
+			return err
+		}
+		first := newSite(tb, &pgtest.Database{URL: url})
+		first.configure(url, settings)
+		return first.install()
+	}))
+	s.configure(s.URL, settings)
+	return s
+}
+
+func (s *site) install() error {
+	for _, args := range [][]string{{"migrate", "up"}, {"triggers", "install"}} {
+		if r := s.run(args...); r.code != 0 {
+			return fmt.Errorf("%v: %s", args, r.stderr)
+		}
+	}
+	return nil
+}
+
+func createTables(ctx context.Context, url string) error { return execute(ctx, url, tables) }
+
+func execute(ctx context.Context, url, sql string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, tables); err != nil {
-		return err
-	}
-	return conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 func newSite(tb testing.TB, db *pgtest.Database) *site {

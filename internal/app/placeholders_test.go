@@ -19,10 +19,7 @@ const (
 // note, 13 belongs to a group that is there. 14 was tried fifteen times, as it wrote the issue, too.
 func placeholderSite(t *testing.T) *site {
 	t.Helper()
-	s := newSite(t, pgtest.New(t))
-	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\n")
-	s.Exec(sample.Schema())
-	s.Exec(`
+	s := prepared(t, sample.Schema()+`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
@@ -32,9 +29,8 @@ func placeholderSite(t *testing.T) *site {
 		INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (5, 1, 'Issue', 1, 12, 'n');
 		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id, deletion_attempts, last_deletion_attempt_at)
 			SELECT id, id, CASE id WHEN 13 THEN 1 END, 1, CASE id WHEN 14 THEN 15 ELSE 0 END, CASE id WHEN 14 THEN now() - interval '3 days' END
-			FROM generate_series(11, 14) AS id;`)
-	s.ok("migrate", "up")
-	s.ok("triggers", "install")
+			FROM generate_series(11, 14) AS id;`,
+		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\n")
 	s.Exec("UPDATE import_placeholder_user_details SET last_error = 'still referenced by issues.updated_by_id (id 1)', blocked_by = '{issues.updated_by_id}' WHERE id = 14")
 	return s
 }

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -28,10 +29,9 @@ traces:
   - {table: builds, column: build_id, on_delete: async_nullify}
 `
 
-func plainTwo(t *testing.T, jobs string) *twoSites {
-	t.Helper()
-	main, ci := pgtest.New(t), pgtest.New(t)
-	main.Exec(`
+// twoTables are what is in each database.
+func twoTables() map[string]string {
+	return map[string]string{"main": `
 		CREATE TABLE projects (id bigint PRIMARY KEY);
 		CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint);
 		CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint);
@@ -39,23 +39,43 @@ func plainTwo(t *testing.T, jobs string) *twoSites {
 		CREATE INDEX ON traces (build_id);
 		INSERT INTO projects SELECT generate_series(1, 10);
 		INSERT INTO issues SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;
-		INSERT INTO traces SELECT id, id FROM generate_series(1, 100) AS id;`)
-	ci.Exec(`
+		INSERT INTO traces SELECT id, id FROM generate_series(1, 100) AS id;`, "ci": `
 		CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint);
 		CREATE INDEX ON builds (project_id);
-		INSERT INTO builds SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;`)
+		INSERT INTO builds SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;`}
+}
+
+func twoOn(t *testing.T, jobs string, main, ci *pgtest.Database) *twoSites {
+	t.Helper()
 	s := &twoSites{site: newSite(t, main), ci: ci, jobs: jobs}
 	s.write("loose_foreign_keys.yml", twoDefinitions)
 	s.without("")
 	return s
 }
 
+func plainTwo(t *testing.T, jobs string) *twoSites {
+	t.Helper()
+	main, ci := pgtest.New(t), pgtest.New(t)
+	main.Exec(twoTables()["main"])
+	ci.Exec(twoTables()["ci"])
+	return twoOn(t, jobs, main, ci)
+}
+
+// installedTwo is plainTwo with Sexton in it, on copies of databases that were made once, each beside another one.
 func installedTwo(t *testing.T, jobs string) *twoSites {
 	t.Helper()
-	s := plainTwo(t, jobs)
-	s.ok("migrate", "up")
-	s.ok("triggers", "install")
-	return s
+	copyOf := func(name, beside string) *pgtest.Database {
+		return pgtest.FromTemplate(t, name+" with jobs in "+jobs, func(ctx context.Context, url string) error {
+			databases := map[string]*pgtest.Database{name: {URL: url}, beside: pgtest.New(t)}
+			for at, sql := range twoTables() {
+				if err := execute(ctx, databases[at].URL, sql); err != nil {
+					return err
+				}
+			}
+			return twoOn(t, jobs, databases["main"], databases["ci"]).install()
+		})
+	}
+	return twoOn(t, jobs, copyOf("main", "ci"), copyOf("ci", "main"))
 }
 
 // without writes sexton.yaml with one of the databases down, or none.

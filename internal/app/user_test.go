@@ -16,19 +16,14 @@ const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 // group alone, and a bot (4). Ada and Ben have written an issue each.
 func ghostSite(t *testing.T) *site {
 	t.Helper()
-	s := newSite(t, pgtest.New(t))
-	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Exec(sample.Schema())
-	s.Exec(`
+	return prepared(t, sample.Schema()+`
 		INSERT INTO users (id, username, email, name, user_type) VALUES
 			(1, 'ada', 'ada@example.com', 'Ada', 0), (2, 'ben', 'ben@example.com', 'Ben', 0), (3, 'carla', 'carla@example.com', 'Carla', 0), (4, 'bot', 'bot@example.com', 'Bot', 11);
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (3, 'Namespace', 1, 50);
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
-		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 1, 'by Ben', 2);`)
-	s.ok("migrate", "up")
-	s.ok("triggers", "install")
-	return s
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 1, 'by Ben', 2);`,
+		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 }
 
 func TestUserDelete(t *testing.T) {

@@ -4,6 +4,7 @@ package dbtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -35,6 +36,23 @@ func New(tb testing.TB) *DB {
 	return connected(d)
 }
 
+// Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id. Tests that begin
+// with the same tables share a template: it spares them two thirds of the set-up.
+func Tracked(tb testing.TB, tables string, parents ...string) *DB {
+	tb.Helper()
+	d := pgtest.FromTemplate(tb, fmt.Sprintf("tracked %v: %s", parents, tables), func(ctx context.Context, url string) error {
+		if err := installReference(ctx, url, tables, components{}); err != nil {
+			return err
+		}
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		return errors.Join(track(ctx, conn, byID(parents)), conn.Close(ctx))
+	})
+	return connected(d)
+}
+
 // Reference returns a database with the empty tables of the reference application and all components, copied from a
 // template.
 func Reference(tb testing.TB) *DB {
@@ -53,11 +71,16 @@ func ReferenceIn(tb testing.TB, encoding string) *DB {
 	return connected(d)
 }
 
-// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups and diffs.
-func WithUsers(tb testing.TB, tables string) *DB {
+// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups and diffs. What
+// comes later runs in the copy: tests that begin with the same tables share a template.
+func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	tb.Helper()
-	d := pgtest.New(tb)
-	require.NoError(tb, installReference(tb.Context(), d.URL, tables, components{ghostUsers: true}))
+	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
+		return installReference(ctx, url, tables, components{ghostUsers: true})
+	})
+	for _, sql := range later {
+		d.Exec(sql)
+	}
 	return connected(d)
 }
 
@@ -115,11 +138,15 @@ func connected(d *pgtest.Database) *DB {
 // Track installs the tracking triggers on tables of the public schema whose key column is id.
 func (d *DB) Track(tb testing.TB, tables ...string) {
 	tb.Helper()
+	d.TrackKeys(tb, byID(tables)...)
+}
+
+func byID(tables []string) []triggers.Parent {
 	parents := make([]triggers.Parent, len(tables))
 	for i, table := range tables {
 		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
-	d.TrackKeys(tb, parents...)
+	return parents
 }
 
 // TrackKeys installs the tracking triggers on tables with any keys.
@@ -128,8 +155,12 @@ func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 	conn, err := d.Pool().Acquire(tb.Context())
 	require.NoError(tb, err)
 	defer conn.Release()
-	_, err = triggers.Install(tb.Context(), conn.Conn(), triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
-	require.NoError(tb, err)
+	require.NoError(tb, track(tb.Context(), conn.Conn(), parents))
+}
+
+func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error {
+	_, err := triggers.Install(ctx, conn, triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked}, parents)
+	return err
 }
 
 // Pending returns the number of tombstones.

@@ -59,7 +59,7 @@ func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
 // A state that keeps the user out already stays; another one comes back when the deletion is cancelled.
 func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+"ALTER TABLE users ADD CHECK (state <> '')")
+	db := dbtest.WithUsers(t, application, "ALTER TABLE users ADD CHECK (state <> '')")
 	for state, during := range map[string]string{
 		"active": "blocked", "blocked_pending_approval": "blocked", "blocked": "blocked",
 		"banned": "banned", "ldap_blocked": "ldap_blocked", "deactivated": "deactivated",
@@ -124,7 +124,7 @@ func TestACancelMeetsABatch(t *testing.T) {
 
 func TestDeleteUserRefuses(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+groups+"UPDATE users SET user_type = id WHERE id IN (6, 7)")
+	db := dbtest.WithUsers(t, application+groups, "UPDATE users SET user_type = id WHERE id IN (6, 7)")
 	for call, expected := range map[string][2]string{
 		"sexton.delete_user(404, NULL)":                 {"SX010", "delete user: there is no user 404"},
 		"sexton.delete_user(NULL, NULL)":                {"SX010", "delete user: there is no user NULL"},
@@ -166,7 +166,7 @@ func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := dbtest.WithUsers(t, application+groups+`
+			db := dbtest.WithUsers(t, application+groups, `
 				DELETE FROM members;
 				INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
 				INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
@@ -229,7 +229,7 @@ func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 // Somebody may own more groups than the server has memory for locks.
 func TestDeleteUserTakesFewLocks(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+groups+`
+	db := dbtest.WithUsers(t, application+groups, `
 		INSERT INTO groups SELECT n, n FROM generate_series(1001, 2000) AS n;
 		INSERT INTO members SELECT owner, 'Namespace', n, 50 FROM generate_series(1001, 2000) AS n, (VALUES (6), (7)) AS owners (owner);`)
 	tx, err := db.Pool().Begin(t.Context())
@@ -267,7 +267,7 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 // Two owners of one group who are deleted at the same time must not leave it without one.
 func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+groups+"DELETE FROM members WHERE source_id <> 3")
+	db := dbtest.WithUsers(t, application+groups, "DELETE FROM members WHERE source_id <> 3")
 	tx, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -385,7 +385,7 @@ func TestGhostUserIsMadeOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := dbtest.WithUsers(t, application+"DELETE FROM users WHERE id = 9;"+test.given)
+			db := dbtest.WithUsers(t, application, "DELETE FROM users WHERE id = 9;"+test.given)
 			require.Len(t, slices.Compact(atOnce[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
 			require.Equal(t, [][]string{{test.username, test.email, "Ghost User", "active", "f"}},
 				db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
@@ -408,7 +408,7 @@ func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := dbtest.WithUsers(t, application+"DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
+			db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
 			db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
 			db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
 			require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
@@ -420,7 +420,7 @@ func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 
 func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+"DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
+	db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
 	owner := pgx.Identifier{db.CreateRole()}.Sanitize()
 	db.Exec("GRANT USAGE ON SCHEMA public TO " + owner + "; GRANT SELECT, INSERT ON users TO " + owner + "; ALTER FUNCTION sexton.ghost_user() OWNER TO " + owner)
 	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
@@ -432,7 +432,7 @@ func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 
 func TestGhostUserThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+`DELETE FROM users WHERE id = 9;
+	db := dbtest.WithUsers(t, application, `DELETE FROM users WHERE id = 9;
 		ALTER TABLE users ADD created_at timestamp NOT NULL DEFAULT now(), ADD organization_id bigint NOT NULL DEFAULT 1, ADD shard int NOT NULL DEFAULT 1;
 		ALTER TABLE users ALTER created_at DROP DEFAULT, ALTER organization_id DROP DEFAULT, ALTER shard DROP DEFAULT`)
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")

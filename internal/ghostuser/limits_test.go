@@ -222,7 +222,7 @@ func BenchmarkMove(b *testing.B) {
 			const rows = 200_000
 			var ours, raw, longest time.Duration
 			for range b.N {
-				db := dbtest.WithUsers(b, application+fmt.Sprintf(`
+				db := dbtest.WithUsers(b, application, fmt.Sprintf(`
 					CREATE TABLE notes (id bigint PRIMARY KEY, author_id bigint, note text);
 					INSERT INTO notes SELECT n, CASE WHEN n %% 2 = 0 THEN 1 ELSE 2 END, repeat('x', 60) FROM generate_series(1, %d) AS n;
 					CREATE TABLE twin AS TABLE notes;

@@ -13,7 +13,7 @@ import (
 
 func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, application+`
+	db := dbtest.WithUsers(t, application, `
 		CREATE VIEW authors AS SELECT author_id FROM posts;
 		CREATE TABLE events (id bigint, author_id bigint NOT NULL, at int, who text, twice bigint GENERATED ALWAYS AS (id * 2) STORED) PARTITION BY LIST (at);
 		CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1);

@@ -54,7 +54,7 @@ func lists() ghostuser.Lists {
 // setup has the application with further tables, and an engine with these lists.
 func setup(t *testing.T, tables string, l ghostuser.Lists) *bundle {
 	t.Helper()
-	return onto(t, dbtest.WithUsers(t, application+tables), l)
+	return onto(t, dbtest.WithUsers(t, application, tables), l)
 }
 
 func onto(t *testing.T, db *dbtest.DB, l ghostuser.Lists) *bundle {

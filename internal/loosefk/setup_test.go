@@ -30,6 +30,9 @@ type bundle struct {
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	t.Helper()
+	if tables == parentsAndChildren {
+		return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
+	}
 	db := dbtest.New(t)
 	db.Exec(tables)
 	return onto(t, db, definitionsYAML, tracked...)
@@ -39,6 +42,12 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
 	t.Helper()
 	db.Track(t, tracked...)
+	return bound(t, db, definitionsYAML)
+}
+
+// bound is onto for tables that are tracked.
+func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
+	t.Helper()
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected)
 	require.NoError(t, err)

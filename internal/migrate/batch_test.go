@@ -6,14 +6,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/pgtest"
 )
 
 func TestBeginBatch(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	up(t, everything(t, d))
+	d, _ := installed(t)
 	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('lane', 7)")
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
@@ -85,8 +82,7 @@ func TestBeginBatch(t *testing.T) {
 
 func TestConstraintsOfTombstonesAndRuns(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	up(t, everything(t, d))
+	d, _ := installed(t)
 	for statement, state := range map[string]string{
 		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name) VALUES ('a')":                                              "23514",
 		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, primary_key_text) VALUES ('a', 1, '1')": "23514",

@@ -127,9 +127,7 @@ func TestDownKeepsWhatOthersCreated(t *testing.T) {
 
 	t.Run("a table that was put into our schema", func(t *testing.T) {
 		t.Parallel()
-		d := pgtest.New(t)
-		db := everything(t, d)
-		up(t, db)
+		d, db := installed(t)
 		d.Exec("CREATE TABLE sexton.mine (id int)")
 		require.True(t, down(t, db).SchemaKept)
 		require.Equal(t, [][]string{{"mine"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))

@@ -1,6 +1,8 @@
 package migrate_test
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -19,6 +21,16 @@ func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	return migrate.Database{
 		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true,
 	}
+}
+
+// installed is a copy of a database with everything.
+func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
+	t.Helper()
+	d := pgtest.FromTemplate(t, "everything", func(ctx context.Context, url string) error {
+		_, err := migrate.Up(ctx, slog.New(slog.DiscardHandler), everything(t, &pgtest.Database{URL: url}))
+		return err
+	})
+	return d, everything(t, d)
 }
 
 func connConfig(t *testing.T, url string) *pgx.ConnConfig {

@@ -59,9 +59,7 @@ func TestUpRefusesObjectsOfOthers(t *testing.T) {
 // A table of another owner may take a name that a later version needs.
 func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	db := everything(t, d)
-	up(t, db)
+	d, db := installed(t)
 	d.Exec(`
 		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
 		DROP TABLE sexton.clients, sexton.generations, sexton.schedules, sexton.job_kinds, sexton.samples, sexton.audit;
@@ -84,9 +82,7 @@ func TestUpRefusesObjectsOfOthersInALaterVersion(t *testing.T) {
 
 func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	db := everything(t, d)
-	up(t, db)
+	d, db := installed(t)
 	d.Exec("CREATE SCHEMA app")
 	db.TrackedSchema = "app"
 	before := catalogue(d)
@@ -111,9 +107,7 @@ func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
 	} {
 		t.Run(component, func(t *testing.T) {
 			t.Parallel()
-			d := pgtest.New(t)
-			db := everything(t, d)
-			up(t, db)
+			d, db := installed(t)
 			d.Exec(newer)
 			before := catalogue(d)
 
@@ -216,9 +210,7 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 
 func TestCheckFindsOldAndRemoved(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	db := everything(t, d)
-	up(t, db)
+	d, db := installed(t)
 
 	d.Exec("DROP TABLE loose_foreign_keys_deleted_records")
 	require.ErrorContains(t, migrate.Check(t.Context(), db), `table "public".loose_foreign_keys_deleted_records of component loose_foreign_keys has been removed`)

@@ -39,8 +39,7 @@ func TestUpInstallsOnce(t *testing.T) {
 
 func TestUpRegistersEveryRelationInItsSchema(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	up(t, everything(t, d))
+	d, _ := installed(t)
 
 	unregistered := d.Rows(`
 		SELECT c.relname FROM pg_class AS c

@@ -10,7 +10,7 @@ import (
 
 const (
 	waitTimeout = 2 * time.Minute
-	waitPoll    = 5 * time.Millisecond
+	waitPoll    = 10 * time.Millisecond
 )
 
 // Outlast waits until somebody has waited for a lock of the session with this pid for so long. A statement timeout that is shorter
