@@ -129,7 +129,7 @@ const deletions = 100
 func TestWakeUpCost(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, map[string]string{"fsync": "on", "wal_writer_delay": "10s"})
-	s := installWorkSite(t, build(t), pgtest.NewOn(t, server).URL)
+	s := build(t).site(t, pgtest.NewOn(t, server).URL, gated())
 	s.exec(t, "DROP TRIGGER note_deletion ON children")
 	s.exec(t, "INSERT INTO parents SELECT 100 + n FROM generate_series(1, $1::int) AS n", deletions)
 	s.exec(t, "INSERT INTO children SELECT 100 + n, 100 + n FROM generate_series(1, $1::int) AS n", deletions)
