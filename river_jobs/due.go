@@ -11,17 +11,21 @@ import (
 )
 
 // tickSpentSQL tells whether the last pass of kind $1 for database $2 met its limits after the last tick.
-const tickSpentSQL = `coalesce((
-        SELECT (run.stats ->> 'over_limit')::boolean AND run.ended_at > (
+const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit')::boolean AND ` + inTickSQL + lastPassSQL + `), false)`
+
+const (
+	inTickSQL = `run.ended_at > (
             SELECT schedule.last_tick FROM "sexton".schedules AS schedule WHERE schedule.kind = $1 AND schedule.database = $2
-        )
+        )`
+
+	lastPassSQL = `
         FROM "sexton".runs AS run
         WHERE (run.kind, run.database) >= ($1, $2)
           AND (run.kind, run.database) <= ($1, $2)
           AND run.outcome IN ('done', 'over_limit', 'failed')
         ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
-        LIMIT 1
-    ), false)`
+        LIMIT 1`
+)
 
 // TickSpent tells whether a kind has used up its limits for the named database until the next tick. The
 // history is in jobs.

@@ -106,21 +106,44 @@ func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
 
+func bySize(c *config.Config) bool { return c.ExternalDiffs.Order == "size" }
+
+// roomEvery is how often a worker looks whether enough jobs have ended for the next pass of the same tick.
+const roomEvery = 10 * time.Second
+
+// roomSQL reports whether fewer than $4 jobs of the kind $3 have not ended.
+const roomSQL = `(SELECT pg_catalog.count(*) FROM (
+    SELECT FROM "sexton".river_job AS job
+    WHERE job.queue = $3 AND job.kind = $3 AND job.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
+    LIMIT $4
+) AS unfinished) < $4`
+
 // externalDiffsDue is the kind's one predicate: whether there is a diff that the next pass would look at, or an object to be
-// removed, now, and in how long the next removal that was put off falls due. Paused, or this tick's limit spent: not now.
+// removed, now, and in how long the next removal that was put off falls due. Paused, or this tick's limit spent: not now. Where a tick
+// has more than one pass, diffs wait until there are fewer jobs than one pass may make.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
-	condition, err := diffRule(deps.Config).DueSQL()
+	c := deps.Config.ExternalDiffs
+	condition, err := diffRule(deps.Config).DueSQL(bySize(deps.Config))
 	if err != nil {
 		return listen.Due{}, err
 	}
 	db := deps.jobsDB()
+	args, room := []any{ScheduleExternalDiffs, db.Name}, "true"
+	if c.LimitPerTick > 0 {
+		args, room = append(args, MigrateExternalDiff, c.Limit), roomSQL
+	}
 	var due listen.Due
+	var diffs, hasRoom, barred bool
 	var seconds float64
-	sql := "SELECT " + condition + " AND NOT (" + barredSQL + "), " + extdiff.NextRemovalSQL
-	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &seconds); err != nil {
+	sql := "SELECT " + extdiff.RemovalDueSQL + ", " + condition + ", " + room + ", " + barredSQL + ", " + extdiff.NextRemovalSQL
+	if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &diffs, &hasRoom, &barred, &seconds); err != nil {
 		return listen.Due{}, fmt.Errorf("look for diffs to be moved: %w", err)
 	}
+	due.Now = !barred && (due.Now || diffs && hasRoom)
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	if !barred && diffs && !hasRoom && (due.In == 0 || due.In > roomEvery) {
+		due.In = roomEvery
+	}
 	return due, nil
 }
 
@@ -153,6 +176,9 @@ type scheduleStats struct {
 	extdiff.Removed
 	extdiff.Swept
 
+	// DueInTick counts the diffs that were handed on since the last tick. More reports that the next pass goes on in this tick.
+	DueInTick int64 `json:"due_in_tick"`
+	More      bool  `json:"more"`
 	// WaitingFor is why objects could not be removed, or the store not be swept.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
@@ -187,13 +213,27 @@ func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database,
 		return fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	defer conn.Release()
+	limits := deps.Config.ExternalDiffs
+	const handedOn = `SELECT coalesce((SELECT CASE WHEN ` + inTickSQL + ` THEN (run.stats ->> 'due_in_tick')::bigint END` + lastPassSQL + `), 0)`
+	if err := conn.QueryRow(ctx, db.Names.Render(handedOn), ScheduleExternalDiffs, db.Name).Scan(&stats.DueInTick); err != nil {
+		return fmt.Errorf("read what was handed on in this tick: %w", err)
+	}
+	limit := limits.Limit
+	// One that is asked for although the tick's limit is spent has that of one pass.
+	if left := limits.LimitPerTick - int(stats.DueInTick); left > 0 {
+		limit = min(limit, left)
+	}
 	scheduler := extdiff.Scheduler{
-		Conn: conn.Conn(), Names: db.Names, Fence: granted, Rule: diffRule(deps.Config), Limit: deps.Config.ExternalDiffs.Limit,
+		Conn: conn.Conn(), Names: db.Names, Fence: granted, Rule: diffRule(deps.Config), BySize: bySize(deps.Config), Limit: limit,
 		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) { return enqueueDiffs(ctx, tx, db, ids) },
 	}
 	found, err := scheduler.Run(ctx)
 	if found != nil {
 		stats.Schedule = *found
+	}
+	stats.DueInTick += stats.Due
+	if stats.OverLimit && stats.DueInTick < int64(limits.LimitPerTick) {
+		stats.OverLimit, stats.More = false, true
 	}
 	return err
 }
@@ -244,6 +284,9 @@ func scheduleResult(stats *scheduleStats) jobrun.Result {
 	}
 	if stats.OverLimit {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
+	}
+	if stats.More {
+		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on as jobs end"
 	}
 	if stats.Objects > 0 {
 		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsRemoved, N: stats.Objects})

@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
@@ -190,6 +192,38 @@ func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
 	require.Equal(t, ScheduleExternalDiffs, wakes[1].Kind)
 	c.ExternalDiffs.When = "outdated"
 	require.Len(t, Jobs(c)[0].wakesIn("app"), 1)
+}
+
+func TestPassesFollowEachOtherWithinATick(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2", "SEXTON_EXTERNAL_DIFFS__ORDER=size")
+	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
+	pass := func(outcome jobrun.Outcome) scheduleStats {
+		report, err := runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+		require.NoError(t, err)
+		var stats scheduleStats
+		require.NoError(t, json.Unmarshal(report.Stats, &stats))
+		require.Equal(t, outcome, report.Outcome)
+		require.Equal(t, int64(1), stats.Due)
+		return stats
+	}
+	first := pass(jobrun.OverLimit)
+	require.True(t, first.More)
+	require.False(t, first.OverLimit)
+	due, err := externalDiffsDue(t.Context(), b.db.Pool(), b.deps)
+	require.NoError(t, err)
+	require.Equal(t, listen.Due{In: roomEvery}, due, "the first diff's job has not ended")
+	b.db.Exec("DELETE FROM sexton.river_job")
+	require.True(t, b.diffsDue(t))
+	second := pass(jobrun.OverLimit)
+	require.Equal(t, int64(2), second.DueInTick)
+	require.False(t, second.More)
+	require.True(t, second.OverLimit)
+	b.db.Exec("DELETE FROM sexton.river_job")
+	require.False(t, b.diffsDue(t), "the rest waits for the next tick")
+	b.db.Exec("UPDATE sexton.schedules SET last_tick = now()")
+	require.True(t, b.diffsDue(t))
+	require.Equal(t, int64(1), pass(jobrun.Done).DueInTick)
 }
 
 func TestTheTickLimitsTheSchedule(t *testing.T) {

@@ -65,7 +65,7 @@ func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Dat
 }
 
 func (p *Planned) readDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (seconds float64, err error) {
-	sql, err := diffRule(c).CountDueSQL()
+	sql, err := diffRule(c).CountDueSQL(bySize(c))
 	if err != nil {
 		return 0, err
 	}

@@ -83,8 +83,10 @@ type ExternalDiffs struct {
 	Enabled  bool     `yaml:"enabled"`
 	Schedule Schedule `yaml:"schedule"`
 	When     DiffRule `yaml:"when"`
-	// Limit is the number of diffs per run.
-	Limit int `yaml:"limit"`
+	// Limit is the number of diffs per run, LimitPerTick that of all runs between two ticks; 0 stands for one run.
+	Limit        int       `yaml:"limit"`
+	LimitPerTick int       `yaml:"limit_per_tick"`
+	Order        DiffOrder `yaml:"order"`
 	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
 	Bucket URL `yaml:"bucket"`
 	// OtherBucket is a store of the other kind, in which diffs may be as well; empty where there is none.
@@ -106,3 +108,9 @@ type DiffRule string
 
 // Choices lists the rules.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
+
+// DiffOrder says which diffs move first: those with the lowest ids, or the biggest.
+type DiffOrder string
+
+// Choices lists the orders.
+func (DiffOrder) Choices() []string { return []string{"id", "size"} }

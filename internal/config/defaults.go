@@ -53,6 +53,7 @@ func defaults() Config {
 			Schedule: "15 * * * *",
 			When:     "always",
 			Limit:    1000,
+			Order:    "id",
 			Bucket:   "file:///var/lib/sexton/diffs",
 			Sweep:    DiffSweep{Enabled: true, Every: 24 * time.Hour, Grace: 24 * time.Hour},
 		},

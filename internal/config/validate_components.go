@@ -62,6 +62,9 @@ func (v *validator) components() {
 	v.share("adjourned_groups", c.AdjournedGroups.Target, c.AdjournedGroups.Duty)
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
+	if n := c.ExternalDiffs.LimitPerTick; n != 0 && n < c.ExternalDiffs.Limit {
+		v.fail("external_diffs.limit_per_tick", "must be 0, for one run per tick, or at least external_diffs.limit", "")
+	}
 	v.buckets(c.ExternalDiffs)
 	v.longerThanZero("external_diffs.sweep.every", c.ExternalDiffs.Sweep.Every)
 	if c.ExternalDiffs.Sweep.Grace < shortestGrace {

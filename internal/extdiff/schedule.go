@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,10 @@ import (
 const (
 	// windowRows is how many diffs that are in the database one transaction looks at.
 	windowRows = 2000
+	// measuredRows is the same where all files of the diffs are measured.
+	measuredRows = 500
+	// longestSearch ends a run before its job's time is over.
+	longestSearch = 30 * time.Second
 	// mostWindows bounds a run: where few diffs of many are due, the next run goes on.
 	mostWindows = 500
 	// roundEvery is how long a round over all diffs takes at least, a little less than the hour between two ticks.
@@ -31,7 +36,7 @@ type Schedule struct {
 	Looked   int64 `json:"looked_at"`
 	Due      int64 `json:"due"`
 	Inserted int64 `json:"inserted"`
-	// OverLimit tells that the limit was met before the last diff was looked at.
+	// OverLimit reports that the limit, or the time, was met before the last diff was looked at.
 	OverLimit bool `json:"over_limit"`
 }
 
@@ -41,6 +46,8 @@ type Scheduler struct {
 	Names pgschema.Names
 	Fence *lease.Lease
 	Rule  Rule
+	// BySize hands on the biggest diffs first, in bands of sizes.
+	BySize bool
 	// Limit is the number of diffs per run; 0 means 1000.
 	Limit int
 	// Insert makes a job for each diff in the transaction, where there is none, and returns how many it made.
@@ -49,15 +56,17 @@ type Scheduler struct {
 
 // Run looks through the diffs from where the last run has stopped, and hands at most Limit of them on, each once. What comes after
 // the last diff begins anew at the first, in a round at most every 50 minutes, so that no diff that fails again and again holds up
-// the ones behind it. One that was refused is handed on again when it has changed. Handing on and the place where the next run begins commit together.
+// the ones behind it. One that was refused is handed on again when it has changed. With BySize a round goes through all diffs once per band.
+// Handing on and the place where the next run begins commit together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
 	limit := s.Limit
 	if limit <= 0 {
 		limit = defaultLimit
 	}
+	until := time.Now().Add(longestSearch)
 	for range mostWindows {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
 		more, err := s.window(ctx, limit-int(stats.Due), stats)
@@ -79,17 +88,59 @@ const cursorSQL = `
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES ($1, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
+RETURNING after_id, band, known_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
 
 const advanceSQL = `
 UPDATE "sexton".external_diff_cursors
 SET after_id = $2,
-    round_began_at = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE round_began_at END
+    round_began_at = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
+    band = $4,
+    known_id = $5
 WHERE rule = $1`
 
+// leastBytes are the bands of sizes, from the first on: a diff is in the first one whose bytes it has.
+func leastBytes() []int64 { return []int64{16 << 20, 4 << 20, 1 << 20, 256 << 10, 0} }
+
+// place is where a search goes on.
+type place struct {
+	after int64
+	// band is one of leastBytes. Behind known, which is 0 in the first one, diffs came in after the earlier bands of the round.
+	band  int
+	known int64
+}
+
+// bounds are the least bytes of the place's band, and those of the band before.
+func (p place) bounds() (least, below int64) {
+	bands := leastBytes()
+	band := min(p.band, len(bands)-1)
+	if band == 0 {
+		return bands[0], math.MaxInt64
+	}
+	return bands[band], bands[band-1]
+}
+
+// cursor is the name of a search's place.
+func (r Rule) cursor(bySize bool) string {
+	if bySize {
+		return string(r) + " by size"
+	}
+	return string(r)
+}
+
+// bandSQL is the condition of a band: its bytes are from $4 up to $5, or it is behind $6.
+const bandSQL = `
+      AND ($6::bigint > 0 AND diff.id > $6 OR (
+          SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(file.diff)), 0) FROM "public".merge_request_diff_files AS file
+          WHERE file.merge_request_diff_id = diff.id
+      ) BETWEEN $4::bigint AND $5::bigint - 1)`
+
 // scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and those that are due, $3 at most.
-func (r Rule) scanSQL() (string, error) {
+func (r Rule) scanSQL(bySize bool) (string, error) {
 	eligible, err := r.eligibleSQL()
+	band := ""
+	if bySize {
+		band = bandSQL
+	}
 	return `
 WITH scanned AS MATERIALIZED (
     SELECT diff.id
@@ -102,7 +153,7 @@ WITH scanned AS MATERIALIZED (
     FROM scanned
     JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
     WHERE ` + eligible + `
-      AND NOT ` + refusedSQL + `
+      AND NOT ` + refusedSQL + band + `
     ORDER BY diff.id
     LIMIT $3
 )
@@ -112,7 +163,7 @@ SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.ma
 
 // window is one transaction of a run. It tells whether another one may find more.
 func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more bool, err error) {
-	scan, err := s.Rule.scanSQL()
+	scan, err := s.Rule.scanSQL(s.BySize)
 	if err != nil {
 		return false, err
 	}
@@ -122,17 +173,24 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
-		var after int64
+		var at place
 		var mayRestart bool
-		if err := tx.QueryRow(ctx, s.Names.Render(cursorSQL), string(s.Rule), roundEvery.Seconds()).Scan(&after, &mayRestart); err != nil {
+		cursor := s.Rule.cursor(s.BySize)
+		err = tx.QueryRow(ctx, s.Names.Render(cursorSQL), cursor, roundEvery.Seconds()).Scan(&at.after, &at.band, &at.known, &mayRestart)
+		if err != nil {
 			return fmt.Errorf("read where the last run stopped: %w", err)
 		}
 		var looked, last int64
 		var due []int64
-		if err := tx.QueryRow(ctx, s.Names.Render(scan), after, windowRows, room).Scan(&looked, &last, &due); err != nil {
+		window, args := windowRows, []any{at.after, windowRows, room}
+		if s.BySize {
+			least, below := at.bounds()
+			window, args = measuredRows, []any{at.after, measuredRows, room, least, below, at.known}
+		}
+		if err := tx.QueryRow(ctx, s.Names.Render(scan), args...).Scan(&looked, &last, &due); err != nil {
 			return fmt.Errorf("look for diffs that are due: %w", err)
 		}
-		ended := looked < windowRows
+		ended := looked < int64(window)
 		if len(due) == room {
 			// Those between the last one that is handed on and the end of the window are looked at again.
 			ended, last = ended && last == due[len(due)-1], due[len(due)-1]
@@ -143,21 +201,25 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 				return fmt.Errorf("insert jobs: %w", err)
 			}
 		}
-		restart := ended && mayRestart
+		descend := ended && s.BySize && at.band < len(leastBytes())-1
+		restart := ended && !descend && mayRestart
+		last = max(last, at.after)
 		switch {
+		case descend:
+			at = place{band: at.band + 1, known: max(at.known, last)}
 		case restart:
-			last = 0
-		case looked == 0:
-			last = after
+			at = place{}
+		default:
+			at.after = last
 		}
-		if _, err := tx.Exec(ctx, s.Names.Render(advanceSQL), string(s.Rule), last, restart); err != nil {
+		if _, err := tx.Exec(ctx, s.Names.Render(advanceSQL), cursor, at.after, restart, at.band, at.known); err != nil {
 			return fmt.Errorf("note where this run stopped: %w", err)
 		}
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
 		// A run that has handed on diffs already might meet them again.
-		more = !ended || restart && stats.Due == 0
+		more = !ended || descend || restart && stats.Due == 0
 		return nil
 	})
 	return more, err
@@ -191,37 +253,47 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedO
 	return due, 0, nil
 }
 
-// DueSQL is a condition, to be rendered for the configured schemas: there is work for a run that begins now. It looks at a window
+// DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window
 // of diffs behind the place where the last run stopped; the next round finds the others.
-func (r Rule) DueSQL() (string, error) {
+func (r Rule) DueSQL(bySize bool) (string, error) {
 	eligible, err := r.eligibleSQL()
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(`(%s OR EXISTS (
+	lastBand := 0
+	if bySize {
+		lastBand = len(leastBytes()) - 1
+	}
+	return fmt.Sprintf(`EXISTS (
     SELECT
     FROM (
         SELECT diff.id
         FROM "public".merge_request_diffs AS diff
         WHERE %s
-          AND diff.id > coalesce((SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '%s'), 0)
+          AND diff.id > coalesce((
+              SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '%s' AND cursor.band >= %d
+          ), 0)
         ORDER BY diff.id
         LIMIT %d
     ) AS scanned
     JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
     WHERE %s
       AND NOT %s
-))`, RemovalDueSQL, inDatabaseSQL, r, windowRows, eligible, refusedSQL), nil
+)`, inDatabaseSQL, r.cursor(bySize), lastBand, windowRows, eligible, refusedSQL), nil
 }
 
 // CountDueSQL is a statement, to be rendered for the configured schemas: how many diffs a run that begins now would hand on, had it
 // no limit, and whether there may be more, as only so many are looked at. Where the last round is over for long enough they are
 // those of the next one.
-func (r Rule) CountDueSQL() (string, error) {
+func (r Rule) CountDueSQL(bySize bool) (string, error) {
 	const looked = 10 * windowRows
 	eligible, err := r.eligibleSQL()
 	if err != nil {
 		return "", err
+	}
+	lastBand := 0
+	if bySize {
+		lastBand = len(leastBytes()) - 1
 	}
 	return fmt.Sprintf(`
 WITH place AS (
@@ -229,7 +301,7 @@ WITH place AS (
         WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => %d)
     ), 0) AS after_id
     FROM "sexton".external_diff_cursors AS cursor
-    WHERE cursor.rule = '%s'
+    WHERE cursor.rule = '%s' AND cursor.band >= %d
 ), scanned AS MATERIALIZED (
     SELECT diff.id
     FROM "public".merge_request_diffs AS diff
@@ -239,5 +311,5 @@ WITH place AS (
 )
 SELECT
     (SELECT pg_catalog.count(*) FROM scanned JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id WHERE %s),
-    (SELECT pg_catalog.count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r, inDatabaseSQL, looked, eligible, looked), nil
+    (SELECT pg_catalog.count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r.cursor(bySize), lastBand, inDatabaseSQL, looked, eligible, looked), nil
 }

@@ -54,6 +54,10 @@ COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted 
 CREATE TABLE "sexton".external_diff_cursors (
     rule text PRIMARY KEY,
     after_id bigint NOT NULL,
+    -- In the order of size a round goes through all diffs once per band of sizes: the band, and the highest id that an earlier band of
+    -- the round has seen, behind which every size is wanted.
+    band integer NOT NULL DEFAULT 0,
+    known_id bigint NOT NULL DEFAULT 0,
     round_began_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
