@@ -1,7 +1,7 @@
 // Package sqlfiles carries the SQL of the database objects that Sexton owns.
 //
 // The files are plain SQL, readable by psql and sqlc. In them "sexton" stands for the schema of Sexton's
-// own tables and "public" for that of the tracked tables, both always in double quotes; whoever runs a
+// own tables and "public" for that of the tracked tables, both always in double quotes; a program that runs a
 // file replaces them by the configured names.
 package sqlfiles
 

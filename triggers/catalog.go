@@ -56,7 +56,7 @@ type target struct {
 	functionName   string
 	// installedInteger is true where the trigger that is there was installed for one column of integers.
 	installedInteger bool
-	// arguments are those that belong there.
+	// arguments are the expected ones.
 	arguments    []string
 	eventMatches bool
 	argsMatch    bool
@@ -84,7 +84,7 @@ func (t target) otherClass() bool {
 	return t.installedInteger != (t.parent.class == bigintKey)
 }
 
-// wakesWorkers tells a wake trigger from those that record deletions.
+// wakesWorkers distinguishes a wake trigger from triggers that record deletions.
 func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
@@ -125,7 +125,7 @@ func (c Config) preflight(ctx context.Context, tx pgx.Tx, parents []Parent) (rol
 	return role, owner, nil
 }
 
-// records tells whether anything is to do with tombstones: without the loose foreign keys there are none.
+// records reports whether there is anything to do with tombstones: without the loose foreign keys there are none.
 func (c Config) records(parents []Parent) bool {
 	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == tombstoneTable })
 }
@@ -137,7 +137,7 @@ func (c Config) tombstones() string {
 	return pgx.Identifier{c.TrackedSchema, tombstoneTable}.Sanitize()
 }
 
-// resolve looks the parents up. It returns those that can be tracked, without repetitions, and one
+// resolve looks the parents up. It returns the parents that can be tracked, without repetitions, and one
 // problem for each that cannot.
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
 	unique := unrepeated(parents)
@@ -173,7 +173,7 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 	return found, problems, nil
 }
 
-// keyLook is what the catalogue says about one key column and its table: a row of parents.sql.
+// keyLook holds the catalogue's facts about one key column and its table: a row of parents.sql.
 type keyLook struct {
 	OID                 uint32
 	Relkind             string

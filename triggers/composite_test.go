@@ -96,12 +96,12 @@ func TestStatusTellsKeysApart(t *testing.T) {
 	require.Equal(t, []string{"public.p {2,1}"}, b.tombstones())
 
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{
-		pair("p", "a", "b"), pair("p", "a", "b"), pair("p", "b", "a"), pair("q", "a", "c", "d"), pair("q"), pair("nobody", "a", "b"),
+		pair("p", "a", "b"), pair("p", "a", "b"), pair("p", "b", "a"), pair("q", "a", "c", "d"), pair("q"), pair("missing", "a", "b"),
 	})
 	require.ErrorContains(t, err, `track table public.p: it has the two key columns ["a" "b"] and ["b" "a"]; a tombstone carries one key`)
 	require.ErrorContains(t, err, `track table "public"."q": it has no column "c"`)
 	require.ErrorContains(t, err, `track table "public"."q": no key column is given`)
-	require.ErrorContains(t, err, `track table "public"."nobody": it does not exist`)
+	require.ErrorContains(t, err, `track table "public"."missing": it does not exist`)
 }
 
 func TestAnyIdentifiersMakeACompositeKey(t *testing.T) {

@@ -11,7 +11,7 @@
 //   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes work by a change.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
-// whoever may delete a parent needs no right on the tombstones. There is one tracking function per key
+// a role that may delete a parent needs no right on the tombstones. There is one tracking function per key
 // column and key class: integers are recorded as bigint, everything else as text, and keys of several columns as the
 // text form of an array of texts.
 //

@@ -44,7 +44,7 @@ func (e *NotMigratedError) Error() string {
 // PrivilegeError says that the role in use lacks a privilege.
 type PrivilegeError struct {
 	Role string
-	// Missing is what the role cannot do, Grant the statement that changes it.
+	// Missing names what the role cannot do, Grant the statement that changes it.
 	Missing string
 	Grant   string
 }

@@ -35,7 +35,7 @@ const loudSQL = `EXISTS (
 // NoSuperuserError says that a role may not create the event trigger.
 type NoSuperuserError struct {
 	Role string
-	// SQL is what a superuser has to run in the database.
+	// SQL is the statement that a superuser has to run in the database.
 	SQL string
 }
 

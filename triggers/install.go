@@ -10,7 +10,7 @@ import (
 )
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
-// the wake triggers. Those that nothing asks for are reported and left: they may hold work back, they lose
+// the wake triggers. Unneeded triggers are reported and left: they may hold work back, they lose
 // none.
 //
 // It is idempotent, and safe when several installers run at once. Every table has a transaction of its
@@ -201,7 +201,7 @@ func (c Config) refuseFunctions(look inspection, registered map[uint32]string) e
 	return nil
 }
 
-// upToDate tells whether a table can be left unlocked: nothing differs, or only what a role that does
+// upToDate reports whether a table can be left unlocked: nothing differs, or only what a role that does
 // not own the table cannot change.
 func (c Config) upToDate(t target) bool {
 	finding, differs := c.compare(t)

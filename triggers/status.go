@@ -169,7 +169,7 @@ func (c Config) compare(t target) (Finding, bool) {
 	return finding, true
 }
 
-// foreign tells whether a trigger of our name runs somebody else's function.
+// foreign reports whether a trigger of our name runs a function that is not ours.
 func (c Config) foreign(t target) bool {
 	prefix := "track_"
 	if t.wakesWorkers() {

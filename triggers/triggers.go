@@ -26,7 +26,7 @@ const (
 	Ignore  Policy = "ignore"  // TRUNCATE passes and leaves the children.
 )
 
-// Config is what all triggers of one database have in common.
+// Config holds the facts that all triggers of one database share.
 type Config struct {
 	// JobsSchema holds the functions, TrackedSchema the tombstones.
 	JobsSchema    string
@@ -94,7 +94,7 @@ type Finding struct {
 	Fix     string `json:"fix"`
 }
 
-// Drift tells whether the finding needs attention. Plain triggers do their work.
+// Drift reports whether the finding needs attention. Plain triggers do their work.
 func (f Finding) Drift() bool { return f.Kind != Plain }
 
 // Action says what was done to a trigger.

@@ -61,7 +61,7 @@ func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
 	return awakeSpace, int32(hash.Sum32())
 }
 
-// wakeFunctions returns those that the wake triggers run.
+// wakeFunctions returns the functions that the wake triggers run.
 func (c Config) wakeFunctions() []function {
 	var wanted []function
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
@@ -73,7 +73,7 @@ func (c Config) wakeFunctions() []function {
 	return wanted
 }
 
-// function is what the table's triggers run.
+// function is the one that the table's triggers run.
 func (w Wake) function() string {
 	if w.Due == "" {
 		return wakeInsertedFunction

@@ -43,7 +43,7 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 		require.Equal(t, want, l.heard(), statement)
 	}
 	l.Exec(`UPDATE "De""tails" SET note = 'y' WHERE id IN (2, 3)`)
-	require.Empty(t, l.heard(), "what is work already makes no noise: nobody would sleep over it")
+	require.Empty(t, l.heard(), "what is work already makes no noise: no worker would sleep over it")
 	l.Exec(`UPDATE "De""tails" SET note = NULL WHERE id = 5`)
 	require.Equal(t, []string{orphansKind}, l.heard(), "every column of the condition counts")
 

@@ -78,7 +78,7 @@ type ClientLeasesExpireRow struct {
 	Holder string
 }
 
-// Together with the removal of the holders' rows or not at all: without such a row nobody can tell later
+// Together with the removal of the holders' rows or not at all: without such a row no worker can tell later
 // that a holder is dead.
 func (q *Queries) ClientLeasesExpire(ctx context.Context, holders []string) ([]ClientLeasesExpireRow, error) {
 	rows, err := q.db.Query(ctx, clientLeasesExpire, holders)

@@ -331,7 +331,7 @@ type LeaseEndRow struct {
 	Ended  bool
 }
 
-// Ends a lease for an operator, unless its holder is alive. No row where nobody holds it. The new token is for the fences, which
+// Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
 // refuse the former holder's next batch by it.
 func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) (LeaseEndRow, error) {
 	row := q.db.QueryRow(ctx, leaseEnd, arg.SilenceSeconds, arg.Force, arg.Key)

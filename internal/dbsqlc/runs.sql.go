@@ -121,7 +121,7 @@ WHERE known.run_id = $1
   AND hurried.synchronous_commit IS NOT NULL
 `
 
-// Nobody waits for the disk: what a crash of the server brings back changes nothing about statistics that are told.
+// The commit does not wait for the disk: what a crash of the server brings back changes nothing about statistics that are told.
 func (q *Queries) RunCountsTold(ctx context.Context, runID int64) error {
 	_, err := q.db.Exec(ctx, runCountsTold, runID)
 	return err
@@ -295,7 +295,7 @@ type RunsAbandonParams struct {
 	BeforeID int64
 }
 
-// Called by a new holder of the kind's lease: whoever left these rows open is gone.
+// Called by a new holder of the kind's lease: the worker that left these rows open is gone.
 func (q *Queries) RunsAbandon(ctx context.Context, arg RunsAbandonParams) (int64, error) {
 	result, err := q.db.Exec(ctx, runsAbandon, arg.Kind, arg.Database, arg.BeforeID)
 	if err != nil {
@@ -321,7 +321,7 @@ type RunsAbandonOldParams struct {
 	Database string
 }
 
-// No pass is longer than a minute: whoever left these rows open is gone.
+// No pass is longer than a minute: the worker that left these rows open is gone.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database)
 	if err != nil {

@@ -79,7 +79,7 @@ const samplesLock = `-- name: SamplesLock :one
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))
 `
 
-// Between copies: whoever holds it until the end of its transaction may add a sample.
+// Between copies: the copy that holds it until the end of its transaction may add a sample.
 func (q *Queries) SamplesLock(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, samplesLock)
 	var pg_try_advisory_xact_lock bool

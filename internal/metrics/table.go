@@ -151,7 +151,7 @@ func Table() []Metric {
 		{PlaceholderReferences, Counter, []string{"database", "table"}, "References that kept them, by table.column; one user may have several."},
 
 		{GroupsEnqueued, Counter, []string{"database"}, "Due groups that were passed on for their destruction."},
-		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as whoever asked for their deletion may not remove them any more."},
+		{GroupsRestored, Counter, []string{"database"}, "Due groups that were restored, as their requester may no longer remove them."},
 		{GroupsFailed, Counter, []string{"database"}, "Due groups put off with an error."},
 		{GroupsDestroyed, Counter, []string{"database"}, "Groups that are gone, sub-groups included."},
 		{ProjectsDestroyed, Counter, []string{"database"}, "Projects that went with their group."},

@@ -4,6 +4,6 @@
 --     GRANT :"worker" TO some_user;
 --
 -- To delete, the application needs nothing of this: the triggers run with the rights of their owner, so
--- whoever may delete a parent may leave a tombstone.
+-- a role that may delete a parent may leave a tombstone.
 --
 -- What the worker needs on the application's tables stands below in comments; with --tables it is granted at the end.

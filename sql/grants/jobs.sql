@@ -10,7 +10,7 @@ GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".job_kinds, "sexton".gen
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
     TO :"worker";
--- Nobody changes what has been recorded; the worker removes it once it is old.
+-- Recorded rows are never changed; the worker removes it once it is old.
 GRANT SELECT, INSERT, DELETE ON TABLE "sexton".samples, "sexton".audit TO :"worker";
 
 GRANT SELECT

@@ -1,4 +1,4 @@
--- Roles belong to the server, not to one database. Those that are there stay as they are.
+-- Roles belong to the server, not to one database. Existing roles stay as they are.
 DO $sexton$
 DECLARE
     name text;

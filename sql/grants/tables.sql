@@ -1,5 +1,5 @@
--- worker: the tables of the application that it works on, with their partitions. Those that are not here are left out. Where
--- this role may not grant a right, a warning has the statement for whoever owns the table.
+-- worker: the tables of the application that it works on, with their partitions. Tables that are not here are left out. Where
+-- this role may not grant a right, a warning has the statement for the owner of the table.
 DO $sexton$
 DECLARE
     statement text;

@@ -47,7 +47,7 @@ DELETE FROM "sexton".clients
 WHERE client_id = @client_id;
 
 -- name: ClientLeasesExpire :many
--- Together with the removal of the holders' rows or not at all: without such a row nobody can tell later
+-- Together with the removal of the holders' rows or not at all: without such a row no worker can tell later
 -- that a holder is dead.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'

@@ -126,7 +126,7 @@ WHERE key = @key
   AND token = @token;
 
 -- name: LeaseEnd :one
--- Ends a lease for an operator, unless its holder is alive. No row where nobody holds it. The new token is for the fences, which
+-- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
 -- refuse the former holder's next batch by it.
 WITH held AS (
     SELECT lease.key, lease.holder, lease.token + 1 AS token, EXISTS (

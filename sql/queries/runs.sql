@@ -5,7 +5,7 @@ VALUES (@kind, @database, @holder, pg_catalog.clock_timestamp())
 RETURNING id;
 
 -- name: RunsAbandon :execrows
--- Called by a new holder of the kind's lease: whoever left these rows open is gone.
+-- Called by a new holder of the kind's lease: the worker that left these rows open is gone.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -17,7 +17,7 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :execrows
--- No pass is longer than a minute: whoever left these rows open is gone.
+-- No pass is longer than a minute: the worker that left these rows open is gone.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -65,7 +65,7 @@ ORDER BY known.run_id, known.id
 LIMIT 10000;
 
 -- name: RunCountsTold :exec
--- Nobody waits for the disk: what a crash of the server brings back changes nothing about statistics that are told.
+-- The commit does not wait for the disk: what a crash of the server brings back changes nothing about statistics that are told.
 WITH hurried AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
 )

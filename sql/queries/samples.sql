@@ -1,5 +1,5 @@
 -- name: SamplesLock :one
--- Between copies: whoever holds it until the end of its transaction may add a sample.
+-- Between copies: the copy that holds it until the end of its transaction may add a sample.
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0));
 
 -- name: SamplesFresh :one

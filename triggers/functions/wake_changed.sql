@@ -1,6 +1,6 @@
 -- Wakes the worker of a job kind, if it sleeps, once a row of an application's table has become work for it.
 --
--- As wake_inserted, but for the test whether there is anything: the triggers' conditions have seen the row.
+-- As wake_inserted, without the test whether there is anything: the triggers' conditions have seen the row.
 CREATE OR REPLACE FUNCTION "sexton"."wake_changed"()
 RETURNS trigger
 LANGUAGE plpgsql

@@ -3,17 +3,17 @@
 -- A commit that notifies takes a lock of the whole server and holds it while its WAL is flushed, so that
 -- such commits go one by one. Hence only a sleeping worker is notified: while awake it holds the awake lock,
 -- a session advisory lock, exclusively, and looks for work anyway. The trigger's condition tests the lock, so
--- this function is called only while nobody is awake.
+-- this function is called only while no worker is awake.
 --
 -- The order closes the race with a worker that goes to sleep: rows first, then the test, while the worker
--- first drops the lock and then waits for every transaction that holds a lock on the table. Whoever found
--- the lock taken is waited for; whoever did not has notified. The test looks at no row, so it is right at
+-- first drops the lock and then waits for every transaction that holds a lock on the table. A session that found
+-- the lock taken is waited for; a session that did not has notified. The test looks at no row, so it is right at
 -- every isolation level.
 --
 -- A transaction that has notified cannot be prepared. SET sexton.notify = off is for sessions that use
 -- PREPARE TRANSACTION; their rows wait for the next tick, unless the worker is awake. A rollback, also one to
 -- a savepoint, takes rows and notification along; equal notifications of one transaction fold. A server in
--- recovery writes nothing, so it wakes nobody, and no lock of its primary outlives a promotion: writers
+-- recovery writes nothing, so it wakes no worker, and no lock of its primary outlives a promotion: writers
 -- notify until a worker is awake there.
 CREATE OR REPLACE FUNCTION "sexton"."wake_inserted"()
 RETURNS trigger

@@ -1,4 +1,4 @@
--- On a table whose rows are work for a kind as long as a condition holds: on those that come in so. The second argument
+-- On a table whose rows are work for a kind as long as a condition holds: on rows that come in so. The second argument
 -- is the condition, by which the installed trigger is known.
 --
 -- The test whether a worker is awake comes last, for the few rows that are work. It is evaluated once the row is in, while

@@ -46,7 +46,7 @@ COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and di
 
 -- Asks for a group's deletion on a user's behalf: marks the group and renames it, so that its name and path are free, in
 -- the caller's transaction. A group whose longer name or path the table would refuse keeps both. Returns true where it has done so, and false where the group is scheduled already, or is
--- being destroyed with one above it; then nothing changes but whose request it is, where whoever made it may not remove
+-- being destroyed with one above it; then nothing changes but whose request it is, where the user who made it may not remove
 -- the group any more.
 --
 -- Raises SX020 for a group that does not exist and SX021 for a user who may not remove it.
@@ -118,7 +118,7 @@ BEGIN
         END;
     END LOOP;
 
-    -- Whoever comes here holds the group's lock, so there is no race between the two statements.
+    -- The caller holds the group's lock, so there is no race between the two statements.
     UPDATE "public".group_deletion_schedules AS schedule
     SET user_id = schedule_group_deletion.user_id, marked_for_deletion_on = today
     WHERE schedule.group_id = schedule_group_deletion.group_id;
@@ -161,7 +161,7 @@ DECLARE
 BEGIN
     SELECT groups.* INTO own FROM "public".groups WHERE groups.id = restore_group.group_id;
 
-    -- Whoever gave the group another name since then meant it. A bare suffix stays: a group needs a name.
+    -- A name given to the group since then was meant. A bare suffix stays: a group needs a name.
     old_name := CASE WHEN pg_catalog.right(own.name, pg_catalog.length(suffix)) = suffix THEN coalesce(nullif(pg_catalog.left(own.name, -pg_catalog.length(suffix)), ''), own.name) ELSE own.name END;
     old_path := CASE WHEN pg_catalog.right(own.path, pg_catalog.length(suffix)) = suffix THEN coalesce(nullif(pg_catalog.left(own.path, -pg_catalog.length(suffix)), ''), own.path) ELSE own.path END;
 

@@ -21,7 +21,7 @@ REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint, bigint) FROM PUBLIC;
 
 COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';
 
--- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where whoever scheduled it
+-- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where the user who scheduled it
 -- may still remove it, and otherwise restores it. The outcome is
 --
 --   enqueued     a job group_destroy was inserted
@@ -48,8 +48,8 @@ BEGIN
     WHERE groups.id = decide_group_deletion.group_id
     FOR UPDATE;
 
-    -- What has begun goes on, whoever asked for it, and whatever has become of mark, schedule and period: half a group is
-    -- of no use to anybody.
+    -- What has begun goes on, no matter who asked for it, and whatever has become of mark, schedule and period: half a group is
+    -- of no use.
     SELECT coalesce(schedule.user_id, destruction.user_id), destruction.group_id IS NOT NULL INTO user_id, begun
     FROM "public".groups
     LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id

@@ -1,4 +1,4 @@
--- The fencing token of each lease, as far as this database knows it. A new holder raises the token here
+-- The fencing token of each lease, as this database knows it. A new holder raises the token here
 -- before its first batch; every batch checks it under a share lock (see begin_batch).
 CREATE TABLE "sexton".fences (
     key text PRIMARY KEY,

@@ -1,4 +1,4 @@
--- What waits in this database, for status, metrics and whoever else wants to know.
+-- What waits in this database, for status, metrics and other readers.
 --
 -- Every component with a deletion table brings a function backlog_of_COMPONENT() with the same columns, which is the one
 -- definition of its backlog. They are found by their name, so that components come and go without touching this. Only

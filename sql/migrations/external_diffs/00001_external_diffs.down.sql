@@ -1,4 +1,4 @@
--- The objects stay where they are, and so do the columns that say where: whoever reads diffs from them can go on.
+-- The objects stay where they are, and so do the columns that say where: programs that read diffs from them can go on.
 DO $sexton$
 BEGIN
     IF pg_catalog.to_regclass('"public".merge_request_diffs') IS NOT NULL THEN

@@ -8,7 +8,7 @@ CREATE TABLE "sexton".external_diffs (
     -- Grows by one with each claim. Nothing is written for a diff under another token than the newest.
     token bigint NOT NULL DEFAULT 1,
     holder text,
-    -- Until then nobody else may touch the diff's object; NULL while nobody works on it.
+    -- Until then no other job may touch the diff's object; NULL while no job works on it.
     busy_until timestamptz,
     -- Of the object: its length in bytes and its checksum. NULL while the text is in the database.
     size bigint,
@@ -25,7 +25,7 @@ CREATE INDEX external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_rea
 
 COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: diffs that are moved to object storage, and why others are not';
 
--- Objects that nobody refers to any more. A row comes in the transaction that removes the last reference, and goes after
+-- Objects without a reference. A row comes in the transaction that removes the last reference, and goes after
 -- its object.
 CREATE TABLE "sexton".external_diff_removals (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -63,7 +63,7 @@ CREATE TABLE "sexton".external_diff_cursors (
 
 COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: how far the search for diffs to be moved has come';
 
--- Tells whether a text cannot be stored as it is: it is no UTF-8, which only a database without an encoding of its own
+-- Reports whether a text cannot be stored as it is: it is no UTF-8, which only a database without an encoding of its own
 -- lets in. (No text of Postgres contains NUL; applications store such diffs as base64 with "binary" set.)
 CREATE FUNCTION "sexton".external_diff_encoded(diff text)
 RETURNS boolean
@@ -153,7 +153,7 @@ COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: where the 
 
 -- Queues the objects of deleted diffs, in the transaction that deletes them: a cascade cannot remove an object, and a
 -- rollback could not bring it back. A diff that is being moved may have one that its row does not know of yet; its row in
--- "sexton".external_diffs goes with the object, as it may be locked now by whoever waits for this very deletion.
+-- "sexton".external_diffs goes with the object, as it may be locked now by a session that waits for this very deletion.
 CREATE FUNCTION "sexton".external_diffs_removed()
 RETURNS trigger
 LANGUAGE plpgsql

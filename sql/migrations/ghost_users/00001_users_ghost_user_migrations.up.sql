@@ -60,7 +60,7 @@ ALTER TABLE "public".users_ghost_user_migrations
 -- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
 -- sessions ask at a time.
 --
--- Raises SX014 where it cannot be made, as other columns of the users need a value that nobody here knows, or as the
+-- Raises SX014 where it cannot be made, as other columns of the users need a value that this function does not know, or as the
 -- transaction's isolation would hide the one that another session has just made.
 CREATE FUNCTION "sexton".ghost_user()
 RETURNS bigint
@@ -92,7 +92,7 @@ BEGIN
             HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
     END IF;
 
-    -- The key is "sexghost" in ASCII. Whoever waited here looks again, with a new snapshot.
+    -- The key is "sexghost" in ASCII. A session that waited here looks again, with a new snapshot.
     PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
 
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
@@ -295,7 +295,7 @@ BEGIN
                     delete_user.user_id, abandoned_names),
                 HINT = 'Enable adjourned_groups and run "sexton migrate up", or transfer the ownership of these groups.';
         ELSIF abandoned IS NOT NULL AND (delete_user.initiator_id IS NULL OR delete_user.initiator_id = delete_user.user_id) THEN
-            -- When their period is over, whoever scheduled the groups must still be there, or they are restored.
+            -- When their period is over, the user who scheduled the groups must still be there, or they are restored.
             RAISE EXCEPTION USING
                 ERRCODE = 'SX015',
                 MESSAGE = pg_catalog.format('delete user %s: the deletion of the groups %s needs an initiator who stays', delete_user.user_id, abandoned_names),

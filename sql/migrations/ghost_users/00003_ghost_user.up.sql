@@ -3,7 +3,7 @@
 -- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
 -- sessions ask at a time.
 --
--- Raises SX014 where it cannot be made, as other columns of the users need a value that nobody here knows, as the
+-- Raises SX014 where it cannot be made, as other columns of the users need a value that this function does not know, as the
 -- transaction's isolation would hide the one that another session has just made, or as something that is unique is taken
 -- at every attempt.
 CREATE OR REPLACE FUNCTION "sexton".ghost_user()
@@ -40,7 +40,7 @@ BEGIN
             HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
     END IF;
 
-    -- The key is "sexghost" in ASCII. Whoever waited here looks again, with a new snapshot.
+    -- The key is "sexghost" in ASCII. A session that waited here looks again, with a new snapshot.
     PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
 
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;

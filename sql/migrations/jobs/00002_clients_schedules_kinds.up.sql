@@ -18,7 +18,7 @@ CREATE TABLE "sexton".clients (
 
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and foreground passes, and when each was last seen';
 
--- The last tick of each schedule, written with the job that it inserted: a tick that came while nobody ran
+-- The last tick of each schedule, written with the job that it inserted: a tick that came while no worker ran
 -- is known by it and made up for.
 CREATE TABLE "sexton".schedules (
     kind text NOT NULL,

@@ -17,7 +17,7 @@ DECLARE
 BEGIN
     CASE type || ' ' || pg_catalog.jsonb_typeof(value)
     WHEN 'text string' THEN
-        -- Postgres and Go escape alike but for these, which Go keeps out of HTML and JavaScript. E'' means
+        -- Postgres and Go escape alike except these, which Go keeps out of HTML and JavaScript. E'' means
         -- the same under every setting of standard_conforming_strings.
         encoded := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
 
@@ -98,7 +98,7 @@ REVOKE ALL ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) FROM PUBLIC;
 
 COMMENT ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) IS 'Sexton: checks and encodes the arguments of a job';
 
--- Sees to it that a job of this kind and these arguments waits or runs, and returns its id. It is a new job
+-- Ensures that a job of this kind and these arguments waits or runs, and returns its id. It is a new job
 -- only where none was there; an earlier run_at pulls one that waits for its time forward.
 --
 -- Raises 22023 where kind, arguments or time do not fit, with what there is in the hint.
@@ -109,9 +109,9 @@ COMMENT ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) IS 'Sexton: che
 --
 -- A job that runs is left alone: its row is never locked, because River writes to it when the job ends. So
 -- a job enqueued at the very end of an equal one may join that one. Work that must not be missed stands in
--- a deletion table, whose trigger sees to it.
+-- a deletion table, whose trigger ensures it.
 --
--- SET sexton.notify = off for transactions that are to be prepared (PREPARE TRANSACTION refuses those that
+-- SET sexton.notify = off for transactions that are to be prepared (PREPARE TRANSACTION refuses transactions that
 -- notified); River then finds the job at its next poll.
 CREATE FUNCTION "sexton".enqueue(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
 RETURNS bigint

@@ -1,7 +1,7 @@
 -- For kinds whose jobs another kind inserts, in the transaction that counts them: enqueue says which job there is, these
 -- say whether it is a new one.
 
--- Tells whether an equal job waits or runs. The arguments are those that enqueue compares: compact JSON, names in order.
+-- Reports whether an equal job waits or runs. The arguments have the form that enqueue compares: compact JSON, names in order.
 CREATE FUNCTION "sexton".job_waits(kind text, encoded text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -23,7 +23,7 @@ $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".job_waits(text, text) FROM PUBLIC;
 
-COMMENT ON FUNCTION "sexton".job_waits(text, text) IS 'Sexton: tells whether an equal job waits or runs';
+COMMENT ON FUNCTION "sexton".job_waits(text, text) IS 'Sexton: reports whether an equal job waits or runs';
 
 -- Puts a job into River and returns its id, or returns NULL where an equal one waits or runs; that one stays as it is.
 -- An equal job of a transaction that is still open is waited for. Raises 22023 where kind or arguments do not fit.

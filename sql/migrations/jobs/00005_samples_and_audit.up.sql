@@ -13,7 +13,7 @@ CREATE TABLE "sexton".samples (
     PRIMARY KEY (taken_at, database, deletion_table)
 );
 
--- The removal of those that are kept for a day.
+-- The removal of samples that are kept for a day.
 CREATE INDEX samples_fine_taken_at_idx ON "sexton".samples (taken_at) WHERE NOT coarse;
 
 COMMENT ON TABLE "sexton".samples IS 'Sexton: backlog over time, every 15 s for a day and every 5 minutes for 7 days';

@@ -1,7 +1,7 @@
 -- Follows a job that enqueue has put in: one row, or none for an id that there is not, or no more. Finished jobs are
 -- kept for a day.
 --
--- The arguments are not shown, as they may tell about persons; whoever enqueued the job knows them. The outcome is that
+-- The arguments are not shown, as they may tell about persons; the caller who enqueued the job knows them. The outcome is that
 -- of the run, by which a job that went through may still have been skipped or cut short; see "sexton".runs.
 CREATE FUNCTION "sexton".job_status(job_id bigint)
 RETURNS TABLE (

@@ -13,9 +13,9 @@ INSERT INTO "sexton".placeholder_rules (max_attempts, retry_seconds) VALUES (15,
 
 COMMENT ON TABLE "sexton".placeholder_rules IS 'Sexton: when placeholder users are offered for deletion, as the workers have it';
 
--- The backlog of placeholder users under these rules. Pending are the ownerless ones that may be offered still, but for those in
--- the queue of the users, which are counted there; given_up are those that will not be. Counts stop at 10,000. The age is the
--- time since the first of those that can be offered now could be.
+-- The backlog of placeholder users under these rules. Pending are the ownerless ones that may be offered still, except those in
+-- the queue of the users, which are counted there; given_up are users that will not be offered. Counts stop at 10,000. The age is the
+-- time since which the first user that can be offered now could have been.
 CREATE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
 RETURNS TABLE (
     deletion_table text,
