@@ -98,20 +98,22 @@ func defaultFates(t *testing.T) []string {
 		}
 	}
 	listed := map[string]bool{}
-	add := func(did string, entries []config.TableColumns) {
-		for _, entry := range entries {
-			for _, column := range entry.Columns {
-				label := entry.Table + "." + column
-				listed[label] = true
-				fates = append(fates, "hard "+did+" "+label)
-				if !moved[label] {
-					fates = append(fates, "soft "+did+" "+label)
-				}
+	add := func(did, table string, columns []string) {
+		for _, column := range columns {
+			label := table + "." + column
+			listed[label] = true
+			fates = append(fates, "hard "+did+" "+label)
+			if !moved[label] {
+				fates = append(fates, "soft "+did+" "+label)
 			}
 		}
 	}
-	add("deleted", c.GhostUsers.Delete)
-	add("nullified", c.GhostUsers.Nullify)
+	for _, entry := range c.GhostUsers.Delete {
+		add("deleted", entry.Table, entry.Columns)
+	}
+	for _, entry := range c.GhostUsers.Nullify {
+		add("nullified", entry.Table, entry.Columns)
+	}
 	require.Greater(t, len(fates), 70, "fates of the default lists")
 	for _, key := range dbtest.Reference(t).Rows(`
 		SELECT conrelid::regclass || '.' || attname, CASE confdeltype WHEN 'c' THEN 'deleted' ELSE 'nullified' END

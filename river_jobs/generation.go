@@ -147,7 +147,16 @@ func columnEntries(c *config.Config, list string, columns []config.TableColumns)
 }
 
 func ghostEntries(c *config.Config) []string {
-	entries := append(columnEntries(c, "delete", c.GhostUsers.Delete), columnEntries(c, "nullify", c.GhostUsers.Nullify)...)
+	entries := columnEntries(c, "nullify", c.GhostUsers.Nullify)
+	for _, entry := range c.GhostUsers.Delete {
+		for _, column := range entry.Columns {
+			rest := ""
+			if entry.Tells() {
+				rest = " event"
+			}
+			entries = append(entries, listEntry(c, "delete", entry.Table, column)+rest)
+		}
+	}
 	for _, move := range c.GhostUsers.Move {
 		rest := ""
 		if move.Always {

@@ -116,10 +116,10 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 		lists.Move = append(lists.Move, moved)
 	}
 	for _, entry := range c.Delete {
-		lists.Delete = append(lists.Delete, ghostuser.Columns(entry))
+		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns, Event: entry.Tells()})
 	}
 	for _, entry := range c.Nullify {
-		lists.Nullify = append(lists.Nullify, ghostuser.Columns(entry))
+		lists.Nullify = append(lists.Nullify, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns})
 	}
 	return lists
 }

@@ -8,6 +8,19 @@ type TableColumns struct {
 	Columns []string `yaml:"columns,required"`
 }
 
+// DeleteColumns names columns of one table that refer to a user, with whom its rows are deleted.
+type DeleteColumns struct {
+	Table   string   `yaml:"table,required"`
+	Columns []string `yaml:"columns,required"`
+	// Event asks for an event with the keys of the rows of each batch. CleanerClass asks for the same, by the name that definitions of
+	// loose foreign keys have for it.
+	Event        bool   `yaml:"event"`
+	CleanerClass string `yaml:"cleaner_class"`
+}
+
+// Tells reports whether the entry asks for an event.
+func (d DeleteColumns) Tells() bool { return d.Event || d.CleanerClass != "" }
+
 // MoveColumns names columns whose rows pass to the ghost user.
 type MoveColumns struct {
 	Table   string   `yaml:"table,required"`
@@ -45,11 +58,11 @@ type GhostUsers struct {
 	Batches Batches `yaml:"batches"`
 	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
 	// target works, in percent.
-	Target  time.Duration  `yaml:"target"`
-	Duty    int            `yaml:"duty"`
-	Move    []MoveColumns  `yaml:"move"`
-	Delete  []TableColumns `yaml:"delete"`
-	Nullify []TableColumns `yaml:"nullify"`
+	Target  time.Duration   `yaml:"target"`
+	Duty    int             `yaml:"duty"`
+	Move    []MoveColumns   `yaml:"move"`
+	Delete  []DeleteColumns `yaml:"delete"`
+	Nullify []TableColumns  `yaml:"nullify"`
 }
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.

@@ -26,13 +26,14 @@ func ghostMoves() []MoveColumns {
 
 // ghostDeletions are the columns whose rows are deleted with their user. A column that is moved as well stands for the rows
 // that are not: those of a hard delete, those that conditions leave out, and those that the ghost user has the like of.
-func ghostDeletions() []TableColumns {
-	return []TableColumns{
+func ghostDeletions() []DeleteColumns {
+	return []DeleteColumns{
 		{Table: "events", Columns: []string{"author_id"}},
 		// A todo that the user made for somebody else is moved, but on a hard delete.
 		{Table: "todos", Columns: []string{"user_id", "author_id"}},
 		{Table: "issue_assignees", Columns: []string{"user_id"}},
-		{Table: "snippets", Columns: []string{"author_id"}},
+		// Their repositories are for the application to remove.
+		{Table: "snippets", Columns: []string{"author_id"}, Event: true},
 		{Table: "keys", Columns: []string{"user_id"}},
 		{Table: "emails", Columns: []string{"user_id"}},
 		{Table: "personal_access_tokens", Columns: []string{"user_id"}},

@@ -134,15 +134,23 @@ func TestLoadErrors(t *testing.T) {
 		`databases: {main: {url: "postgres://user:password@host:5432/database"}})`
 	with := func(rest string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + rest }
 	for name, test := range map[string]struct{ text, want string }{
-		"empty file":          {"", "sexton.yaml: databases" + noDatabase},
-		"empty databases":     {"databases:\n", "sexton.yaml: databases" + noDatabase},
-		"no mapping":          {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
-		"databases as list":   {"databases: [main]\n", "sexton.yaml:1:12: databases: must be a mapping of names, not a list"},
-		"no database, and":    {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase + "\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, http, log)"},
-		"empty database":      {"databases:\n  main:\n", "sexton.yaml:2:3: databases.main.url: is missing"},
-		"empty url":           {"databases: {main: {url: \"\"}}\n", "sexton.yaml:1:25: databases.main.url: is empty (write postgres://user:password@host:5432/database)"},
-		"unset variable":      {"databases: {main: {url: \"${NO_URL}\"}}\n", "sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set"},
-		"unreadable key":      {"databases: {main: {url: \"" + url + "?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n", "sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory"},
+		"empty file":        {"", "sexton.yaml: databases" + noDatabase},
+		"empty databases":   {"databases:\n", "sexton.yaml: databases" + noDatabase},
+		"no mapping":        {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
+		"databases as list": {"databases: [main]\n", "sexton.yaml:1:12: databases: must be a mapping of names, not a list"},
+		"no database, and":  {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase + "\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, http, log)"},
+		"empty database":    {"databases:\n  main:\n", "sexton.yaml:2:3: databases.main.url: is missing"},
+		"empty url":         {"databases: {main: {url: \"\"}}\n", "sexton.yaml:1:25: databases.main.url: is empty (write postgres://user:password@host:5432/database)"},
+		"unset variable":    {"databases: {main: {url: \"${NO_URL}\"}}\n", "sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set"},
+		"unreadable key":    {"databases: {main: {url: \"" + url + "?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n", "sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory"},
+		"cleaner of nobody": {
+			with("ghost_users:\n  delete:\n    - {table: keys, columns: [user_id], cleaner_class: Broom}\n"),
+			"sexton.yaml:4:56: ghost_users.delete[0].cleaner_class: must be Ci::JobArtifacts::LooseForeignKeyCleanerService (write event: true, which does the same)",
+		},
+		"event of what stays": {
+			with("ghost_users:\n  nullify:\n    - {table: keys, columns: [user_id], event: true}\n"),
+			"sexton.yaml:4:41: ghost_users.nullify[0].event: unknown key (known keys: table, columns)",
+		},
 		"long schema":         {"databases: {main: {url: \"" + url + "\", schema: a234567890123456789012345678901234567890123456789012345678901234}}\n", "sexton.yaml:1:70: databases.main.schema: has 64 bytes; Postgres allows 63"},
 		"owner of Postgres's": {with("jobs: {owner: pg_monitor}\n"), "sexton.yaml:2:15: jobs.owner: must be the name of a role of 1 to 63 bytes, not beginning with pg_"},
 		"upper-case schema":   {with("jobs: {schema: Jobs}\n"), "sexton.yaml:2:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit"},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sexton/internal/bucketurl"
+	"sexton/internal/definitions"
 )
 
 // A run ends 5 s before its lease does, and no kind runs longer than a minute.
@@ -44,7 +45,13 @@ func (v *validator) components() {
 	for i, entry := range c.GhostUsers.Move {
 		v.tableColumns(fmt.Sprintf("ghost_users.move[%d]", i), TableColumns{Table: entry.Table, Columns: entry.Columns})
 	}
-	v.columnLists("ghost_users.delete", c.GhostUsers.Delete)
+	for i, entry := range c.GhostUsers.Delete {
+		key := fmt.Sprintf("ghost_users.delete[%d]", i)
+		v.tableColumns(key, TableColumns{Table: entry.Table, Columns: entry.Columns})
+		if entry.CleanerClass != "" && entry.CleanerClass != definitions.ArtifactsCleaner {
+			v.fail(key+".cleaner_class", "must be "+definitions.ArtifactsCleaner, "write event: true, which does the same")
+		}
+	}
 	v.columnLists("ghost_users.nullify", c.GhostUsers.Nullify)
 
 	if c.PlaceholderUsers.Enabled && !c.GhostUsers.Enabled {

@@ -66,8 +66,8 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 changed AS (
 	%s %s %s
 	WHERE child.ctid OPERATOR(pg_catalog.=) wanted.at AND (%s) IS TRUE%s AND wanted.owner OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))
-	RETURNING wanted.owner, %s AS kept
-),
+	RETURNING wanted.owner, %s AS kept%s
+)%s,
 totals AS MATERIALIZED (
 	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
 ),
@@ -79,5 +79,6 @@ added AS MATERIALIZED (SELECT %s FROM totals)
 SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
 		queue, args.add(slices.Compact(slices.Sorted(slices.Values(owners)))),
 		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.attached(leaf, args), kept,
+		s.keys(s.action, "child"), s.event(names, s.action, "changed.owner", "changed", "GROUP BY changed.owner"),
 		queue, counter, counter, s.counts(names, s.action, "pg_catalog.sum(totals.rows)::pg_catalog.int8", args)), args.values
 }

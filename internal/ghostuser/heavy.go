@@ -184,6 +184,7 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 	if j.tree == nil {
 		j.tree = r.newTree(j)
 	}
+	root.Told = s != nil && s.told != nil
 	j.tree.Owner = r.owner(j, s, root)
 	return root, nil
 }
@@ -229,7 +230,13 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 	}
 	return drain.Owner{
 		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: nullify.field(),
-		Beside:  func(*drain.Table) drain.Beside { return drain.Beside{} },
+		Beside: func(t *drain.Table) drain.Beside {
+			if t != root || s == nil {
+				return drain.Beside{}
+			}
+			user := "(SELECT queued.user_id FROM " + names.Render(`"public".`) + queueTable + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
+			return drain.Beside{Returning: s.keys(remove, "doomed"), CTEs: s.event(names, remove, user, "gone", someRows)}
+		},
 		Figures: func(t *drain.Table) []batch.Figure { return []batch.Figure{{Field: remove.field(), Label: label(t)}} },
 		Gone: func(t *drain.Table, rows, _ int64) {
 			if s != nil && t == root {

@@ -21,6 +21,8 @@ import (
 type Columns struct {
 	Table   string
 	Columns []string
+	// Event, for rows that are deleted, asks for an event with their keys, for the owner of the files behind them.
+	Event bool
 }
 
 // Condition says which rows of a table are meant: those whose column has the value.
@@ -104,6 +106,8 @@ type step struct {
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
 	size size
+	// told are the columns of the primary key, where the deletion of rows is an event with their keys.
+	told []string
 	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover
 	// the unique indexes whose meaning is known. doubled says that such rows were met in this run.
 	twins   map[uint32][]string

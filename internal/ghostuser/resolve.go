@@ -64,6 +64,8 @@ type bound struct {
 	// listed is what the other two lists say, keyed what the foreign key says.
 	listed action
 	keyed  action
+	// told asks for an event with the keys of rows that are deleted.
+	told bool
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
 	// refusal is why the users that have rows here cannot be deleted: a foreign key wants what cannot be done.
@@ -190,8 +192,12 @@ func (*resolver) step(b *bound, do action) *step {
 		// A row that says what one of the ghost user's says already.
 		otherwise = remove
 	}
+	var told []string
+	if b.told {
+		told = b.relation.PrimaryKey()
+	}
 	return &step{
-		action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.Leaves,
+		told: told, action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.Leaves,
 		column: b.column, label: b.label(), tableLabel: b.table, key: b.unique(),
 		shown: b.relation.Shown("child"),
 	}

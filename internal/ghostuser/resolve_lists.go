@@ -174,7 +174,11 @@ func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:
-			b.listed = to
+			if l.Event && len(table.PrimaryKey()) == 0 {
+				r.reportf(problem.Error, key+".event", "add a primary key, or leave event and cleaner_class out",
+					"table %s has no primary key to name its rows by", r.catalog.label(table.Table))
+			}
+			b.listed, b.told = to, l.Event
 			*into = append(*into, b)
 		}
 	}

@@ -187,10 +187,10 @@ func defaults(t *testing.T) ghostuser.Lists {
 		lists.Move = append(lists.Move, moved)
 	}
 	for _, entry := range c.GhostUsers.Delete {
-		lists.Delete = append(lists.Delete, ghostuser.Columns(entry))
+		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns, Event: entry.Tells()})
 	}
 	for _, entry := range c.GhostUsers.Nullify {
-		lists.Nullify = append(lists.Nullify, ghostuser.Columns(entry))
+		lists.Nullify = append(lists.Nullify, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns})
 	}
 	return lists
 }

@@ -189,14 +189,33 @@ func (s *step) changed(names pgschema.Names, leaf Table, j *job, do action, ghos
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
 	}
 	counter, queue, jobAt := do.counter(), names.Render(`"public".`)+queueTable, args.add(j.id)
-	return fmt.Sprintf(`held AS MATERIALIZED (SELECT FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d FOR KEY SHARE),
-changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept),
+	return fmt.Sprintf(`held AS MATERIALIZED (SELECT queued.user_id FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d FOR KEY SHARE),
+changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept%s)%s,
 totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
 counted AS (
 	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.id OPERATOR(pg_catalog.=) $%d AND totals.rows OPERATOR(pg_catalog.>) 0
 )`,
-		queue, jobAt, s.verb(leaf, do, ghost, args), where, kept, queue, counter, counter, jobAt)
+		queue, jobAt, s.verb(leaf, do, ghost, args), where, kept, s.keys(do, "child"),
+		s.event(names, do, "(SELECT held.user_id FROM held)", "changed", someRows), queue, counter, counter, jobAt)
+}
+
+// keys is what a deletion returns beside, where its rows are told of: their keys. Event is the CTE that tells of them, with their user,
+// an expression.
+func (s *step) keys(do action, row string) string {
+	if do != remove || s.told == nil {
+		return ""
+	}
+	return ", " + batch.RowKey(row, s.told) + " AS key"
+}
+
+const someRows = "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
+
+func (s *step) event(names pgschema.Names, do action, user, from, behind string) string {
+	if do != remove || s.told == nil {
+		return ""
+	}
+	return ",\ntold AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", from, behind) + ")"
 }
 
 // verb is the beginning of a statement that changes rows, up to where it says which.

@@ -185,7 +185,7 @@ func (r *Reference) change(names pgschema.Names, leaf Table, where string, args 
 		sql = fmt.Sprintf("UPDATE %s SET %s = $%d::pg_catalog.text::%s WHERE %s",
 			table, identifier(r.Target.Column), args.add(r.Target.Value), r.Target.Type, where)
 	case r.Definition.CleanerClass == definitions.ArtifactsCleaner:
-		sql = withOrphanedFiles(names, r, fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where), args)
+		sql = withOrphanedFiles(names, r, fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where))
 	default:
 		sql = fmt.Sprintf("DELETE FROM ONLY %s AS child WHERE %s", leaf.SQL(), where)
 	}
@@ -202,20 +202,12 @@ func (r *Reference) attached(leaf Table, args *arguments) string {
 		args.add(leaf.OID), args.add(r.Child.OID))
 }
 
-// withOrphanedFiles makes a DELETE also write one event that names table and keys, for whoever owns the
+// withOrphanedFiles makes a DELETE also write one event that names table and keys, for the owner of the
 // files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
-func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string, args *arguments) string {
-	pairs := make([]string, len(r.PrimaryKey))
-	for i, column := range r.PrimaryKey {
-		pairs[i] = fmt.Sprintf("$%d::pg_catalog.text, child.%s", args.add(column), identifier(column))
-	}
-	return fmt.Sprintf(`WITH gone AS (%s RETURNING pg_catalog.jsonb_build_object(%s) AS key),
-event AS (
-	INSERT INTO %s (kind, payload)
-	SELECT 'files_orphaned', pg_catalog.jsonb_build_object('table', $%d::pg_catalog.text, 'keys', pg_catalog.jsonb_agg(gone.key))
-	FROM gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
-)
-SELECT pg_catalog.count(*) FROM gone`, deletion, strings.Join(pairs, ", "), names.Render(`"sexton".events`), args.add(r.Child.Label()))
+func withOrphanedFiles(names pgschema.Names, r *Reference, deletion string) string {
+	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
+		deletion, batch.RowKey("child", r.PrimaryKey),
+		batch.OrphanedFiles(names, r.Child.Label(), "", "gone", "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"))
 }
 
 // exists is true where the reference has a child with the key. OFFSET 0 keeps it a subquery of
