@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
+	"sexton/internal/definitions"
 	"sexton/internal/groupdelete"
 	riverjobs "sexton/river_jobs"
 )
@@ -24,6 +25,10 @@ type foreseen struct {
 	Moved     map[string]int64 `json:"moved,omitempty"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
+	// Loose counts rows that go or change after a group, by loose foreign keys, by table or table.column; Elsewhere are definitions
+	// whose children, in other databases, are not counted.
+	Loose     map[string]int64 `json:"loose,omitempty"`
+	Elsewhere int              `json:"elsewhere,omitempty"`
 	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
@@ -70,7 +75,18 @@ func (a *app) foreseeGroup(ctx context.Context, request groupRequest) error {
 	if err := problems.Err(); err != nil {
 		return err
 	}
-	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, request.id)
+	defs, err := loadDefinitions(all.config)
+	if err != nil {
+		return err
+	}
+	here := slices.DeleteFunc(slices.Clone(defs), func(d definitions.Definition) bool { return d.Database != "" && d.Database != db.Name })
+	var loose *groupdelete.Plan
+	if len(here) > 0 {
+		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, all.config.GhostUsers.Enabled, here); err != nil {
+			return err
+		}
+	}
+	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, loose, request.id)
 	switch {
 	case err != nil:
 		return fmt.Errorf("plan the destruction of group %d: %w", request.id, err)
@@ -78,6 +94,7 @@ func (a *app) foreseeGroup(ctx context.Context, request groupRequest) error {
 		return fmt.Errorf("there is no group %d", request.id)
 	}
 	p := foreseen{GroupID: request.id, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{}}
+	p.Loose, p.Elsewhere = seen.Loose, len(defs)-len(here)
 	if seen.Forbidden != "" {
 		p.Forbidden = append(p.Forbidden, seen.Forbidden)
 	}
@@ -155,7 +172,7 @@ func (a *app) printForeseen(ctx context.Context, db database.Database, kind stri
 		for _, part := range []struct {
 			what string
 			rows map[string]int64
-		}{{"the ghost user's", p.Moved}, {"deleted", p.Deleted}, {"without the reference", p.Nullified}} {
+		}{{"the ghost user's", p.Moved}, {"deleted", p.Deleted}, {"without the reference", p.Nullified}, {"deleted or changed later, by loose foreign keys", p.Loose}} {
 			for _, table := range slices.Sorted(maps.Keys(part.rows)) {
 				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\n", table, part.what, part.rows[table])
 			}
@@ -164,15 +181,18 @@ func (a *app) printForeseen(ctx context.Context, db database.Database, kind stri
 	if err != nil {
 		return err
 	}
-	counted, speed := "", "at an assumed "
+	more, speed := "", "at an assumed "
 	if p.Capped {
-		counted = "more than was counted: about "
+		more = "more than was counted: about "
 	}
 	if p.Measured {
 		speed = "at the last runs' "
 	}
-	a.printf("\n%s%d rows, about %s %s%.0f rows a second\n", counted, p.Rows,
+	a.printf("\n%s%s, about %s %s%.0f rows a second\n", more, counted(p.Rows, "row"),
 		time.Duration(p.AboutSeconds*float64(time.Second)).Round(time.Second), speed, p.RowsPerSecond)
+	if p.Elsewhere > 0 {
+		a.printf("not counted: children in other databases, of %s\n", counted(p.Elsewhere, "definition"))
+	}
 	for _, reason := range p.Forbidden {
 		a.printf("forbidden: %s\n", reason)
 	}

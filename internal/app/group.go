@@ -102,7 +102,7 @@ how long it would take. --by is optional then.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if now == plan {
-				return errors.New("sexton group delete needs --now or --plan; sexton group schedule waits for the group's period")
+				return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
 			}
 			request.anybody = plan
 			return oneGroup(&request)(cmd, args)
@@ -218,7 +218,7 @@ func oneGroup(request *groupRequest) cobra.PositionalArgs {
 			return fmt.Errorf("%q is not the ID of a group", args[0])
 		}
 		request.id = id
-		if request.by < 1 && !request.anybody {
+		if request.by < 1 && (!request.anybody || cmd.Flags().Changed("by")) {
 			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
 		}
 		return nil

@@ -27,12 +27,35 @@ type Foresight struct {
 	Deleted, Nullified map[string]int64
 	Rows               int64
 	Capped             bool
+	// Loose are the rows that go or change later, by loose foreign keys from the deleted ones; at least as many where Capped is set.
+	Loose map[string]int64
 	// Forbidden is why the destruction would be refused, and empty where nothing was found.
 	Forbidden string
 }
 
-// Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds.
-func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
+// Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds. loose
+// is the plan of ResolveLoose, or nil.
+func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan, loose *Plan, group int64) (*Foresight, error) {
+	seen, err := foresee(ctx, db, names, plan, group)
+	if err != nil || !seen.Exists || loose == nil {
+		return seen, err
+	}
+	all, err := foresee(ctx, db, names, loose, group)
+	if err != nil {
+		return nil, err
+	}
+	seen.Loose, seen.Capped = map[string]int64{}, seen.Capped || all.Capped
+	for _, counts := range []struct{ of, natively map[string]int64 }{{all.Deleted, seen.Deleted}, {all.Nullified, seen.Nullified}} {
+		for label, n := range counts.of {
+			if more := n - counts.natively[label]; more > 0 {
+				seen.Loose[label] += more
+			}
+		}
+	}
+	return seen, nil
+}
+
+func foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
 	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
 	r.Run = &drain.Run{
 		Session: &batch.Session{Names: names},

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
 	"sexton/internal/groupdelete"
 )
 
@@ -16,7 +17,7 @@ func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
 	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, group)
+	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group)
 	require.NoError(t, err)
 	return seen
 }
@@ -36,6 +37,40 @@ func TestForeseesWhatADestructionDoes(t *testing.T) {
 	require.Equal(t, stats.Nullified, seen.Nullified)
 	require.Equal(t, stats.Done+1, seen.Rows)
 	require.False(t, b.foresee(t, 1).Exists)
+}
+
+// What loose foreign keys take later counts apart, at any depth, and forbids nothing.
+func TestForeseesLooseChildren(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+`
+		CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint, kind text);
+		CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint);
+		CREATE TABLE stages (id bigint PRIMARY KEY, build_id bigint NOT NULL REFERENCES builds ON DELETE CASCADE);
+		CREATE TABLE audits (id bigint PRIMARY KEY, build_id bigint REFERENCES builds);
+		CREATE TABLE runners (id bigint PRIMARY KEY, group_id bigint);`, someIssues+`;
+		INSERT INTO builds SELECT n, CASE WHEN n <= 5 THEN 31 ELSE 91 END, CASE WHEN n = 5 THEN 'other' ELSE 'it''s' END FROM generate_series(1, 9) AS n;
+		INSERT INTO traces SELECT n, n FROM generate_series(1, 9) AS n;
+		INSERT INTO stages SELECT n, 1 FROM generate_series(1, 3) AS n;
+		INSERT INTO audits VALUES (1, 1);
+		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
+	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
+	loose, err := groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []definitions.Definition{
+		{Child: name("builds"), Columns: []string{"project_id"}, Parent: name("projects"), OnDelete: definitions.Delete, Conditions: []definitions.Condition{{Column: "kind", Value: "it's"}}},
+		{Child: name("traces"), Columns: []string{"build_id"}, Parent: definitions.Name{Schema: "public", Table: "builds"}, ParentColumns: []string{"id"}, OnDelete: definitions.Delete},
+		{Child: name("runners"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Nullify},
+		{Child: name("missing"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Nullify},
+		{Child: name("notes"), Columns: []string{"missing"}, Parent: name("groups"), OnDelete: definitions.Nullify},
+	})
+	require.NoError(t, err)
+	plan, _, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
+	require.NoError(t, err)
+	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, loose, 1)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
+	natively := b.foresee(t, 1)
+	natively.Loose = seen.Loose
+	require.Equal(t, natively, seen, "all else is as without")
+	require.Empty(t, seen.Forbidden)
 }
 
 func TestForeseesWhatForbidsADestruction(t *testing.T) {
