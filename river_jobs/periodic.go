@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/robfig/cron/v3"
 
+	"sexton/internal/config"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/schedule"
@@ -67,6 +68,20 @@ func Ticks(deps Deps) ([]*Tick, error) {
 		}
 	}
 	return ticks, nil
+}
+
+// Schedules are those of the enabled kinds, as kind/database.
+func Schedules(c *config.Config) []string {
+	var schedules []string
+	for _, job := range Jobs(c) {
+		if job.Inserted() {
+			continue
+		}
+		for _, name := range job.Databases {
+			schedules = append(schedules, job.Kind+"/"+name)
+		}
+	}
+	return schedules
 }
 
 // Next implements river.PeriodicSchedule. River gives the time that it last aimed at, which may be long ago: however many ticks have

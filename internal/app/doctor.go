@@ -123,7 +123,7 @@ func (x *examination) examine(ctx context.Context) error {
 		}
 	}
 	if jobs := x.config.Jobs.Database; !x.reached(jobs) {
-		x.report.Skip(jobs, "workers", "schedules", "pauses", "stalled_jobs")
+		x.report.Skip(jobs, "workers", "schedules", "pauses", "stalled_jobs", "cron")
 	}
 	return failed
 }
@@ -234,7 +234,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		return
 	}
 	if !installed {
-		x.report.Skip(db.Name, "workers", "schedules", "pauses", "stalled_jobs")
+		x.report.Skip(db.Name, "workers", "schedules", "pauses", "stalled_jobs", "cron")
 		return
 	}
 	workers := doctor.Workers{Target: target, Silence: x.config.Jobs.Silence}
@@ -271,6 +271,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		return found, cmp.Or(err, paused)
 	})
 	x.report.Run(ctx, "stalled_jobs", db.Name, x.stalledJobs)
+	x.report.Run(ctx, "cron", db.Name, x.unled)
 }
 
 // bind holds the definitions against the databases that can be reached.

@@ -80,9 +80,9 @@ func TestDoctorFindsNothing(t *testing.T) {
 	require.Equal(t, []string{
 		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "generations", "version", "recovery", "clock", "listen", "notify_queue",
 		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
-		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs",
+		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs", "cron",
 	}, made)
-	require.Equal(t, superuser(t, s)+"31 checks: 0 errors, 0 warnings, 1 for information\n", s.ok("doctor"))
+	require.Equal(t, superuser(t, s)+"32 checks: 0 errors, 0 warnings, 1 for information\n", s.ok("doctor"))
 }
 
 func TestDoctorIsForPeopleToo(t *testing.T) {

@@ -45,7 +45,7 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 		require.Empty(t, report.Findings)
 		other := map[string]string{"main": "ci", "ci": "main"}[jobs]
 		made := checks(report, other, doctor.OK)
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs"))
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
 		for _, c := range report.Checks {
 			require.Equal(t, doctor.OK, c.Result, c)
 		}
@@ -58,12 +58,12 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 			"no such file or directory | start it, or correct host and port"}, s.about(report, other))
 		require.Empty(t, s.about(report, jobs))
 		require.Equal(t, made[1:], checks(report, other, doctor.Skipped), "all but the connection itself")
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs"))
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
 
 		s.without(jobs)
 		report, _ = s.examined(5)
 		require.Len(t, report.Findings, 1)
-		require.Equal(t, append(made[1:], "workers", "schedules", "pauses", "stalled_jobs"), checks(report, jobs, doctor.Skipped))
+		require.Equal(t, append(made[1:], "workers", "schedules", "pauses", "stalled_jobs", "cron"), checks(report, jobs, doctor.Skipped))
 		require.Equal(t, made, checks(report, other, doctor.OK))
 	})
 }

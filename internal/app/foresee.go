@@ -172,7 +172,12 @@ func (a *app) printForeseen(ctx context.Context, db database.Database, kind stri
 		for _, part := range []struct {
 			what string
 			rows map[string]int64
-		}{{"the ghost user's", p.Moved}, {"deleted", p.Deleted}, {"without the reference", p.Nullified}, {"deleted or changed later, by loose foreign keys", p.Loose}} {
+		}{
+			{"the ghost user's", p.Moved},
+			{"deleted", p.Deleted},
+			{"without the reference", p.Nullified},
+			{"deleted or changed later, by loose foreign keys", p.Loose},
+		} {
 			for _, table := range slices.Sorted(maps.Keys(part.rows)) {
 				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\n", table, part.what, part.rows[table])
 			}

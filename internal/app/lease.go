@@ -22,8 +22,16 @@ func (a *app) leaseListCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:   "list",
 		Short: "List the leases that are held",
-		Long: `Lists the leases with their holders. A holder is alive that has beaten within jobs.silence, as workers and passes in the
-foreground do. The leases of one that has not are freed by any worker, or by the next pass in the foreground.`,
+		Long: `Lists the leases that are held. A lease lets one pass at a time work: the next one of the same KEY skips or waits until it ends.
+Each kind has one per database or group, under the name that sexton status shows.
+
+LEASE   the key, which sexton lease release takes
+HOLDER  host, process and a random part: a worker, or a pass in the foreground
+ALIVE   whether the holder has beaten within jobs.silence; the leases of one that has not are freed by any worker, or by
+        the next pass in the foreground
+UNTIL   when the lease ends by itself if its holder does not renew it
+
+A lease that is alive is no fault. One whose holder is gone costs some seconds; sexton lease release KEY ends it at once.`,
 		Example: "  sexton lease list\n  sexton lease list --json | jq '.[] | select(.alive | not)'",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {

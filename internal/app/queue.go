@@ -70,8 +70,14 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause KIND",
 		Short: "Stop all copies from starting a kind of job",
 		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
-and River UI with who paused it and why. A pass that is running ends by itself.`,
-		Example:           "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'",
+and River UI with who paused it and why. A pass that is running ends by itself, at the end of its time at the latest.
+
+Nothing is lost meanwhile: deleted parents, users and groups wait in their tables, and jobs in the queue. Neither commits nor
+ticks of the schedule start a pass. sexton job run KIND skips, too, unless --force is given. sexton resume KIND ends the pause,
+and what has waited is due at once. A kind and the one that inserts its jobs are paused apart: adjourned_group_deletion
+decides about groups, group_destroy destroys them. sexton job list names the kinds.`,
+		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause group_destroy --json\n" +
+			"  sexton resume loose_foreign_keys_cleanup",
 		Args:              oneKind,
 		ValidArgsFunction: a.completeKind,
 		RunE: a.run(func(cmd *cobra.Command, kinds []string) error {

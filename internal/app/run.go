@@ -87,7 +87,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
 		DB: all.jobs(), ClientID: id, Silence: all.config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
-		Held: noted.Held, Digests: deps.Runner.Leases.Digests,
+		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.config),
 	}
 	deps.Working = heart.Work
 	deps.Reclaim = func(ctx context.Context) error {

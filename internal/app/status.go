@@ -176,7 +176,7 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	for i := range document.Jobs {
 		document.Jobs[i].explain(document)
 	}
-	document.Cron, err = readCronLeader(ctx, all.jobs())
+	document.Cron, err = readCronLeader(ctx, all.jobs(), all.config.Jobs.Silence)
 	return document, err
 }
 

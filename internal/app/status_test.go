@@ -215,3 +215,38 @@ func TestStatusCountsWhatIsConfirmed(t *testing.T) {
 	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.ok("status"))
 	require.NotContains(t, s.ok("migrate", "down"), "pending")
 }
+
+// A schedule that is known only since the first start has had no tick.
+func TestStatusShowsNoTickBeforeTheFirst(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick, ticked) VALUES ($1, 'main', '2026-01-02T03:04:05Z', false)", kind)
+	_, job, _ := s.statusOf()
+	require.Nil(t, job["last_tick"])
+	require.NotNil(t, job["next_tick"])
+	s.Exec("UPDATE sexton.schedules SET ticked = true")
+	_, job, _ = s.statusOf()
+	require.Equal(t, "2026-01-02T03:04:05Z", job["last_tick"])
+}
+
+// The worker that leads River inserts the ticks of its own schedules. Others' have none, which status and doctor say.
+func TestSchedulesThatTheLeaderLacks(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, schedules) VALUES
+		('a', 'host', 1, '{loose_foreign_keys_cleanup/main}'), ('b', 'host', 2, '{loose_foreign_keys_cleanup/main,adjourned_group_deletion/main}'),
+		('c', 'host', 3, '{adjourned_group_deletion/main}'), ('d', 'host', 4, '{schedule_migrate_external_diffs/main}')`)
+	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '1 hour' WHERE client_id = 'd'")
+	lead := func(client string) map[string]any {
+		s.Exec("DELETE FROM sexton.river_leader")
+		s.Exec("INSERT INTO sexton.river_leader (elected_at, expires_at, leader_id) VALUES (now(), now() + interval '1 hour', $1)", client)
+		return s.json(0, "status").(map[string]any)["cron"].(map[string]any)
+	}
+	require.Nil(t, lead("b")["unled"], "it has all schedules of workers that live")
+	require.Equal(t, []any{map[string]any{"kind": "adjourned_group_deletion", "database": "main", "workers": []any{"b", "c"}}}, lead("a")["unled"])
+	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it, that of b, c has it"
+	require.Contains(t, s.ok("status"), "\n"+said+"\n")
+	s.requireFindings(5, "cron", "warning | adjourned_group_deletion | "+said+
+		" | give all workers the same enabled components and databases; until then commits alone wake the job")
+	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
+}

@@ -115,7 +115,7 @@ func TestTombstonesWrongUsage(t *testing.T) {
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry"}},
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--all", "--id", "1001"}},
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--table", "projects", "--id", "1001"}},
-		{`invalid argument "x" for "--id"`, []string{"retry", "--id", "x"}},
+		{`--id needs whole numbers, not "x"`, []string{"retry", "--id", "x"}},
 		{"contains a NUL character", []string{"retry", "--table", "a\x00"}},
 		{`no database "ci" is configured; there is main`, []string{"retry", "--all", "--database", "ci"}},
 	} {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -57,7 +58,48 @@ func noArguments(cmd *cobra.Command, args []string) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return fmt.Errorf("%w; %s takes %s", err, cmd.CommandPath(), listed(names))
+	said := err.Error()
+	if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		said = fmt.Sprintf("--%s needs %s", missing.GetFlag().Name, valueOf(missing.GetFlag()))
+	} else if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		said = fmt.Sprintf("--%s needs %s, not %q", wrong.GetFlag().Name, valueOf(wrong.GetFlag()), wrong.GetValue())
+	}
+	return fmt.Errorf("%s; %s takes %s", said, cmd.CommandPath(), listed(names))
+}
+
+// exclusive has a command refuse several of these flags at once.
+func exclusive(cmd *cobra.Command, names ...string) {
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		var set []string
+		for _, name := range names {
+			if cmd.Flags().Changed(name) {
+				set = append(set, "--"+name)
+			}
+		}
+		if len(set) > 1 {
+			return fmt.Errorf("%s takes only one of %s", cmd.CommandPath(), listed(set))
+		}
+		return args(cmd, given)
+	}
+}
+
+// valueOf says in words which values a flag takes.
+func valueOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "a whole number"
+	case "int64Slice", "intSlice":
+		return "whole numbers"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a time such as 1m30s"
+	case "bool":
+		return "true or false"
+	default:
+		return "a value"
+	}
 }
 
 // helpCommand replaces cobra's own, which takes an unknown command for a success.

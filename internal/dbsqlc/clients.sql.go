@@ -34,8 +34,8 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, foreground)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
@@ -49,6 +49,7 @@ type ClientEnterParams struct {
 	Deaf       []string
 	Held       []string
 	Digests    json.RawMessage
+	Schedules  []string
 	Foreground bool
 }
 
@@ -60,6 +61,7 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 		arg.Deaf,
 		arg.Held,
 		arg.Digests,
+		arg.Schedules,
 		arg.Foreground,
 	)
 	return err

@@ -55,6 +55,7 @@ type SextonClient struct {
 	Deaf       []string
 	Held       []string
 	Digests    json.RawMessage
+	Schedules  []string
 	Foreground bool
 }
 
@@ -156,6 +157,7 @@ type SextonSchedule struct {
 	Kind     string
 	Database string
 	LastTick time.Time
+	Ticked   bool
 }
 
 // Sexton: deleted rows that are cleaned up after and wait for a second look

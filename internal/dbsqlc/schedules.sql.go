@@ -12,7 +12,8 @@ import (
 
 const scheduleAdvance = `-- name: ScheduleAdvance :exec
 UPDATE "sexton".schedules
-SET last_tick = greatest(last_tick, $1)
+SET last_tick = greatest(last_tick, $1),
+    ticked = true
 WHERE kind = $2
   AND database = $3
 `
@@ -30,8 +31,8 @@ func (q *Queries) ScheduleAdvance(ctx context.Context, arg ScheduleAdvanceParams
 }
 
 const scheduleEnter = `-- name: ScheduleEnter :exec
-INSERT INTO "sexton".schedules (kind, database, last_tick)
-VALUES ($1, $2, $3)
+INSERT INTO "sexton".schedules (kind, database, last_tick, ticked)
+VALUES ($1, $2, $3, false)
 ON CONFLICT (kind, database) DO NOTHING
 `
 
@@ -66,7 +67,7 @@ func (q *Queries) ScheduleLast(ctx context.Context, arg ScheduleLastParams) (tim
 }
 
 const scheduleTicks = `-- name: ScheduleTicks :many
-SELECT kind, database, last_tick
+SELECT kind, database, last_tick, ticked
 FROM "sexton".schedules
 `
 
@@ -79,7 +80,12 @@ func (q *Queries) ScheduleTicks(ctx context.Context) ([]SextonSchedule, error) {
 	var items []SextonSchedule
 	for rows.Next() {
 		var i SextonSchedule
-		if err := rows.Scan(&i.Kind, &i.Database, &i.LastTick); err != nil {
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Database,
+			&i.LastTick,
+			&i.Ticked,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -55,7 +55,9 @@ type Heart struct {
 	Held func() []string
 	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
 	Digests map[string]string
-	Logger  *slog.Logger
+	// Schedules are those that the worker follows as the leader, as kind/database.
+	Schedules []string
+	Logger    *slog.Logger
 	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
 	Foreground bool
 
@@ -171,7 +173,8 @@ func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held [
 		return fmt.Errorf("encode digests: %w", err)
 	}
 	entry := dbsqlc.ClientEnterParams{
-		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests, Foreground: h.Foreground,
+		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests,
+		Schedules: append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
 	}
 	if err := queries.ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)

@@ -5,17 +5,18 @@ WHERE kind = @kind
   AND database = @database;
 
 -- name: ScheduleTicks :many
-SELECT kind, database, last_tick
+SELECT kind, database, last_tick, ticked
 FROM "sexton".schedules;
 
 -- name: ScheduleEnter :exec
-INSERT INTO "sexton".schedules (kind, database, last_tick)
-VALUES (@kind, @database, @last_tick)
+INSERT INTO "sexton".schedules (kind, database, last_tick, ticked)
+VALUES (@kind, @database, @last_tick, false)
 ON CONFLICT (kind, database) DO NOTHING;
 
 -- name: ScheduleAdvance :exec
 -- Never back: a leader that was suspended may not know yet that another one leads.
 UPDATE "sexton".schedules
-SET last_tick = greatest(last_tick, @tick)
+SET last_tick = greatest(last_tick, @tick),
+    ticked = true
 WHERE kind = @kind
   AND database = @database;

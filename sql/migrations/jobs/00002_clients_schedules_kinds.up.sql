@@ -12,6 +12,8 @@ CREATE TABLE "sexton".clients (
     held text[] NOT NULL DEFAULT '{}',
     -- The generations of definitions that it works with, by the keys of their leases.
     digests jsonb NOT NULL DEFAULT '{}',
+    -- The schedules that it would follow as the leader, as kind/database.
+    schedules text[] NOT NULL DEFAULT '{}',
     -- A pass in the foreground, which takes no jobs: its row tells that its leases are those of a living process.
     foreground boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
@@ -24,6 +26,8 @@ CREATE TABLE "sexton".schedules (
     kind text NOT NULL,
     database text NOT NULL,
     last_tick timestamptz NOT NULL,
+    -- False as long as last_tick is when the schedule was first seen, from which its ticks count.
+    ticked boolean NOT NULL DEFAULT true,
     PRIMARY KEY (kind, database)
 ) WITH (fillfactor = 50);
 
