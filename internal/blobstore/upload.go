@@ -190,10 +190,10 @@ func (u *upload) begin() error {
 	}
 	if u.resume != nil && u.resume.ID != "" {
 		err := u.find()
-		if !isNoUpload(err) {
+		if !isNoUpload(err) && !isDenied(err) {
 			return err
 		}
-		if u.resume.Complete = u.over != ""; u.resume.Complete {
+		if u.resume.Complete = u.over != "" && isNoUpload(err); u.resume.Complete {
 			return nil
 		}
 	}
@@ -235,6 +235,12 @@ func (u *upload) taken() bool { return u.resume != nil && u.resume.Complete }
 func isNoUpload(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	return ok && api.ErrorCode() == noSuchUpload
+}
+
+// isDenied reports whether this key may not ask for parts, or the service knows no such question.
+func isDenied(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && (api.ErrorCode() == "AccessDenied" || api.ErrorCode() == "NotImplemented")
 }
 
 // await waits for the part that is being sent.

@@ -176,5 +176,19 @@ func TestAnAbortedUploadBeginsAnew(t *testing.T) {
 	require.Len(t, ids, 2)
 	require.False(t, parts.Complete)
 	require.Equal(t, string(content), string(read(t, store, 0, -1)))
+
+	// A key that may not list parts uploads all the same.
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.HasPrefix(request, "GET ") && strings.Contains(request, "uploadId=") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	_, err = store.PutParts(t.Context(), key, version(t, store), parts, func(w io.Writer) error {
+		_, err := w.Write(append([]byte("x"), content...))
+		return err
+	})
+	require.NoError(t, err)
+	require.Len(t, ids, 3)
 	require.NoError(t, open(t, "file://"+t.TempDir(), blobstore.Options{}).Abort(t.Context(), key, "any"))
 }

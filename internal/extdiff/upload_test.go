@@ -167,7 +167,7 @@ func TestAnotherObjectIsNotTakenForTheEndOfAnUpload(t *testing.T) {
 
 func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 	t.Parallel()
-	b, _, _ := onGateway(t)
+	b, gateway, _ := onGateway(t)
 	b.kill(t, "move", extdiff.PointPart)
 	b.expire()
 	engine := owned(b.engine)
@@ -184,6 +184,14 @@ func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 	require.Zero(t, sweep(-time.Hour), "somebody is at it")
 	require.Equal(t, 1, b.uploads(t))
 	b.Exec("UPDATE sexton.external_diffs SET upload_seen_at = now()")
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.Contains(request, "uploads") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	require.Zero(t, sweep(-time.Hour), "a key without that right sweeps objects all the same")
+	gateway.Proxy.Fail(nil)
 	require.Equal(t, int64(1), sweep(-time.Hour))
 	require.Zero(t, b.uploads(t))
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE upload_id IS NOT NULL"))

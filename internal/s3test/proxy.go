@@ -29,8 +29,9 @@ const (
 	Stall
 	// Slow delays the request and the answer by Delay each.
 	Slow
-	// Busy answers 503 itself.
+	// Busy answers 503 itself, Deny 403.
 	Busy
+	Deny
 )
 
 // Delay is that of a Slow connection, in each direction.
@@ -139,8 +140,15 @@ func (p *Proxy) serve(client net.Conn) {
 	case Stall:
 		<-p.ctx.Done()
 		return
-	case Busy:
-		_, _ = io.WriteString(client, "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	case Busy, Deny:
+		answer := "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+		if fault == Deny {
+			answer = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n<Error><Code>AccessDenied</Code></Error>"
+		}
+		_, _ = io.WriteString(client, answer)
+		if tcp, ok := client.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
 		// To close with a part of the request unread would reset the connection, and the client might never see the answer.
 		_, _ = io.Copy(io.Discard, reader)
 		return
@@ -174,7 +182,7 @@ func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
 		_, _ = answer.Peek(1)
 		p.wait()
 		_, _ = io.Copy(client, answer)
-	case Pass, Reset, Stall, Busy:
+	case Pass, Reset, Stall, Busy, Deny:
 		_, _ = io.Copy(client, server)
 	}
 	release()
