@@ -127,6 +127,14 @@ func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
 	if err := problems.Err(); err != nil {
 		return err
 	}
+	var exists bool
+	const user = `SELECT EXISTS (SELECT FROM "public".users WHERE users.id OPERATOR(pg_catalog.=) $1)`
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), request.id).Scan(&exists); err != nil {
+		return fmt.Errorf("look for user %d: %w", request.id, err)
+	}
+	if !exists {
+		return fmt.Errorf("there is no user %d", request.id)
+	}
 	seen, err := plan.Foresee(ctx, db.Pool, request.id, request.hard)
 	if err != nil {
 		return fmt.Errorf("plan the deletion of user %d: %w", request.id, err)

@@ -42,6 +42,7 @@ func TestUserDeletionIsPlanned(t *testing.T) {
 	require.Empty(t, plan["forbidden"])
 	require.Equal(t, map[string]any{"todos": 1.0, "issues": 1.0}, s.json(0, "user", "delete", "--plan", "--hard", "1").(map[string]any)["deleted"])
 	require.Regexp(t, `(?m)^forbidden: delete user 3: sole owner of the groups group \(id 1\)`, s.ok("user", "delete", "--plan", "3"))
+	require.Equal(t, "sexton: there is no user 404\n", s.run("user", "delete", "--plan", "404", "--by", "1").stderr)
 	s.Exec("INSERT INTO audits VALUES (1, 2)")
 	require.Regexp(t, `(?m)^forbidden: audits.user_id: `, s.ok("user", "delete", "--plan", "2"))
 	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))

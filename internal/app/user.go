@@ -63,6 +63,7 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 	cmd.Flags().BoolVar(&request.plan, "plan", false, "only count what would go, and say what forbids it")
 	cmd.Flags().BoolVar(&request.hard, "hard", false, "delete contributions as well")
 	cmd.Flags().Int64Var(&request.initiator, "initiator", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Flags().Int64Var(&request.initiator, "by", 0, "the same as --initiator, an `ID`")
 	cmd.Flags().BoolVar(&request.groups, "delete-groups", false, "also delete groups that the user alone owns")
 	return cmd
 }
