@@ -144,8 +144,8 @@ func Table() []Metric {
 		{GhostBacklogAlerts, Counter, []string{"database"}, "Runs at whose end more than 1,000 users waited, put off ones included."},
 		{GhostErrorAlerts, Counter, []string{"database"}, "Runs in which more than a tenth of the users failed, of 10 or more."},
 
-		{PlaceholdersScheduled, Counter, []string{"database"}, "Placeholder users offered for deletion: attempts that were counted."},
-		{PlaceholdersFinal, Counter, []string{"database"}, "Those of them that were the last attempt."},
+		{PlaceholdersScheduled, Counter, []string{"database"}, "Placeholder users offered for deletion: attempts with a job."},
+		{PlaceholdersFinal, Counter, []string{"database"}, "Last attempts of placeholder users, with a job or kept by references."},
 		{PlaceholdersQueued, Counter, []string{"database"}, "Placeholder users that nothing referred to, queued for deletion."},
 		{PlaceholdersKept, Counter, []string{"database"}, "Placeholder users kept because something refers to them."},
 		{PlaceholderReferences, Counter, []string{"database", "table"}, "References that kept them, by table.column; one user may have several."},
