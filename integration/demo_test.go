@@ -222,13 +222,11 @@ func (d *demoRun) shows(t *testing.T, pattern string) {
 	})
 }
 
-// testDemoEndsByItself runs it whole, in a pipe, with its summary.
-func testDemoEndsByItself(t *testing.T, p program) {
+// endedByItself checks what a whole demo in a pipe has said, with its summary.
+func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
 	t.Helper()
-	d := startDemo(t, p, false, "--exit", "--json")
-	require.Zero(t, d.exit(t))
+	require.Zero(t, d.exit(t), "a demo that was killed early is not in the way")
 	d.nothingLeft(t)
-	var s demoSummary
 	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
 	require.InDelta(t, 2000, s.RowsLoaded, 400)
 	require.NotNil(t, s.OrphansLeft)
@@ -283,6 +281,7 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.Regexp(t, `^ *\d+ s \| placeholder users: [0-9,]+ of [0-9,]+ left by their group, no more to come \| 0 placeholders wait, [0-9,]+ offered \| `, last[2])
 	require.Regexp(t, `^ *\d+ s \| groups: [0-9,]+ of [0-9,]+ marks and restores, no more to come \| 0 groups wait, [0-9,]+ destroyed \| `, last[3])
 	require.Regexp(t, `^ *\d+ s \| external diffs: [0-9,]+ of [0-9,]+ diffs added, no more to come \| 0 diffs wait, [0-9,]+ files moved \| `, last[4])
+	return s
 }
 
 // testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.
@@ -372,7 +371,7 @@ func number(t *testing.T, text string) int64 {
 	return n
 }
 
-// testDemoIsKept follows what a kept demo says to the word.
+// testDemoIsKept lets a demo end by itself, in a pipe, and follows what a kept one says to the word.
 func testDemoIsKept(t *testing.T, p program) {
 	t.Helper()
 	keep := filepath.Join(openFolder(t), "it's kept")
@@ -386,8 +385,7 @@ func testDemoIsKept(t *testing.T, p program) {
 	early.nothingLeft(t)
 
 	first := startDemo(t, p, false, "--exit", "--json", "--keep", keep)
-	require.Zero(t, first.exit(t), "a demo that was killed early is not in the way")
-	first.nothingLeft(t)
+	summary := endedByItself(t, first)
 	_, told, found := strings.Cut(first.stderr.String(), "The cluster is kept.")
 	require.True(t, found)
 	lines := strings.Split(strings.TrimSpace(told), "\n")
@@ -411,8 +409,6 @@ func testDemoIsKept(t *testing.T, p program) {
 		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-c", strings.Replace(start, " -w start", " -m immediate stop", 1)).Run()
 	})
 	require.Equal(t, "0\n", shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'"))
-	var summary demoSummary
-	require.NoError(t, json.Unmarshal([]byte(first.out.String()), &summary))
 	// The server's own count: nothing but the worker deletes from these.
 	for _, table := range []string{"p_ci_builds", "notes", "todos", "events", "web_hook_logs"} {
 		deleted := summary.Jobs.Loose.Children[table]

@@ -32,11 +32,11 @@ func TestProgram(t *testing.T) {
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
-	t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
 	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
 	t.Run("pass in the foreground killed", func(t *testing.T) { t.Parallel(); testForegroundKilled(t, p) })
 	t.Run("run holds what does not fit", func(t *testing.T) { t.Parallel(); testRunHolds(t, p) })
+	t.Run("cost of a wake-up", func(t *testing.T) { t.Parallel(); testWakeUpCost(t, p) })
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
 	t.Run("run reloads", func(t *testing.T) { t.Parallel(); testRunReloads(t, p) })
 	t.Run("run in a rolling deploy", func(t *testing.T) { t.Parallel(); testRunDeploy(t, p) })
@@ -54,7 +54,6 @@ func TestProgram(t *testing.T) {
 	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
 	t.Run("run serves with a token", func(t *testing.T) { t.Parallel(); testRunServesWithToken(t, p) })
 	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
-	t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
 	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
 	for how, stop := range stopDemoBy() {
 		code := 0
@@ -73,7 +72,6 @@ func TestProgram(t *testing.T) {
 	t.Run("run with its leader killed", func(t *testing.T) { t.Parallel(); testRunLeaderKilled(t, p) })
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
-	t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })
 	t.Run("unit that opens the page", func(t *testing.T) { t.Parallel(); testPageUnit(t, p) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
@@ -88,6 +86,9 @@ func TestProgram(t *testing.T) {
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
 	if everyWay {
+		// Both build the program once more.
+		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
+		t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })
 		t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
 	}
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })

@@ -124,12 +124,12 @@ func (c *tripCounter) take() []trip {
 // deletions are so many that a flush of somebody else's, now and then, does not count.
 const deletions = 100
 
-// TestWakeUpCost counts what a single deletion costs, with the settings that users get: the round trips from the COMMIT of the deletion to that of the
+// testWakeUpCost counts what a single deletion costs, with the settings that users get: the round trips from the COMMIT of the deletion to that of the
 // batch that takes its children away, and how often the server flushes its log, for the application's own COMMIT and for all that follows.
-func TestWakeUpCost(t *testing.T) {
-	t.Parallel()
+func testWakeUpCost(t *testing.T, p program) {
+	t.Helper()
 	server := pgtest.Server(t, map[string]string{"fsync": "on", "wal_writer_delay": "10s"})
-	s := build(t).site(t, pgtest.NewOn(t, server).URL, gated())
+	s := p.site(t, pgtest.NewOn(t, server).URL, gated())
 	s.exec(t, "DROP TRIGGER note_deletion ON children")
 	s.exec(t, "INSERT INTO parents SELECT 100 + n FROM generate_series(1, $1::int) AS n", deletions)
 	s.exec(t, "INSERT INTO children SELECT 100 + n, 100 + n FROM generate_series(1, $1::int) AS n", deletions)

@@ -85,56 +85,6 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 	}
 }
 
-func TestUpRefusesTablesThatGroupsCannotWorkWith(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ tables, message string }{
-		"no groups":             {"", `component adjourned_groups needs the table "public".groups, which`},
-		"groups without fields": {"CREATE TABLE groups (id bigint, name text, path text)", `the table "public".groups with the columns parent_id, marked_for_deletion_on, which`},
-		"no users": {
-			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date)",
-			`component adjourned_groups needs the table "public".users, which`,
-		},
-		"another table of schedules": {
-			groupsTables + "CREATE TABLE group_deletion_schedules (group_id bigint)",
-			`holds "public".group_deletion_schedules, not created by Sexton; nothing was changed: it lacks the columns user_id, marked_for_deletion_on;`,
-		},
-		"a view of schedules": {groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "it is no ordinary table"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(test.tables)
-			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), withGroups(t, d))
-			require.ErrorContains(t, err, test.message)
-			require.Equal(t, before, catalogue(d), "nothing changed")
-		})
-	}
-}
-
-func TestDownRefusesWhileGroupsAreBeingDestroyed(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(groupsTables)
-	db := withGroups(t, d)
-	up(t, db)
-	d.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1), (2, 1)")
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	var pending *migrate.PendingError
-	require.ErrorAs(t, err, &pending)
-	require.Equal(t, migrate.PendingError{Database: "main", Groups: 2}, *pending)
-	require.ErrorContains(t, err, "groups that are being destroyed (2)")
-
-	d.Exec("CREATE VIEW waiting AS SELECT * FROM group_deletion_schedules")
-	var dependent *migrate.DependentError
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.ErrorAs(t, err, &dependent)
-	d.Exec("DROP VIEW waiting")
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.NoError(t, err)
-	require.Equal(t, [][]string{{"groups"}, {"users"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1"))
-}
-
 func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
+	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -90,6 +91,66 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
 	require.NoError(t, err)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))
+}
+
+// What waits would be lost, and what others made of a component's objects would break.
+func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		with                      func(*testing.T, *pgtest.Database) migrate.Database
+		tables, given, work, said string
+		pending                   migrate.PendingError
+	}{
+		"users to be deleted": {
+			withGhostUsers, usersTable,
+			`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada'), ('ben', 'ben@example.com', 'Ben');
+				SELECT sexton.delete_user(id, NULL) FROM users`,
+			"users_ghost_user_migrations", "users to be deleted (2)",
+			migrate.PendingError{Database: "main", Users: 2},
+		},
+		"groups that are being destroyed": {
+			withGroups, groupsTables, "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1), (2, 1)",
+			"group_deletion_schedules", "groups that are being destroyed (2)",
+			migrate.PendingError{Database: "main", Groups: 2},
+		},
+		"placeholders without an owner": {
+			withPlaceholders, usersTable,
+			`INSERT INTO users (username, email) VALUES ('p', 'p@example.com'), ('q', 'q@example.com');
+				INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, nullif(id, 1) FROM users`,
+			"import_placeholder_user_details", "placeholder users without an owner (1)",
+			migrate.PendingError{Database: "main", Placeholders: 1},
+		},
+		"objects of deleted diffs": {
+			withDiffs, sample.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
+			"still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
+			migrate.PendingError{Database: "main", Objects: 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(test.tables)
+			const names = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1"
+			before := d.Rows(names)
+			db := test.with(t, d)
+			up(t, db)
+			d.Exec(test.given)
+			_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+			var pending *migrate.PendingError
+			require.ErrorAs(t, err, &pending)
+			require.Equal(t, test.pending, *pending)
+			require.ErrorContains(t, err, test.said)
+
+			d.Exec("CREATE VIEW waiting AS SELECT * FROM " + test.work)
+			var dependent *migrate.DependentError
+			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+			require.ErrorAs(t, err, &dependent)
+			d.Exec("DROP VIEW waiting")
+			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+			require.NoError(t, err)
+			require.Equal(t, before, d.Rows(names))
+		})
+	}
 }
 
 // A removal that fails halfway would leave tables without triggers: all looks well and nothing is recorded.

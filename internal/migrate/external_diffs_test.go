@@ -37,42 +37,6 @@ func TestExternalDiffsComeAndGo(t *testing.T) {
 	down(t, db)
 }
 
-func TestUpRefusesTablesThatExternalDiffsCannotWorkWith(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ change, message string }{
-		"no files":   {"DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
-		"no metrics": {"ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
-		"no count": {
-			"ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
-			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(sample.Schema())
-			d.Exec(test.change)
-			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), withDiffs(t, d))
-			require.ErrorContains(t, err, test.message)
-			require.Equal(t, before, catalogue(d))
-		})
-	}
-}
-
-func TestDownKeepsObjectsThatAreToBeRemoved(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(sample.Schema())
-	db := withDiffs(t, d)
-	up(t, db)
-	d.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')")
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	require.ErrorContains(t, err, "still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force")
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.NoError(t, err)
-}
-
 func TestExternalDiffsGrants(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

@@ -60,60 +60,6 @@ func TestGhostUsersComeAndGo(t *testing.T) {
 	}
 }
 
-func TestUpRefusesTablesThatGhostUsersCannotWorkWith(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ tables, message string }{
-		"no users":             {"", `component ghost_users needs the table "public".users, which`},
-		"a view of users":      {"CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
-		"users without fields": {"CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
-		"users without numbers": {
-			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
-			`the table "public".users with the columns id (an integer), which`,
-		},
-		"another queue": {
-			usersTable + "CREATE TABLE users_ghost_user_migrations (id bigint, user_id bigint)",
-			`holds "public".users_ghost_user_migrations, not created by Sexton; nothing was changed: it lacks the columns initiator_user_id, hard_delete,`,
-		},
-		"a view as the queue": {usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
-			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "it is no ordinary table"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(test.tables)
-			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), withGhostUsers(t, d))
-			require.ErrorContains(t, err, test.message)
-			require.Equal(t, before, catalogue(d), "nothing changed")
-		})
-	}
-}
-
-func TestDownRefusesWhileUsersWaitForTheirDeletion(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(usersTable)
-	db := withGhostUsers(t, d)
-	up(t, db)
-	d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada'), ('ben', 'ben@example.com', 'Ben')`)
-	d.Exec("SELECT sexton.delete_user(id, NULL) FROM users")
-
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	var pending *migrate.PendingError
-	require.ErrorAs(t, err, &pending)
-	require.Equal(t, migrate.PendingError{Database: "main", Users: 2}, *pending)
-	require.ErrorContains(t, err, "users to be deleted (2)")
-
-	d.Exec("CREATE VIEW waiting AS SELECT * FROM users_ghost_user_migrations")
-	var dependent *migrate.DependentError
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.ErrorAs(t, err, &dependent)
-	d.Exec("DROP VIEW waiting")
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.NoError(t, err)
-	require.Equal(t, [][]string{{"users"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"))
-}
-
 func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]string{"our queue": usersTable, "the application's queue": usersTable + usersQueue} {

@@ -113,45 +113,6 @@ func TestDetailsOfOursFollowTheGroups(t *testing.T) {
 	}
 }
 
-func TestUpRefusesDetailsThatItCannotWorkWith(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ tables, message string }{
-		"lacking columns": {
-			"CREATE TABLE import_placeholder_user_details (id bigint, namespace_id bigint)",
-			`holds "public".import_placeholder_user_details, not created by Sexton; nothing was changed: it lacks the columns placeholder_user_id, deletion_attempts,`,
-		},
-		"a view": {"CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "it is no ordinary table"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(usersTable + test.tables)
-			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), withPlaceholders(t, d))
-			require.ErrorContains(t, err, test.message)
-			require.Equal(t, before, catalogue(d), "nothing changed")
-		})
-	}
-}
-
-func TestDownRefusesWhilePlaceholdersWait(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(usersTable)
-	db := withPlaceholders(t, d)
-	up(t, db)
-	d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com'), ('q', 'q@example.com')")
-	d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, nullif(id, 1) FROM users")
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	var pending *migrate.PendingError
-	require.ErrorAs(t, err, &pending)
-	require.Equal(t, migrate.PendingError{Database: "main", Placeholders: 1}, *pending)
-	require.ErrorContains(t, err, "placeholder users without an owner (1)")
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.NoError(t, err)
-	require.Equal(t, [][]string{{"users"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"))
-}
-
 func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
