@@ -95,9 +95,9 @@ func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffs
 	told := time.Now()
 	relocation := extdiff.Relocation{
 		Engine: to, Limit: m.limit, Later: m.grace, DryRun: m.dryRun,
-		Left: func(id int64, err error) {
-			document.Left = append(document.Left, leftDiff{DiffID: id, Reason: err.Error()})
-			_, _ = fmt.Fprintf(a.stderr, "diff %d stays: %v\n", id, err)
+		Left: func(id int64, reason error) {
+			document.Left = append(document.Left, leftDiff{DiffID: id, Reason: reason.Error()})
+			_, _ = fmt.Fprintf(a.stderr, "%v; it stays in %s\n", reason, from.Store)
 		},
 		Progress: func(done extdiff.Relocations) {
 			if time.Since(told) >= progressEvery {

@@ -62,7 +62,13 @@ is taken, the outcome is "skipped" and names the holder. It is also "skipped", w
 other definitions are installed than this command has read. A skipped pass exits 0; only one that failed exits 1.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
-		Args:              oneKind,
+		Args: func(cmd *cobra.Command, args []string) error {
+			err := oneKind(cmd, args)
+			if err != nil && a.json {
+				return errors.Join(err, a.printReport(notBegun(request, err)))
+			}
+			return err
+		},
 		ValidArgsFunction: a.completeKind,
 		RunE: a.run(func(cmd *cobra.Command, args []string) error {
 			request.kind = args[0]
@@ -92,7 +98,7 @@ func (a *app) completeKind(_ *cobra.Command, args []string, _ string) ([]string,
 func (a *app) jobRun(ctx context.Context, request passRequest) error {
 	report, err := a.runPass(ctx, request)
 	if report.Outcome == "" && a.json && err != nil {
-		report = jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}
+		report = notBegun(request, err)
 	}
 	if report.Outcome != "" {
 		if printErr := a.printReport(report); printErr != nil {
@@ -100,6 +106,11 @@ func (a *app) jobRun(ctx context.Context, request passRequest) error {
 		}
 	}
 	return err
+}
+
+// notBegun is the report of a pass that did not begin.
+func notBegun(request passRequest, err error) jobrun.Report {
+	return jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}
 }
 
 // runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input

@@ -200,13 +200,13 @@ func TestJobRunThatFails(t *testing.T) {
 func TestJobRunPrintsErrorsAsJSON(t *testing.T) {
 	t.Parallel()
 	s := installed(t)
-	for _, args := range [][]string{{"nothing"}, {kind, "--database", "nowhere"}, {kind, "--args", "{"}} {
+	for _, args := range [][]string{{"nothing"}, {kind, "--database", "nowhere"}, {kind, "--args", "{"}, {}} {
 		r := s.run(append([]string{"job", "run", "--json"}, args...)...)
 		require.Equal(t, 2, r.code, args)
 		var document struct{ Kind, Outcome, Error string }
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &document), args)
 		require.Equal(t, "failed", document.Outcome)
-		require.Equal(t, args[0], document.Kind)
+		require.Equal(t, strings.Join(args[:min(1, len(args))], ""), document.Kind)
 		require.Equal(t, "sexton: "+document.Error+"\n", strings.SplitAfter(r.stderr, "\n")[0])
 		require.Empty(t, s.run(append([]string{"job", "run"}, args...)...).stdout)
 	}

@@ -113,24 +113,29 @@ func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations)
 
 func (r *Relocation) one(ctx context.Context, id int64, done *Relocations) error {
 	moved, err := r.Engine.Relocate(ctx, id, r.Later)
-	_, busy := errors.AsType[*BusyError](err)
-	_, broken := errors.AsType[*BrokenError](err)
+	busy, isBusy := errors.AsType[*BusyError](err)
+	broken, isBroken := errors.AsType[*BrokenError](err)
 	switch {
-	case busy:
+	case isBusy:
 		done.Busy++
-	case broken:
+		r.leave(id, busy)
+	case isBroken:
 		done.Damaged++
+		r.leave(id, broken)
 	case err != nil:
 		return err
 	case moved.Skipped == "":
 		done.Diffs++
 		done.Bytes += moved.Bytes
 	}
-	if err != nil && r.Left != nil {
-		r.Left(id, err)
-	}
 	if r.Progress != nil {
 		r.Progress(*done)
 	}
 	return nil
+}
+
+func (r *Relocation) leave(id int64, reason error) {
+	if r.Left != nil {
+		r.Left(id, reason)
+	}
 }
