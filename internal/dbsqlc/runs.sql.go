@@ -313,7 +313,10 @@ SET ended_at = pg_catalog.clock_timestamp(),
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
-  AND started_at < pg_catalog.clock_timestamp() - interval '5 minutes'
+  AND started_at < pg_catalog.clock_timestamp() - CASE
+      WHEN EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      ELSE interval '5 minutes'
+  END
 `
 
 type RunsAbandonOldParams struct {
@@ -321,7 +324,7 @@ type RunsAbandonOldParams struct {
 	Database string
 }
 
-// No pass is longer than a minute: the worker that left these rows open is gone.
+// The workers that left these rows open are gone. That of an upload lasts as long as bytes move, so a worker that beats has a day.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database)
 	if err != nil {

@@ -302,11 +302,14 @@ func TestPassesSideBySide(t *testing.T) {
 
 	b := setup(t)
 	b.spec.Shared, b.spec.LeaseKey = true, "some/key/1"
+	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('uploading', 'host', 1)`)
 	b.db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES
-		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes')`)
+		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes'),
+		('some_kind', 'main', 'uploading', clock_timestamp() - interval '6 hours')`)
 	_, err := b.runner.Do(t.Context(), b.spec, busy)
 	require.NoError(t, err)
-	require.Equal(t, [][]string{{"NULL", "f", "1", "", ""}, {"failed", "f", "1", "", "the worker died before this run could end"}}, b.runs()[:2])
+	open := []string{"NULL", "f", "1", "", ""}
+	require.Equal(t, [][]string{open, {"failed", "f", "1", "", "the worker died before this run could end"}, open}, b.runs()[:3])
 
 	b.spec.LeaseKey = ""
 	_, err = b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
@@ -315,5 +318,5 @@ func TestPassesSideBySide(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE key = ''"))
-	require.Equal(t, "done", b.runs()[3][0])
+	require.Equal(t, "done", b.runs()[4][0])
 }

@@ -17,7 +17,7 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :execrows
--- No pass is longer than a minute: the worker that left these rows open is gone.
+-- The workers that left these rows open are gone. That of an upload lasts as long as bytes move, so a worker that beats has a day.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -26,7 +26,10 @@ SET ended_at = pg_catalog.clock_timestamp(),
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
-  AND started_at < pg_catalog.clock_timestamp() - interval '5 minutes';
+  AND started_at < pg_catalog.clock_timestamp() - CASE
+      WHEN EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      ELSE interval '5 minutes'
+  END;
 
 -- name: RunProgress :exec
 UPDATE "sexton".runs
