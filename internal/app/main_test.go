@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,13 @@ import (
 	"sexton/internal/s3test"
 )
 
+// asProgram has the test binary be the program, for commands that must be a process of their own.
+const asProgram = "SEXTON_TEST_AS_PROGRAM=yes"
+
 func TestMain(m *testing.M) {
+	if slices.Contains(os.Environ(), asProgram) {
+		os.Exit(app.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+	}
 	s3test.Prepare()
 	pgtest.Main(m)
 }

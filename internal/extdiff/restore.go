@@ -77,7 +77,7 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 }
 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
-const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body bytea) ON COMMIT DROP`
+const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
 // putBackSQL has the texts of a diff ($1) back in its files. What was no UTF-8 stays base64, as "binary" says.
 const putBackSQL = `

@@ -63,6 +63,10 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
 			return err
 		}
+		// No trigger fires here that would need the application's path.
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+			return fmt.Errorf("read diff %d: set path: %w", diffID, err)
+		}
 		var there bool
 		err := tx.QueryRow(ctx, e.DB.Names.Render(`SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)`), diffID).Scan(&there)
 		if err != nil {

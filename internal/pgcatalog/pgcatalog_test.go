@@ -118,6 +118,26 @@ func TestPartitions(t *testing.T) {
 	require.True(t, first.Leads(first.OID, "parent_id"), "both know of it")
 }
 
+// Nothing waits for a lock, such as that of a VACUUM FULL: it would be every start of a worker, and every look at its status.
+func TestALockedPartitionIsRead(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec(tables)
+	locking, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locking.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = locking.Exec(t.Context(), "LOCK TABLE parts, parents IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
+		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'")
+		require.NoError(t, err)
+		oids, err := pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"})
+		require.NoError(t, err)
+		_, err = pgcatalog.Read(ctx, tx, oids)
+		require.NoError(t, err)
+	})
+}
+
 func TestForeignPartition(t *testing.T) {
 	t.Parallel()
 	db, _ := read(t)

@@ -101,7 +101,7 @@ FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE class.oid = ANY ($1)`
 
-// Domains may be built on domains.
+// Domains may be built on domains. Partitions are read from pg_inherits: pg_partition_tree waits where one of them is locked.
 const columnsSQL = `
 WITH RECURSIVE base AS (
     SELECT attribute.attrelid, attribute.attnum, type.oid, type.typtype, type.typbasetype
@@ -118,12 +118,21 @@ SELECT base.attrelid, attribute.attname, pg_catalog.format_type(attribute.atttyp
     pg_catalog.format('%I.%I', namespace.nspname, type.typname),
     attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
     EXISTS (
-        SELECT FROM pg_catalog.pg_partition_tree(base.attrelid) AS tree
+        WITH RECURSIVE tree AS (
+            SELECT root.oid AS relid
+            FROM pg_catalog.pg_class AS root
+            WHERE root.oid OPERATOR(pg_catalog.=) base.attrelid AND root.relkind OPERATOR(pg_catalog.=) 'p'
+            UNION ALL
+            SELECT part.oid
+            FROM tree
+            JOIN pg_catalog.pg_inherits AS below ON below.inhparent OPERATOR(pg_catalog.=) tree.relid
+            JOIN pg_catalog.pg_class AS part ON part.oid OPERATOR(pg_catalog.=) below.inhrelid AND part.relkind OPERATOR(pg_catalog.=) 'p'
+        )
+        SELECT FROM tree
         JOIN pg_catalog.pg_attribute AS part ON part.attrelid OPERATOR(pg_catalog.=) tree.relid AND part.attname OPERATOR(pg_catalog.=) attribute.attname
         JOIN pg_catalog.pg_depend AS held ON held.classid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid AND held.objid OPERATOR(pg_catalog.=) tree.relid
             AND held.objsubid OPERATOR(pg_catalog.=) part.attnum::pg_catalog.int4 AND held.refclassid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid
             AND held.refobjid OPERATOR(pg_catalog.=) tree.relid AND held.refobjsubid OPERATOR(pg_catalog.=) 0 AND held.deptype OPERATOR(pg_catalog.=) 'i'
-        WHERE NOT tree.isleaf
     ),
     attribute.atthasdef OR attribute.attidentity <> '',
     attribute.atttypid OPERATOR(pg_catalog.<>) type.oid,
@@ -142,13 +151,17 @@ LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalo
 WHERE base.typtype <> 'd'`
 
 const leavesSQL = `
-SELECT root.oid, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::pg_catalog.text
-FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS root (oid)
-CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) AS tree
+WITH RECURSIVE tree AS (
+    SELECT root.oid AS root, root.oid AS relid FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS root (oid)
+    UNION ALL
+    SELECT tree.root, below.inhrelid FROM tree JOIN pg_catalog.pg_inherits AS below ON below.inhparent = tree.relid
+)
+SELECT tree.root, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::pg_catalog.text
+FROM tree
 JOIN pg_catalog.pg_class AS leaf ON leaf.oid = tree.relid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
-WHERE tree.isleaf AND leaf.oid <> root.oid
-ORDER BY root.oid, leaf.oid`
+WHERE leaf.relkind <> 'p'
+ORDER BY tree.root, leaf.oid`
 
 // Read reads everything about relations in a handful of statements, however many there are. What has been dropped since
 // its OID was found is left out.
