@@ -33,7 +33,7 @@ const (
 )
 
 // markedEarlier is the condition for rows that wake the job, in groups and in their schedules. A mark of today makes nothing
-// due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes nobody either:
+// due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes no worker either:
 // the lane finds out when it looks again, in 10 s at most.
 const markedEarlier = "NEW.marked_for_deletion_on < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
 
@@ -171,7 +171,7 @@ func passAdjournedGroups(
 	return stats, err
 }
 
-// adjournedResult is what the history and the metrics have of a pass.
+// adjournedResult is the result of a pass for the history and the metrics.
 func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.GroupsEnqueued + stats.GroupsRestored, Failed: stats.GroupsFailed,

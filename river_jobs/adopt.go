@@ -12,7 +12,7 @@ import (
 )
 
 // adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
-// Nobody would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
+// No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
 // only those of the pass's own parents are taken, and none that bears a name in use.
 func adopt(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
 	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, dbsqlc.SweptAdoptParams{

@@ -18,7 +18,7 @@ import (
 // tables are seen at once, changes of privileges, NOT NULL and the like by then.
 const bindingAge = time.Minute
 
-// binding is what a pass works with: definitions bound to tables, with what passes have learned about them.
+// binding holds the tools of a pass: definitions bound to tables, with what passes have learned about them.
 type binding struct {
 	parents []*loosefk.Parent
 	// fingerprints are those of the tables, by database.
@@ -26,7 +26,7 @@ type binding struct {
 	checked      time.Time
 	// partial tells that some definitions could not be bound, or not be checked: the next pass tries again.
 	partial bool
-	// wrong is what had to be said about that.
+	// wrong lists the findings about that.
 	wrong []string
 }
 
@@ -113,7 +113,7 @@ func (b *Bindings) recorded(name string) []string {
 	return b.names[name]
 }
 
-// first tells whether it is the first time that this is to be said in this process.
+// first reports whether it is the first time that this is to be said in this process.
 func (b *Bindings) first(what string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func (b *Bindings) first(what string) bool {
 }
 
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
-// definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop nobody but the
+// definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop only the
 // tombstones that they are about.
 func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) (*binding, error) {
 	if kept := deps.Bindings.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
@@ -167,7 +167,7 @@ func bind(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Co
 	return bound, nil
 }
 
-// news notes what is wrong with a definition, and tells whether the binding before has not said it already: passes come every
+// news notes what is wrong with a definition, and reports whether it is new since the binding before: passes come every
 // few seconds.
 func (b *binding) news(deps Deps, db database.Database, reason string) bool {
 	b.wrong = append(b.wrong, reason)
@@ -241,7 +241,7 @@ func (b *binding) checkPrivileges(ctx context.Context, deps Deps, db database.Da
 	return nil
 }
 
-// holds tells whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
+// holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
 // nothing will be done there either.
 func (b *binding) holds(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
 	before := b.fingerprints

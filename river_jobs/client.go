@@ -17,7 +17,7 @@ import (
 const (
 	// maxJobTime bounds every kind; longer work commits what it has and goes on in a successor.
 	maxJobTime = 60 * time.Second
-	// slowNetwork is what round trips of a second add to a pass: a hundred of them prepare its first statements, bind
+	// slowNetwork is the time that round trips of a second add to a pass: a hundred of them prepare its first statements, bind
 	// definitions, and record how it ended.
 	slowNetwork = 90 * time.Second
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would

@@ -40,7 +40,7 @@ func workPass[T river.JobArgs](
 	}
 	return finish(ctx, deps, job, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		if report.Outcome == jobrun.Skipped {
-			return false, nil // Whoever holds the lease does the work, and looks again at its end.
+			return false, nil // The holder of the lease does the work, and looks again at its end.
 		}
 		return due(ctx, tx)
 	})

@@ -25,7 +25,7 @@ func (r *backOff) wait(now time.Time) time.Duration {
 }
 
 // begin begins a pause after a failure: firstPause, twice as long each time, longestPause at most. It returns false where one is
-// under way: whoever was at work when it began has met what it was begun for.
+// under way: a job at work when it began has met the cause of it.
 func (r *backOff) begin(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

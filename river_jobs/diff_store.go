@@ -43,7 +43,7 @@ func (s *diffStore) take(ctx context.Context, deps Deps) (*extdiff.Engine, error
 	return s.current, nil
 }
 
-// drop has the next use open the store anew. A refusal of an older one is what the current one was opened for.
+// drop has the next use open the store anew. The current one was opened because an older one refused.
 func (s *diffStore) drop(used *extdiff.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -203,7 +203,7 @@ func (d *driver) noteOutdated(ctx context.Context, queue string, outdated bool) 
 	}
 }
 
-// control is what River sends itself when somebody pauses or resumes a queue. The names of queues are those of kinds.
+// control is River's own notification of a queue that is paused or resumed. The names of queues are those of kinds.
 func control(queue string, paused bool) *riverdriver.Notification {
 	action := "resume"
 	if paused {

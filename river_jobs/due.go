@@ -10,7 +10,7 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// tickSpentSQL tells whether the last pass of kind $1 for database $2 met its limits after the last tick.
+// tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits after the last tick.
 const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit')::boolean AND ` + inTickSQL + lastPassSQL + `), false)`
 
 const (
@@ -27,7 +27,7 @@ const (
         LIMIT 1`
 )
 
-// TickSpent tells whether a kind has used up its limits for the named database until the next tick. The
+// TickSpent reports whether a kind has used up its limits for the named database until the next tick. The
 // history is in jobs.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
@@ -37,12 +37,12 @@ func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (
 	return spent, nil
 }
 
-// pausedSQL tells whether the queue of kind $1 is paused.
+// pausedSQL reports whether the queue of kind $1 is paused.
 const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)`
 
 // looseForeignKeysDueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
 // in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
-// tells whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
+// reports whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
 // the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. barred is the
 // part that is asked of the jobs database: paused, or cut short by this tick's limits: not now.
 //
@@ -81,8 +81,8 @@ SELECT
     EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database = $2)`
 }
 
-// confirmEvery is how often a worker without other work looks whether older transactions have ended, which nobody
-// notifies it of.
+// confirmEvery is how often a worker without other work looks whether older transactions have ended, of which no
+// notification tells.
 const confirmEvery = 5 * time.Second
 
 // barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever there is to do.

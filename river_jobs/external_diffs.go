@@ -238,7 +238,7 @@ func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database,
 	return err
 }
 
-// enqueueDiffs makes one job per diff, all of them in one statement, and counts those that were not there yet.
+// enqueueDiffs makes one job per diff, all of them in one statement, and counts the new ones.
 func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (inserted int, err error) {
 	const sql = `
 WITH enqueued AS MATERIALIZED (

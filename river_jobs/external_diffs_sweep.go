@@ -9,7 +9,7 @@ import (
 	"sexton/internal/lease"
 )
 
-// sweepExternalDiffs looks whose the store's objects are and, once in a while, removes those that no row refers to. As with
+// sweepExternalDiffs looks whose the store's objects are and, once in a while, removes objects without a row. As with
 // removals, a store that is not available is no fault of the pass.
 func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {
 	if ctx.Err() != nil {

@@ -23,14 +23,14 @@ type Generation struct {
 	// Kind is the job's, Kinds are all that work with it.
 	Kind  string
 	Kinds []string
-	// Keys are those of the leases that its work goes on under; Prefix is what they begin with where databases have one each.
+	// Keys are the keys of the leases that its work goes on under; Prefix begins them where each database has one.
 	Keys   []string
 	Prefix string
 	// Databases are the configured names of the ones that have these leases' fences.
 	Databases []string
 	// Entries are the definitions, one line each, in no order of the files.
 	Entries []string
-	// Digest is what Postgres and workers keep of them.
+	// Digest is the form in which Postgres and workers keep them.
 	Digest string
 }
 

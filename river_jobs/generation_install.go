@@ -28,7 +28,7 @@ func (m Moved) String() string {
 	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
 }
 
-// InstallGenerations makes the generations those that are installed, in every database, and returns which of their entries the last
+// InstallGenerations makes the generations the installed ones, in every database, and returns which of their entries the last
 // installation did not have, and which generations it moved. Each is recorded as the actor's change; the first one moves none. From
 // its commit in a database on, no batch of another generation commits there.
 //

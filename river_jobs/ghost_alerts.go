@@ -34,7 +34,7 @@ func ghostAlerts(ctx context.Context, log *slog.Logger, db database.Database, st
 	backlog, err := ghostuser.ReadBacklog(counting, db.Pool, db.Names)
 	switch {
 	case err != nil:
-		// The run itself went through. Whoever asked it to stop asks for no count either.
+		// The run itself went through. A run that is asked to stop counts nothing either.
 		if ctx.Err() == nil {
 			log.WarnContext(ctx, "waiting users cannot be counted", "error", err)
 		}

@@ -27,7 +27,7 @@ const GhostUsers = "users_migrate_records_to_ghost_user_in_batches"
 // ghostQueue is the table in which users wait for it.
 const ghostQueue = "users_ghost_user_migrations"
 
-// MigrateRecordsToGhostUserArgs are none: the job takes whoever is due.
+// MigrateRecordsToGhostUserArgs are none: the job takes every user who is due.
 type MigrateRecordsToGhostUserArgs struct{}
 
 // Kind is frozen: it stands in the rows of running installations.
@@ -222,7 +222,7 @@ func passGhostUsers(
 	return engine.Run(ctx)
 }
 
-// ghostResult is what the history and the metrics have of a pass.
+// ghostResult is the result of a pass for the history and the metrics.
 func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.UsersProcessed, Failed: stats.UsersFailed,

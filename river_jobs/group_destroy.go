@@ -245,7 +245,7 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs)
 	return err == nil && stats.Over(), err
 }
 
-// destroyResult is what the history and the metrics have of a run.
+// destroyResult is the result of a run for the history and the metrics.
 func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups}
 	switch stats.Outcome {

@@ -29,7 +29,7 @@ func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.wrong[kind+"/"+name] = wrong
 }
 
-// Held is what is held, as kind/database: reason.
+// Held lists the held work, as kind/database: reason.
 func (b *Bindings) Held() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -78,7 +78,7 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 	return lanes, ears
 }
 
-// workThroughRiver sees to it that a job exists and waits for its end. It returns how long to leave the work
+// workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
 // alone where it could not be done now.
 func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (time.Duration, error) {
 	db := deps.jobsDB()

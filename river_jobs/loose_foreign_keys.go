@@ -143,7 +143,7 @@ func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Repo
 		case stats.OverLimit:
 			result.Outcome = jobrun.OverLimit
 		case stats.Interrupted:
-			// For whoever asks, the same: there is more to do.
+			// For a reader, the same: there is more to do.
 			result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
 			if ctx.Err() == nil {
 				result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)

@@ -68,8 +68,8 @@ func Figures(kind string) map[string]string {
 	}
 }
 
-// heldUp returns why a run that has left work undone got nothing done, or "": done counts what it has changed, the errors are those that it
-// met, and reason is what it waited for last.
+// heldUp returns why a run that has left work undone got nothing done, or "": done counts its changes, the errors are the ones that it
+// met, and reason names the last thing that it waited for.
 func heldUp(done int64, left bool, reason string, met []fault.Counts) string {
 	switch {
 	case done > 0 || !left && len(met) == 0:

@@ -85,7 +85,7 @@ func Schedules(c *config.Config) []string {
 }
 
 // Next implements river.PeriodicSchedule. River gives the time that it last aimed at, which may be long ago: however many ticks have
-// passed since, one job makes up for all. An interval is counted from the last tick, whoever led then.
+// passed since, one job makes up for all. An interval is counted from the last tick, no matter which client led then.
 func (t *Tick) Next(at time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

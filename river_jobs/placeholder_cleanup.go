@@ -223,7 +223,7 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 }
 
 // firstStart is the time for the first of several jobs of a kind that are to start at these intervals: now or, where jobs of
-// an earlier run wait, after the last of them. A job that somebody has put far into the future holds nobody up: as many as
+// an earlier run wait, after the last of them. A job that was put far into the future holds no other up: as many as
 // there are cannot take longer than their intervals do.
 func firstStart(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string, spacing time.Duration) (time.Time, error) {
 	const sql = `
@@ -259,7 +259,7 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 	}
 }
 
-// placeholderResult is what the history and the metrics have of a pass.
+// placeholderResult is the result of a pass for the history and the metrics.
 func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Processed: stats.Scheduled + stats.Kept + stats.Counted,

@@ -163,7 +163,7 @@ func logVerdict(ctx context.Context, deps Deps, db database.Database, verdict pl
 	}
 }
 
-// verdictResult is what the history and the metrics have of a pass.
+// verdictResult is the result of a pass for the history and the metrics.
 func verdictResult(verdict placeholder.Verdict) jobrun.Result {
 	result := jobrun.Result{Outcome: jobrun.Done, Reason: verdict.Reason, Stats: verdict}
 	switch verdict.Outcome {

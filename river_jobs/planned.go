@@ -17,7 +17,7 @@ import (
 // plannedCap is where the counts of a plan stop.
 const plannedCap = 10_000
 
-// Planned is what a kind would do now. Counts stop at 10,000.
+// Planned foresees the work of a kind. Counts stop at 10,000.
 type Planned struct {
 	// Due counts the rows that a pass may take now, by the predicate that wakes it; for kinds whose jobs another one inserts, the
 	// jobs whose time has come. Capped tells that there are more, or may be.
@@ -27,7 +27,7 @@ type Planned struct {
 	PerRun int `json:"per_run,omitempty"`
 	// RemovalsDue counts objects that the pass would remove from the store.
 	RemovalsDue int64 `json:"removals_due,omitempty"`
-	// NextDueAt is when the next one falls due of those that are not; nil where none does.
+	// NextDueAt is the time when the next one falls due that is not yet; nil where none does.
 	NextDueAt *time.Time `json:"next_due_at"`
 }
 

@@ -10,13 +10,13 @@ import (
 	"sexton/internal/database"
 )
 
-// QueueState is what River has in one queue.
+// QueueState describes one queue of River's.
 type QueueState struct {
 	Queue  string
 	Paused bool
 	// Since is when River made the queue, which it forgets a day after the last worker that served it; zero: there is none.
 	Since time.Time
-	// Jobs counts the jobs by state, as far as the cap.
+	// Jobs counts the jobs by state, up to the cap.
 	Jobs map[string]int64
 }
 

@@ -43,7 +43,7 @@ func (o *outages) of(name string) (found outage, early bool) {
 	return found, known && time.Since(found.tried) < reachAgain
 }
 
-// note remembers how a try ended, and tells whether that is news.
+// note remembers how a try ended, and reports whether that is news.
 func (o *outages) note(name string, err error) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +146,7 @@ func needed(deps Deps, parents []*loosefk.Parent) []database.Database {
 	return found
 }
 
-// elsewhere opens a session on each database that parents need beside their own. The fence there is raised first: nobody
+// elsewhere opens a session on each database that parents need beside their own. The fence there is raised first: no session
 // may write behind the back of an earlier holder of the lease.
 func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Elsewhere, error) {
 	found := map[string]loosefk.Elsewhere{}

@@ -21,7 +21,7 @@ import (
 	"sexton/triggers"
 )
 
-// Deps is what the jobs need.
+// Deps are the dependencies of the jobs.
 type Deps struct {
 	Config *config.Config
 	// Databases are connected, in the configured order.
@@ -31,9 +31,9 @@ type Deps struct {
 	Runner      *jobrun.Runner
 	Bindings    *Bindings
 	Logger      *slog.Logger
-	// RiverLogger is what River itself logs to; nil: Logger.
+	// RiverLogger is the log of River itself; nil: Logger.
 	RiverLogger *slog.Logger
-	// Reclaim gives back what dead workers hold. Nil means that nobody does here.
+	// Reclaim gives back what dead workers hold. Nil disables it.
 	Reclaim func(context.Context) error
 	// Working is told of each job before it is worked on, and calls back when its row says how it ended. May be nil.
 	Working func(id int64) (done func())
@@ -104,11 +104,11 @@ type Job struct {
 	Wakes []triggers.Wake
 	// LimitedByTick tells that a pass which met its limits leaves the rest to the next tick.
 	LimitedByTick bool
-	// Databases are the configured names of those that it serves, each in passes of its own.
+	// Databases are the configured names of the databases that it serves, each in passes of its own.
 	Databases []string
 	// ArgsOf are the arguments of a pass for one of them.
 	ArgsOf func(database string) river.JobArgs
-	// Lane is what wakes it up in one of them.
+	// Lane wakes it up in one of them.
 	Lane func(deps Deps, db database.Database) *listen.Lane
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string

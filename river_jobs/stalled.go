@@ -27,7 +27,7 @@ WHERE job.state IN ('available', 'running')
 ORDER BY since.at
 LIMIT 1`
 
-// Stalled says which job of a kind with a schedule has been given to nobody, or to a worker that does not work on it, or "".
+// Stalled says which job of a kind with a schedule has been given to no worker, or to one that does not work on it, or "".
 func Stalled(ctx context.Context, jobs database.Database, kind, name string) (string, error) {
 	var id int64
 	var running bool

@@ -28,9 +28,9 @@ type throttle struct {
 	places []*throttled
 	limits replica.Limits
 	log    *slog.Logger
-	// hidden tells whether it is the first time in this process that a database's replicas hide their state.
+	// hidden reports whether it is the first time in this process that a database's replicas hide their state.
 	hidden func(database string) bool
-	// bindings remember between passes when nobody was behind.
+	// bindings remember between passes when no replica was behind.
 	bindings *Bindings
 	blocker  string
 }
@@ -74,7 +74,7 @@ func (t *throttle) hooks() loosefk.Throttle {
 	return hooks
 }
 
-// hold says which replica is too far behind. Where that cannot be told, nobody waits.
+// hold says which replica is too far behind. Where that cannot be told, the pass does not wait.
 func (t *throttle) hold(ctx context.Context) string {
 	for _, place := range t.places {
 		if reason := t.holdFor(ctx, place); reason != "" {

@@ -93,7 +93,7 @@ func untilSignal() (context.Context, func()) {
 	}
 }
 
-// app is what all commands share.
+// app holds the state that all commands share.
 type app struct {
 	environ        []string
 	stdout, stderr io.Writer
@@ -150,7 +150,7 @@ func (a *app) run(do func(cmd *cobra.Command, args []string) error) func(*cobra.
 	}
 }
 
-// reports gives a command the flag of those that report.
+// reports gives a command the flag of commands that report.
 func (a *app) reports(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON document on standard output")
 	return cmd

@@ -16,7 +16,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// auditDocument is what `sexton audit --json` prints.
+// auditDocument is the output of `sexton audit --json`.
 type auditDocument struct {
 	OrphanedKeys int64               `json:"orphaned_keys"`
 	OrphanedRows int64               `json:"orphaned_rows"`
@@ -33,7 +33,7 @@ type auditedDefinition struct {
 // maxAuditBatch keeps statements small whatever is asked for.
 const maxAuditBatch = 10_000
 
-// auditRequest is what `sexton audit` is asked for.
+// auditRequest holds the arguments of `sexton audit`.
 type auditRequest struct {
 	scope
 
@@ -180,7 +180,7 @@ func (d *auditDocument) add(name string, report loosefk.AuditReport) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict is what the command ends with; down is why a database cannot be reached. What could not be read goes first: it may
+// verdict is the command's result; down is why a database cannot be reached. What could not be read goes first: it may
 // hide anything.
 func (d *auditDocument) verdict(repaired bool, down error) error {
 	incomplete, skipped := 0, 0

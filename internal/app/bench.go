@@ -27,7 +27,7 @@ const benchWhere = `
 Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
 the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
 
-// benchLoad stands in the help of those that have a foreground load.
+// benchLoad stands in the help of benchmarks that have a foreground load.
 const benchLoad = `
 
 --foreground offers 1,500 transactions per second, however long those before take, and counts the time from when each

@@ -74,7 +74,7 @@ func benchBucket(bucket string) (own string, remove func() error, err error) {
 	return u.String(), func() error { return nil }, nil
 }
 
-// diffPass is what a benchmark wants to know of a move.
+// diffPass holds the facts of a move that a benchmark needs.
 func diffPass(report jobrun.Report) (bench.Pass, error) {
 	var stats extdiff.Moved
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {

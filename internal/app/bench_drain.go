@@ -93,7 +93,7 @@ func childrenJob(pace string) (groundJob, error) {
 	}, nil
 }
 
-// childrenPass is what a benchmark wants to know of a pass.
+// childrenPass holds the facts of a pass that a benchmark needs.
 func childrenPass(report jobrun.Report) (bench.Pass, error) {
 	var stats loosefk.Stats
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {

@@ -50,7 +50,7 @@ The clients of --foreground read the notes of issues and update single ones.`+be
 	return cmd
 }
 
-// usersPass is what a benchmark wants to know of a pass.
+// usersPass holds the facts of a pass that a benchmark needs.
 func usersPass(report jobrun.Report) (bench.Pass, error) {
 	var stats ghostuser.Stats
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {

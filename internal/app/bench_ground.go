@@ -37,7 +37,7 @@ func chosenSets(set string, all []string, duty int) ([]string, error) {
 	return []string{set}, nil
 }
 
-// groundBenchmark is benchmark for those that make databases themselves. Job looks at the flags and says whose passes are
+// groundBenchmark is benchmark for benchmarks that make databases themselves. Job looks at the flags and says whose passes are
 // measured.
 func (a *app) groundBenchmark(
 	example, short, long string, job func() (groundJob, error), measure func(context.Context, *bench.Ground) (bench.Report, error),

@@ -40,7 +40,7 @@ that exactly the right rows are gone. The job works all of its time, or --duty p
 	return cmd
 }
 
-// destroyPass is what a benchmark wants to know of a run.
+// destroyPass holds the facts of a run that a benchmark needs.
 func destroyPass(report jobrun.Report) (bench.Pass, error) {
 	var stats groupdelete.Stats
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {

@@ -16,7 +16,7 @@ func (a *app) configCommand() *cobra.Command {
 		a.configCheckCommand(), a.configShowCommand())
 }
 
-// checkedConfig is what `sexton config check --json` prints.
+// checkedConfig is the output of `sexton config check --json`.
 type checkedConfig struct {
 	Databases   int `json:"databases"`
 	Definitions int `json:"definitions"`
@@ -49,7 +49,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 	})
 }
 
-// concerns tells whether one of the findings is about the section.
+// concerns reports whether one of the findings is about the section.
 func concerns(problems problem.List, section string) bool {
 	return slices.ContainsFunc(problems, func(p problem.Problem) bool { return strings.HasPrefix(strings.ToLower(p.Key), section) })
 }

@@ -21,7 +21,7 @@ import (
 type connections struct {
 	config    *config.Config
 	databases []database.Database
-	// down are those that could not be reached, by name, and why. The jobs database is not among them.
+	// down maps the name of each unreachable database to the reason. The jobs database is not among them.
 	down map[string]error
 }
 
@@ -38,7 +38,7 @@ func (a *app) connect(ctx context.Context) (*connections, error) {
 	return all, nil
 }
 
-// connectReachable does without databases that cannot be reached, but for the one with the jobs.
+// connectReachable does without databases that cannot be reached, except the one with the jobs.
 func (a *app) connectReachable(ctx context.Context) (*connections, error) {
 	c, err := a.loadConfig()
 	if err != nil {
@@ -253,7 +253,7 @@ type bound struct {
 	// parents are by the name of their database.
 	parents  map[string][]*loosefk.Parent
 	warnings problem.List
-	// held is what does not fit the databases, by kind: the worker works on all else.
+	// held lists the findings that do not fit the databases, by kind: the worker works on all else.
 	held map[string]problem.List
 }
 
@@ -271,7 +271,7 @@ func bind(ctx context.Context, c *config.Config) (*bound, error) {
 	return b, nil
 }
 
-// bindReachable is bind without the databases that cannot be reached, but for the one with the jobs.
+// bindReachable is bind without the databases that cannot be reached, except the one with the jobs.
 func bindReachable(ctx context.Context, c *config.Config) (*bound, error) {
 	b, err := bindFitting(ctx, c)
 	if err != nil {

@@ -31,8 +31,8 @@ const demoIntroduction = `An application deletes rows. For each, a trigger leave
 transaction. The commit wakes the worker, which deletes or changes the children
 in small batches; with the last of them the tombstone goes. It also deletes
 users: what they wrote passes to the ghost user first, or goes with them. And
-it marks groups: those that are due go with all below them, in small steps;
-those that are restored in time stay. The texts of diffs move to files.
+it marks groups: due groups go with all below them, in small steps;
+groups restored in time stay. The texts of diffs move to files.
 
 `
 
@@ -146,7 +146,7 @@ func (a *app) demoOn(ctx context.Context, server *devpg.Server, place demoPlace,
 	}
 	defer all.close()
 
-	// Only this machine can reach it, and nobody else knows the port: other demos and workers may run beside this one.
+	// Only this machine can reach it, and no other process knows the port: other demos and workers may run beside this one.
 	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the page: %w", err)

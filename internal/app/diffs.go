@@ -92,11 +92,11 @@ func (a *app) showDiff(ctx context.Context, r *extdiff.Reading, wanted *int32) e
 	return damaged
 }
 
-// verifiedDiffs is what `sexton diffs verify --json` prints.
+// verifiedDiffs is the output of `sexton diffs verify --json`.
 type verifiedDiffs struct {
 	extdiff.Verified
 
-	// Removed counts objects that --remove-dangling has deleted, Busy those that it has left, as somebody works on their diff.
+	// Removed counts objects that --remove-dangling has deleted, Busy the objects that it has left because a job works on their diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`
@@ -211,7 +211,7 @@ external_diffs.when says, until it is released.`,
 	})
 }
 
-// releasedDiff is what `sexton diffs release --json` prints.
+// releasedDiff is the output of `sexton diffs release --json`.
 type releasedDiff struct {
 	DiffID int64 `json:"diff_id"`
 	// Released is false where nothing kept the diff in the database.

@@ -17,7 +17,7 @@ func (a *app) diffsAdoptCommand() *cobra.Command {
 		Short: "Take the objects of the configured store over from another database",
 		Long: `Each store has a marker, merge_request_diffs/.sexton.json, that says which database its objects belong to; every other one is
 refused. This writes it anew: for a database that was restored from a dump, moved to another server, upgraded by pg_upgrade, or
-set back in time, once nobody else uses the objects. The database that they belonged to is refused from then on.`,
+set back in time, once no other database uses the objects. The database that they belonged to is refused from then on.`,
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {

@@ -16,7 +16,7 @@ import (
 // diffsSwitch is the configuration key that has diffs moved, and the objects of deleted ones removed.
 const diffsSwitch = "external_diffs.enabled"
 
-// readUnattended reads what the trigger on diffs goes on queuing although nobody removes objects any more; none where nothing waits.
+// readUnattended reads what the trigger on diffs goes on queuing although no job removes objects any more; none where nothing waits.
 func readUnattended(ctx context.Context, db database.Database) ([]deletionTable, error) {
 	queued, err := extdiff.ReadQueued(ctx, db.Pool, db.Names)
 	if err != nil {
@@ -31,11 +31,11 @@ func readUnattended(ctx context.Context, db database.Database) ([]deletionTable,
 	}}, nil
 }
 
-// printUnattended says of tables why nobody works them off.
+// printUnattended says of tables why no worker works them off.
 func printUnattended(w io.Writer, tables []deletionTable) {
 	for _, t := range tables {
 		if t.Disabled != "" {
-			_, _ = fmt.Fprintf(w, "\n%s is worked off by nobody: %s is false\n", t.Table, t.Disabled)
+			_, _ = fmt.Fprintf(w, "\n%s is not worked off: %s is false\n", t.Table, t.Disabled)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func unattended(db database.Database, queued extdiff.Queued) []doctor.Finding {
 	}
 	return []doctor.Finding{{
 		Severity: problem.Warning, Object: "table " + removalTable,
-		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: nobody removes them, and their trigger goes on queuing",
+		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
 			count, queued.Oldest.Round(time.Second), diffsSwitch),
 		Fix: fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
 			diffsSwitch, riverjobs.MigrateExternalDiff) +

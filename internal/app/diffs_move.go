@@ -26,7 +26,7 @@ type diffsMove struct {
 	dryRun   bool
 }
 
-// movedDiffs is what `sexton diffs move --json` prints.
+// movedDiffs is the output of `sexton diffs move --json`.
 type movedDiffs struct {
 	extdiff.Relocations
 

@@ -70,7 +70,7 @@ func TestDisabledDiffsLeaveNoObjectUnseen(t *testing.T) {
 	require.Contains(t, found[0][2], "set external_diffs.enabled: true")
 	status := s.ok("status")
 	require.Regexp(t, `external_diff_removals +main +1 +3h0m\d+s `, status)
-	require.Contains(t, status, "external_diff_removals is worked off by nobody: external_diffs.enabled is false")
+	require.Contains(t, status, "external_diff_removals is not worked off: external_diffs.enabled is false")
 	tables := s.json(0, "status").(map[string]any)["deletion_tables"].([]any)
 	require.Subset(t, tables[len(tables)-1], map[string]any{"table": "external_diff_removals", "pending": 1.0, "disabled": "external_diffs.enabled"})
 

@@ -85,7 +85,7 @@ func printUploads(w io.Writer, uploads []extdiff.Unfinished) {
 	}
 }
 
-// turnedBack is what a run had to wait for: a store, say, that was not available.
+// turnedBack names the thing that a run had to wait for: a store, say, that was not available.
 func turnedBack(run dbsqlc.RunsLastRow) string {
 	var stats struct {
 		WaitingFor string `json:"waiting_for"`
@@ -132,7 +132,7 @@ func refusedWorkers(ctx context.Context, db database.Database) ([]doctor.Finding
 	return nil, nil
 }
 
-// inUse leaves out stores that are no longer in use: each pass looks at the seals of those that are.
+// inUse leaves out stores that are no longer in use: each pass looks at the seals of the stores in use.
 func inUse(stores []extdiff.StoreState) (used []extdiff.StoreState) {
 	for _, s := range stores {
 		if s.SealedAt != nil && stores[0].SealedAt.Sub(*s.SealedAt) < 24*time.Hour {
@@ -177,7 +177,7 @@ func heldBack(ctx context.Context, db database.Database) ([]doctor.Finding, erro
 	return found, err
 }
 
-// manySkipped is from how many diffs on there is likely one cause behind those that cannot be moved.
+// manySkipped is the number of diffs from which their failures to move likely have one cause.
 const manySkipped = 100
 
 // skippedDiffs tells of diffs that stay in the database although they are due. They are left alone until they change.

@@ -29,7 +29,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
 and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
 worker's role. It changes nothing. Findings that are for information only leave the exit code at 0; where no
-database can be reached, it is 4. Of several databases those that can be reached are examined, and the checks of
+database can be reached, it is 4. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
 		Args:    noArguments,
@@ -58,7 +58,7 @@ the others count as skipped.`,
 	})
 }
 
-// examination is one run of the doctor. Its databases are those that can be reached.
+// examination is one run of the doctor. Its databases are the reachable ones.
 type examination struct {
 	*connections
 
@@ -238,7 +238,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		return
 	}
 	workers := doctor.Workers{Target: target, Silence: x.config.Jobs.Silence}
-	// Also those that cannot be reached have their turns.
+	// Unreachable databases have their turns, too.
 	rotation := make([]database.Database, len(x.config.Databases))
 	for i, settings := range x.config.Databases {
 		rotation[i].Name = settings.Name

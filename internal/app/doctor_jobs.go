@@ -11,7 +11,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// failedTombstones names those that failed, the first of them each, as a definition or a constraint may have to change.
+// failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
 func (x *examination) failedTombstones(ctx context.Context, db database.Database) (found []doctor.Finding, _ error) {
 	list, err := tombstonesOf(x.connections, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: failureWindow})
 	for _, t := range list.Tombstones {

@@ -34,7 +34,7 @@ SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_st
 	return found, nil
 }
 
-// mostConnections is what one worker may open to one database: its pool and the two connections that listen.
+// mostConnections is the number that one worker may open to one database: its pool and the two connections that listen.
 func (x *examination) mostConnections() int {
 	return poolSize(x.config) + 2
 }

@@ -62,7 +62,7 @@ const (
 )
 
 // failingUsers tells of users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
-// what is wrong with their rows nobody but the application's people can say.
+// only the application's people can say what is wrong with their rows.
 func failingUsers(ctx context.Context, db database.Database) (found []doctor.Finding, _ error) {
 	failed, err := ghostuser.ReadFailed(ctx, db.Pool, db.Names, failingRead)
 	if err != nil {
@@ -86,7 +86,7 @@ func failingUsers(ctx context.Context, db database.Database) (found []doctor.Fin
 	return found, nil
 }
 
-// givenUpPlaceholders tells of placeholders that nobody will try again.
+// givenUpPlaceholders tells of placeholders that no worker will try again.
 func (x *examination) givenUpPlaceholders(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(x.config))
 	if err != nil || backlog.GivenUp == 0 {

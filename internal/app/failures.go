@@ -60,7 +60,7 @@ func wantedID(text string) (int64, error) {
 	return id, nil
 }
 
-// wantedIDs are those that a retry is for: the one that text names, or all that one look shows.
+// wantedIDs are the ids that a retry is for: the one that text names, or all that one look shows.
 func wantedIDs(text string, all func() ([]int64, error)) (ids []int64, one bool, err error) {
 	id, err := wantedID(text)
 	if err != nil || id != 0 {
@@ -178,7 +178,7 @@ func (s userFailures) retry(ctx context.Context, _, text string, record func() e
 		if users, err = ghostuser.Retry(ctx, tx, s.all.jobs().Names, one); err != nil || users == 0 {
 			return err
 		}
-		// An update wakes nobody by itself.
+		// An update wakes no worker by itself.
 		_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.GhostUsers)
 		return err
 	})

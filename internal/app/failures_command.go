@@ -19,7 +19,7 @@ func (a *app) failuresCommand() *cobra.Command {
 		"  sexton failures list\n  sexton failures retry groups 4711", a.failuresListCommand(), a.failuresRetryCommand())
 }
 
-// failuresDocument is what `sexton failures list --json` prints.
+// failuresDocument is the output of `sexton failures list --json`.
 type failuresDocument struct {
 	Failures []listedFailure `json:"failures"`
 	// More tells that the limit left some out.
@@ -135,7 +135,7 @@ func (a *app) failuresRetryCommand() *cobra.Command {
 	cmd := a.reports(&cobra.Command{
 		Use:   "retry SOURCE [ID]",
 		Short: "Have one row of a source tried again now, or all that failed there",
-		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are those that list shows: one of
+		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are the ones that list shows: one of
 tombstones, users, placeholders, groups, diffs and jobs. Tombstones need --database where several are configured, as each
 database numbers its own. --all takes as many as one look shows. The change is recorded in sexton.audit.`,
 		Example: "  sexton failures retry groups 4711\n  sexton failures retry diffs --all\n  sexton failures retry tombstones 17 --database ci",

@@ -81,7 +81,7 @@ func (s groupFailures) retry(ctx context.Context, _, text string, record func() 
 	return counted(retried, "group") + " to be tried now", nil
 }
 
-// retryOne has a group tried at once by whoever is next: the job that waits, one more where a destruction has begun, or else the
+// retryOne has a group tried at once by the next in line: the job that waits, one more where a destruction has begun, or else the
 // pass that decides.
 func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err error) {
 	db := s.all.jobs()
@@ -89,7 +89,7 @@ func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err 
 	if err != nil {
 		return false, err
 	}
-	// As whoever inserts a unique job needs it.
+	// Inserting a unique job needs it.
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		failed, err := groupschedule.Retry(ctx, tx, db.Names, id)
 		if err != nil || failed == nil {
@@ -103,7 +103,7 @@ func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err 
 			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
 				riverjobs.GroupDestroy, id, failed.UserID)
 		default:
-			// An update wakes nobody by itself.
+			// An update wakes no worker by itself.
 			_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)
 		}
 		return err

@@ -10,7 +10,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// placeholderFailures are placeholder users that something keeps, those that are given up among them.
+// placeholderFailures are placeholder users that something keeps, the given-up ones among them.
 type placeholderFailures struct{ all *connections }
 
 func (placeholderFailures) name() string { return "placeholders" }

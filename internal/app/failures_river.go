@@ -19,7 +19,7 @@ import (
 // riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.
 const riverWindow = 200
 
-// riverFailures are jobs of River's that wait for another attempt, or have had their last, but for those whose rows stand in
+// riverFailures are jobs of River's that wait for another attempt, or have had their last, except jobs whose rows stand in
 // another source.
 type riverFailures struct{ all *connections }
 
@@ -85,7 +85,7 @@ func (s riverFailures) shownElsewhere(ctx context.Context) (func(row *rivertype.
 	}, nil
 }
 
-// overcome tells whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.
+// overcome reports whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.
 func (s riverFailures) overcome(row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
 	jobs := riverjobs.Jobs(s.all.config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })

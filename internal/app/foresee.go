@@ -17,7 +17,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// foreseen is what `sexton group delete --plan --json` and `sexton user delete --plan --json` print.
+// foreseen is the output of `sexton group delete --plan --json` and `sexton user delete --plan --json`.
 type foreseen struct {
 	GroupID int64 `json:"group_id,omitempty"`
 	UserID  int64 `json:"user_id,omitempty"`

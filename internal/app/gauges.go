@@ -25,7 +25,7 @@ const lastRunsCap = 10_000
 // gauges reads what a worker shows in its metrics.
 type gauges struct {
 	all *connections
-	// noted are the parents that each database has, as far as that is known.
+	// noted are the parents that each database has, if they are known.
 	noted *riverjobs.Bindings
 	lanes []*listen.Lane
 	log   *slog.Logger
@@ -271,7 +271,7 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 	return float64(at.Unix()), true
 }
 
-// jobsReading is what the database with the jobs' own tables knows of all databases.
+// jobsReading holds the facts about all databases that the database with the jobs' own tables has.
 type jobsReading struct {
 	runs      []dbsqlc.RunsLastRow
 	alive     []dbsqlc.ClientsAliveRow

@@ -28,7 +28,7 @@ type groupDoor struct {
 	changed, unchanged string
 }
 
-// groupRequest is what a command wants for a group.
+// groupRequest is a command's request for a group.
 type groupRequest struct {
 	id, by int64
 	// anybody reports that no user need be named, as nothing is changed.
@@ -39,7 +39,7 @@ func (r *groupRequest) flags(cmd *cobra.Command) {
 	cmd.Flags().Int64Var(&r.by, "by", 0, "`ID` of the user on whose behalf this is done")
 }
 
-// askedGroup is what these commands print with --json.
+// askedGroup is the output of these commands with --json.
 type askedGroup struct {
 	GroupID int64 `json:"group_id"`
 	// Changed is false where the group was so before.
@@ -155,7 +155,7 @@ func (a *app) askForGroup(ctx context.Context, request groupRequest, door groupD
 	return nil
 }
 
-// groupsDocument is what `sexton group list --json` prints.
+// groupsDocument is the output of `sexton group list --json`.
 type groupsDocument struct {
 	groupschedule.Backlog
 

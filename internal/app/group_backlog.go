@@ -20,7 +20,7 @@ const (
 	shownGroups    = 10
 )
 
-// groupBacklog is what status has of groups that are to be deleted, beside what it has of every deletion table.
+// groupBacklog is status's account of groups to be deleted, beside that of every deletion table.
 type groupBacklog struct {
 	groupschedule.Backlog
 

@@ -10,11 +10,11 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// noteHeld says, in the log and to whoever asks for the status, what the worker begins without.
+// noteHeld says, in the log and to readers of the status, what the worker begins without.
 func (b *bound) noteHeld(ctx context.Context, noted *riverjobs.Bindings, log *slog.Logger) {
 	for kind, problems := range b.held {
 		for _, db := range b.databases {
-			// Which database a definition is about is what does not fit, so it counts for each that the kind works on.
+			// The database that a definition is about does not fit, so it counts for each that the kind works on.
 			if kind != riverjobs.LooseForeignKeys && db.Name != b.jobs().Name {
 				continue
 			}

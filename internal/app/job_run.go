@@ -42,7 +42,7 @@ type deniedError struct{ missing problem.List }
 
 func (e *deniedError) Error() string { return e.missing.Error() }
 
-// passRequest is what `sexton job run` is asked for.
+// passRequest holds the arguments of `sexton job run`.
 type passRequest struct {
 	kind     string
 	database string

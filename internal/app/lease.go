@@ -64,7 +64,7 @@ A lease that is alive is no fault. One whose holder is gone costs some seconds; 
 // releasedLease is the document of `sexton lease release --json`.
 type releasedLease struct {
 	Key string `json:"key"`
-	// Released is false where nobody held it.
+	// Released is false if the lease was free.
 	Released bool   `json:"released"`
 	Holder   string `json:"holder,omitempty"`
 }
@@ -123,7 +123,7 @@ func (a *app) releaseLease(ctx context.Context, key string, force bool) error {
 	case done.Released:
 		a.printf("%s: released; %s held it\n", key, done.Holder)
 	default:
-		a.printf("%s: nobody holds it\n", key)
+		a.printf("%s: it is not held\n", key)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func knownLease(ctx context.Context, all *connections, tx pgx.Tx, key string) er
 	_, err := all.jobs().Names.Queries(tx).LeaseLook(ctx, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows those that are held", key)
+		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows the leases that are held", key)
 	case err != nil:
 		return fmt.Errorf("look at lease %s: %w", key, err)
 	}

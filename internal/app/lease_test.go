@@ -58,7 +58,7 @@ func TestALeaseIsReleasedByHand(t *testing.T) {
 	s := installed(t)
 	s.holdLease()
 	require.Equal(t, map[string]any{"key": leaseKey, "released": true, "holder": "host:1:abc"}, s.json(0, "lease", "release", leaseKey))
-	require.Equal(t, leaseKey+": nobody holds it\n", s.ok("lease", "release", leaseKey))
+	require.Equal(t, leaseKey+": it is not held\n", s.ok("lease", "release", leaseKey))
 	require.Equal(t, [][]string{{"release", leaseKey, "held by host:1:abc"}}, s.Rows("SELECT action, target, reason FROM sexton.audit"))
 	s.Exec("UPDATE sexton.leases SET expires_at = now() + interval '1 h'; INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	require.Equal(t, 1, s.run("lease", "release", leaseKey).code)
@@ -66,7 +66,7 @@ func TestALeaseIsReleasedByHand(t *testing.T) {
 	require.Equal(t, 2, s.run("lease", "release").code)
 	unknown := s.run("lease", "release", "no_such_key")
 	require.Equal(t, 1, unknown.code)
-	require.Equal(t, "sexton: release lease \"no_such_key\": there is no lease with this key; `sexton lease list` shows those that are held\n", unknown.stderr)
+	require.Equal(t, "sexton: release lease \"no_such_key\": there is no lease with this key; `sexton lease list` shows the leases that are held\n", unknown.stderr)
 }
 
 func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {

@@ -61,7 +61,7 @@ func grantedTables(c *config.Config, settings config.Database, defs []definition
 	return t.list
 }
 
-// livesIn tells whether a table may be in a database: it is not said to be in another one.
+// livesIn reports whether a table may be in a database: it is not said to be in another one.
 func livesIn(c *config.Config, settings config.Database, name definitions.Name, said string) bool {
 	if said != "" {
 		return said == settings.Name

@@ -33,7 +33,7 @@ const (
 	shownOldest = 5
 )
 
-// pageSource is what the page shows and changes.
+// pageSource serves the page's readings and changes.
 type pageSource struct {
 	all   *connections
 	noted *riverjobs.Bindings
@@ -178,7 +178,7 @@ func (s *pageSource) jobs(document statusDocument) []page.Job {
 	return out
 }
 
-// unitOf is what the rows are called that a job works off.
+// unitOf names the rows that a job works off.
 func unitOf(job riverjobs.Job) string { return deletionTable{Table: job.DeletionTable}.unit() }
 
 func (s *pageSource) run(r dbsqlc.RunsRecentRow) page.Run {
@@ -248,7 +248,7 @@ func (s *pageSource) sampleUntil(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		bounded, cancel := context.WithTimeout(ctx, samples.Every)
-		// Its absence is seen in the history; whoever wonders finds why at level debug.
+		// Its absence is seen in the history; the log has the reason at level debug.
 		if err := s.sample(bounded); err != nil && ctx.Err() == nil {
 			s.log.DebugContext(ctx, "backlog is not sampled", "error", err)
 		}

@@ -39,7 +39,7 @@ func (s *pageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry)
 	return retryFailure(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
 }
 
-// failureList is what failed, as far as it is shown.
+// failureList holds the failures that are shown.
 type failureList struct {
 	failures []page.Failure
 	more     bool

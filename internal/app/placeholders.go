@@ -27,7 +27,7 @@ func (a *app) placeholdersCommand() *cobra.Command {
 		a.placeholdersListCommand(), a.placeholdersRetryCommand())
 }
 
-// placeholdersDocument is what `sexton placeholders list --json` prints.
+// placeholdersDocument is the output of `sexton placeholders list --json`.
 type placeholdersDocument struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders"`
 	// More tells that the limit left some out.
@@ -75,7 +75,7 @@ them, and all of them, up to 10,000.`,
 			return a.listPlaceholders(cmd.Context(), state, limit)
 		}),
 	})
-	cmd.Flags().BoolVar(&givenUp, "given-up", false, "only those that will not be tried any more")
+	cmd.Flags().BoolVar(&givenUp, "given-up", false, "only placeholder users that will not be tried any more")
 	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
 	return cmd
 }
@@ -145,7 +145,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 	}
 }
 
-// retriedPlaceholder is what `sexton placeholders retry --json` prints.
+// retriedPlaceholder is the output of `sexton placeholders retry --json`.
 type retriedPlaceholder struct {
 	UserID int64 `json:"user_id"`
 	// State is due, or scheduled where a job that waited starts at once.
@@ -305,7 +305,7 @@ func saveRules(ctx context.Context, all *connections) error {
 	return placeholder.SaveRules(ctx, all.jobs().Pool, all.jobs().Names, riverjobs.PlaceholderRules(all.config))
 }
 
-// printKept lists those that something keeps, below others.
+// printKept lists placeholders that something keeps, below others.
 func printKept(w io.Writer, kept []placeholder.Placeholder) {
 	if len(kept) > 0 {
 		_, _ = fmt.Fprintln(w)

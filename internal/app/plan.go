@@ -36,9 +36,9 @@ func (a *app) planCommand() *cobra.Command {
 	return a.reports(&cobra.Command{
 		Use:   "plan",
 		Short: "Show what a pass would do now, how, and which indexes are missing; changes nothing",
-		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for those that are
+		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for tombstones that are
 due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
-read whole tables, those that real foreign keys below the children need included. Counts stop at a cap, shown
+read whole tables, including indexes for the real foreign keys below the children. Counts stop at a cap, shown
 as "10000+". Per other enabled job: what it may take now, by the predicate that wakes it, its next run, when something
 falls due, and why it waits. All of it is counted in READ ONLY transactions of a few seconds at most. A child in another database than
 its parent has that database's name in brackets, and its indexes are to be created there. Where a database cannot be
@@ -75,7 +75,7 @@ reached, the plan is for the others, and the exit code is 4.`,
 	})
 }
 
-// indexWarning tells whether a finding is about the index of a child's column, which the plan itself looks at
+// indexWarning reports whether a finding is about the index of a child's column, which the plan itself looks at
 // more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
@@ -89,7 +89,7 @@ func withoutIndexes(problems problem.List) (others problem.List) {
 	return others
 }
 
-// missingIndexes are those that clean-ups in one database lack.
+// missingIndexes are the indexes that clean-ups in one database lack.
 func missingIndexes(ctx context.Context, all *connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
 	sites := planSites(all, parents)
 	for _, site := range sites {

@@ -13,12 +13,12 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// plannedJob is what another job than the clean-up of loose foreign keys would do now.
+// plannedJob foresees the work of a job other than the clean-up of loose foreign keys.
 type plannedJob struct {
 	Kind              string `json:"kind"`
 	riverjobs.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
 
-	// Unit is what one of them is called.
+	// Unit names one of them.
 	Unit string `json:"unit"`
 	// NextRun is the next tick of its schedule (UTC); null for a kind whose jobs another one inserts. What falls due by a commit
 	// is taken at once.
@@ -101,7 +101,7 @@ func (a *app) printPlannedJobs(jobs []plannedJob) error {
 	})
 }
 
-// text is what is due.
+// text describes the due work.
 func (j plannedJob) text() string {
 	said := atLeast(j.Capped) + counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {

@@ -84,7 +84,7 @@ decides about groups, group_destroy destroys them. sexton job list names the kin
 			return a.setPaused(cmd.Context(), kinds[0], &pauseNote{Actor: actor(), Reason: reason})
 		}),
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at status")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for readers of status")
 	return cmd
 }
 
@@ -101,7 +101,7 @@ func (a *app) resumeCommand() *cobra.Command {
 	})
 }
 
-// pauseNote is what a paused queue's metadata holds, under the key "sexton_pause".
+// pauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
 type pauseNote struct {
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason"`
@@ -119,7 +119,7 @@ func (n *pauseNote) String() string {
 	return text
 }
 
-// noteOf is the note of a queue's present pause. Whoever pauses it by other means leaves none, or whatever else in its place.
+// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
 func noteOf(queue *rivertype.Queue) *pauseNote {
 	var metadata struct {
 		Note *pauseNote `json:"sexton_pause"`
@@ -170,7 +170,7 @@ func (a *app) setPaused(ctx context.Context, kind string, note *pauseNote) error
 }
 
 // setPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom. Where somebody else
-// has paused it the note stays theirs, and is returned: whoever resumes it has to know whom to ask.
+// has paused it the note stays theirs, and is returned: the person who resumes it has to know whom to ask.
 func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pauseNote, by audittrail.Entry) (standing *pauseNote, err error) {
 	client, err := c.riverClient()
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *connections) setPaused(ctx context.Context, job riverjobs.Job, note *pa
 			return err
 		}
 		if note == nil {
-			// What came in meanwhile woke nobody.
+			// Work that came in meanwhile woke no worker.
 			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
 				return err
 			}
@@ -233,7 +233,7 @@ func (c *connections) riverClient() (*river.Client[pgx.Tx], error) {
 	return client, nil
 }
 
-// pauseReport is what `sexton pause --json` and `sexton resume --json` print.
+// pauseReport is the output of `sexton pause --json` and `sexton resume --json`.
 type pauseReport struct {
 	*pauseNote
 

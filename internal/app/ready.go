@@ -12,7 +12,7 @@ import (
 	"sexton/internal/web"
 )
 
-// readiness tells whether a worker can do its work.
+// readiness reports whether a worker can do its work.
 type readiness struct {
 	all   *connections
 	lanes []*listen.Lane
@@ -30,7 +30,7 @@ func newReadiness(stopping context.Context, all *connections, lanes []*listen.La
 	r.late = &recent.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
 		late, err := lateJobs(ctx, all, started, time.Now())
 		if err != nil {
-			// What keeps the jobs database from answering is found beside this; a wrong alarm helps nobody.
+			// What keeps the jobs database from answering is found beside this; a wrong alarm is of no use.
 			return nil
 		}
 		return late

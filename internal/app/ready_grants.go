@@ -44,7 +44,7 @@ func (r *readiness) watchGrants(parents map[string][]*loosefk.Parent) {
 	}
 }
 
-// lostGrants says which rights the role of one database lacks for Sexton's own tables and for those that it cleans up, each with its GRANT.
+// lostGrants says which rights the role of one database lacks for Sexton's own tables and for the tables that it cleans up, each with its GRANT.
 func lostGrants(ctx context.Context, all *connections, at int, grants string, parents map[string][]*loosefk.Parent) ([]string, error) {
 	db := all.databases[at]
 	own, err := doctor.Target{Database: db, Grants: grants}.MissingRights(ctx)

@@ -20,7 +20,7 @@ const (
 	lateTimeout = 2 * time.Second
 )
 
-// lateJobs say by database which jobs had no success for too long, in any process. Paused ones are not late, nor those that have
+// lateJobs say by database which jobs had no success for too long, in any process. Paused ones are not late, nor jobs that have
 // not run yet.
 func lateJobs(ctx context.Context, all *connections, started, now time.Time) (map[string][]string, error) {
 	runs, _, err := readRuns(ctx, all)

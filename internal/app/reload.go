@@ -22,11 +22,11 @@ const (
 	// may be half written.
 	watchEvery = 10 * time.Second
 	settleTime = time.Second
-	// mostRead bounds what is read of one file to tell whether it has changed.
+	// mostRead bounds what is read of one file to find out if it has changed.
 	mostRead = 16 << 20
 )
 
-// worker is what the flags of `sexton run` say.
+// worker holds the flags of `sexton run`.
 type worker struct {
 	failFast, readOnly bool
 }

@@ -21,7 +21,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// operatorView is what a worker shows over HTTP.
+// operatorView is the page of a worker.
 type operatorView struct {
 	all     *connections
 	metrics *metrics.Metrics
@@ -87,7 +87,7 @@ func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Ch
 	return audittrail.Record(ctx, v.all.jobs(), v.all.jobs().Pool, entry)
 }
 
-// riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, with nobody looking.
+// riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, without a reader.
 func riverPages(all *connections, log *slog.Logger) (http.Handler, error) {
 	client, err := all.riverClient()
 	if err != nil {
@@ -103,7 +103,7 @@ func riverPages(all *connections, log *slog.Logger) (http.Handler, error) {
 }
 
 // wakingAfterResume wakes the workers of a kind whose queue has been resumed: River does not know that what came in meanwhile
-// woke nobody.
+// woke no worker.
 func wakingAfterResume(all *connections, log *slog.Logger, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pages.ServeHTTP(w, r)

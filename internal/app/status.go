@@ -17,7 +17,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// statusDocument is what `sexton status --json` prints.
+// statusDocument is the output of `sexton status --json`.
 type statusDocument struct {
 	DeletionTables []deletionTable `json:"deletion_tables"`
 	Leases         []heldLease     `json:"leases"`
@@ -52,9 +52,9 @@ type deletionTable struct {
 	GivenUp *int64 `json:"given_up,omitempty"`
 	// Placeholders are the first that something keeps, with what that is.
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
-	// Groups is what there is of groups that are to be deleted.
+	// Groups is the backlog of groups to be deleted.
 	Groups *groupBacklog `json:"groups,omitempty"`
-	// Diffs is what is to be moved to object storage, with bytes and reasons.
+	// Diffs is the backlog of diffs to be moved to object storage, with bytes and reasons.
 	Diffs *extdiff.Backlog `json:"diffs,omitempty"`
 	// Disabled is the configuration key that has to be true for anybody to work this off.
 	Disabled string `json:"disabled,omitempty"`

@@ -48,7 +48,7 @@ type runningPass struct {
 	Stats     json.RawMessage `json:"stats"`
 }
 
-// waitingFor is what the pass waits for and of what sort that is, or "" while it works.
+// waitingFor names the reason for which the pass waits and its class, or "" while it works.
 func (p *runningPass) waitingFor() (reason string, class waitClass) {
 	var stats loosefk.Stats
 	if err := json.Unmarshal(p.Stats, &stats); err != nil {
@@ -124,7 +124,7 @@ func running(run dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow) *runningPas
 }
 
 // lastError is why a run failed or, where it went through, the first thing that it met in single tables:
-// whoever looks at a growing backlog wants to see that, too.
+// a reader of a growing backlog wants to see that, too.
 func lastError(run dbsqlc.RunsLastRow) *string {
 	if run.Error != nil {
 		return run.Error

@@ -18,7 +18,7 @@ const (
 	parentCap    = 1000
 )
 
-// parentBacklog is what waits for one parent table.
+// parentBacklog is the backlog of one parent table.
 type parentBacklog struct {
 	Parent string `json:"parent"`
 	// Pending stops counting at parentCap; Capped tells that there are more.

@@ -109,7 +109,7 @@ type listedTombstone struct {
 	loosefk.PendingTombstone        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
-// tombstonesDocument is what `sexton tombstones list --json` prints.
+// tombstonesDocument is the output of `sexton tombstones list --json`.
 type tombstonesDocument struct {
 	Tombstones []listedTombstone `json:"tombstones"`
 	// More counts the tombstones that the limit left out; where MoreCapped is true there are at least as many.
@@ -123,8 +123,8 @@ func (a *app) tombstonesListCommand() *cobra.Command {
 	limit := 100
 	cmd := a.reports(&cobra.Command{
 		Use:   "list",
-		Short: "List waiting tombstones, those that failed first",
-		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first those that failed, with their
+		Short: "List waiting tombstones, failed ones first",
+		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first the failed ones, with their
 attempts and the last reason, then the others, by parent and in the order in which they are worked off. From its
 third failure on a tombstone is put off, by 5 minutes at first and an hour at most; "sexton tombstones retry" has it
 tried at once. After a retry the last reason stays until the next attempt.
@@ -175,7 +175,7 @@ days. "sexton tombstones clear" cleans up after one all the same.`,
 	return cmd
 }
 
-// add appends one database's list, as far as the limit goes.
+// add appends one database's list, up to the limit.
 func (d *tombstonesDocument) add(name string, list loosefk.TombstoneList, limit int) {
 	fit := min(len(list.Tombstones), limit-len(d.Tombstones))
 	for _, one := range list.Tombstones[:fit] {
@@ -239,7 +239,7 @@ func (a *app) tombstonesRetryCommand() *cobra.Command {
 	cmd := a.reports(&cobra.Command{
 		Use:   "retry",
 		Short: "Have failed tombstones tried again now",
-		Long: `Makes failed tombstones due at once, with their attempts set to 0, and wakes the workers. Those that did not fail
+		Long: `Makes failed tombstones due at once, with their attempts set to 0, and wakes the workers. Tombstones that did not fail
 stay as they are, so that doing it twice changes nothing more. A tombstone that a worker has in hand is left alone and
 counted as busy. The reason of the last failure stays until the next attempt.`,
 		Example: "  sexton tombstones retry --id 4711 --id 4712\n  sexton tombstones retry --table projects\n  sexton tombstones retry --all",

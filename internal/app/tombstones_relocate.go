@@ -74,7 +74,7 @@ for good; "sexton audit" finds them as long as a definition names the parent.`,
 	return cmd
 }
 
-// planned is what a relocation is about in one database.
+// planned is the work of a relocation in one database.
 type planned struct {
 	db       database.Database
 	from, to string

@@ -24,7 +24,7 @@ type revivedTombstone struct {
 	loosefk.RevivedTombstone        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
-// revivedDocument is what it prints; More counts what the limit left out.
+// revivedDocument is its output; More counts what the limit left out.
 type revivedDocument struct {
 	Tombstones []revivedTombstone `json:"tombstones"`
 	More       int64              `json:"more"`
@@ -67,7 +67,7 @@ func (a *app) listRevived(ctx context.Context, all *connections, databases []dat
 	return err
 }
 
-// clearReport is what `sexton tombstones clear --json` prints.
+// clearReport is the output of `sexton tombstones clear --json`.
 type clearReport struct {
 	Database string  `json:"database"`
 	Cleared  []int64 `json:"cleared"`
@@ -79,7 +79,7 @@ func (a *app) tombstonesClearCommand() *cobra.Command {
 		Use:   "clear ID...",
 		Short: "Clean up after revived tombstones although their rows live",
 		Long: `Makes revived tombstones due again, and has their children cleaned up whether the row lives or not: those of the old row
-and those of the new one, as nobody can tell them apart. "sexton tombstones list --revived" shows the ids.`,
+and those of the new one, as they cannot be told apart. "sexton tombstones list --revived" shows the ids.`,
 		Example: "  sexton tombstones clear 4711\n  sexton tombstones clear 4711 4712 --database main",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, args []string) error {

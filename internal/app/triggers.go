@@ -28,7 +28,7 @@ type triggerReport struct {
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
 	Audit []string `json:"audit,omitempty"`
-	// Generations are those that the installation moved, in the report of the jobs database.
+	// Generations are the ones that the installation moved, in the report of the jobs database.
 	Generations []riverjobs.Moved `json:"generations,omitempty"`
 }
 

@@ -21,7 +21,7 @@ func (a *app) userCommand() *cobra.Command {
 		"  sexton user delete 4711\n  sexton user cancel 4711", a.userDeleteCommand(), a.userCancelCommand())
 }
 
-// userDeletion is what `sexton user delete` is asked for.
+// userDeletion holds the arguments of `sexton user delete`.
 type userDeletion struct {
 	id, initiator      int64
 	hard, groups, plan bool
@@ -35,7 +35,7 @@ func (r userDeletion) by() *int64 {
 	return &r.initiator
 }
 
-// deletedUser is what `sexton user delete --json` prints.
+// deletedUser is the output of `sexton user delete --json`.
 type deletedUser struct {
 	UserID int64 `json:"user_id"`
 	// Queued is false where the user was queued before.
@@ -140,7 +140,7 @@ func (a *app) cancelUser(ctx context.Context, request userDeletion) error {
 	return nil
 }
 
-// refusal is what one of the doors in the database says to whoever asks for something that it does not give, and nil where
+// refusal is the answer of one of the doors in the database to a request that it does not grant, and nil where
 // the error is another one.
 func refusal(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)

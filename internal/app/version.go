@@ -13,7 +13,7 @@ import (
 // version is that of a release, set by the linker: -ldflags "-X sexton/internal/app.version=v1.2.3".
 var version string
 
-// versions is what `sexton version --json` prints.
+// versions is the output of `sexton version --json`.
 type versions struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`

@@ -204,7 +204,7 @@ func (s *jobState) activity(backlog int64) string {
 	}
 }
 
-// unit is what its rows are called.
+// unit names its rows.
 func (t deletionTable) unit() string {
 	switch t.Table {
 	case ghostQueue:
@@ -242,7 +242,7 @@ func (t deletionTable) obstacle() (reason string, class waitClass) {
 	return "", ""
 }
 
-// pausedQueue says who paused a queue, since when and why, as far as that is known, or "" where it is not
+// pausedQueue says who paused a queue, since when and why, if that is known, or "" where it is not
 // paused.
 func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
 	client, err := all.riverClient()

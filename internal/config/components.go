@@ -116,7 +116,7 @@ type DiffSweep struct {
 	Grace time.Duration `yaml:"grace"`
 }
 
-// DiffRule says which diffs move: all of them, or those that are outdated.
+// DiffRule says which diffs move: all of them, or outdated ones.
 type DiffRule string
 
 // Choices lists the rules.

@@ -38,7 +38,7 @@ type Config struct {
 	path string
 }
 
-// Files are those that the configuration, with its definitions and secrets, was read from.
+// Files are the files that the configuration, with its definitions and secrets, was read from.
 func (c *Config) Files() []string {
 	files := append([]string{c.path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
@@ -179,7 +179,7 @@ type HTTP struct {
 	// them into Password and Token.
 	PasswordFile string `yaml:"password_file"`
 	TokenFile    string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something. It is the default where there are no credentials: nobody knows who asks.
+	// ReadOnly refuses every request that could change something. It is the default where there are no credentials: the worker cannot know who asks.
 	ReadOnly bool `yaml:"read_only"`
 	// ShowArgs lets River's pages show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`

@@ -1,6 +1,6 @@
 package config
 
-// The lists of ghost_users follow GitLab's, as far as the reference application has the tables; what no list names there has
+// The lists of ghost_users follow GitLab's, where the reference application has the tables; what no list names there has
 // a foreign key whose action says it.
 
 // ghostMoves are the columns whose rows pass to the ghost user.
@@ -25,7 +25,7 @@ func ghostMoves() []MoveColumns {
 }
 
 // ghostDeletions are the columns whose rows are deleted with their user. A column that is moved as well stands for the rows
-// that are not: those of a hard delete, those that conditions leave out, and those that the ghost user has the like of.
+// that are not: rows of a hard delete, rows that conditions leave out, and rows that the ghost user has the like of.
 func ghostDeletions() []DeleteColumns {
 	return []DeleteColumns{
 		{Table: "events", Columns: []string{"author_id"}},

@@ -1,6 +1,6 @@
 package config
 
-// placeholderReferences are the columns that keep a placeholder user alive. They follow GitLab's, as far as the reference
+// placeholderReferences are the columns that keep a placeholder user alive. They follow GitLab's where the reference
 // application has the tables. Of the columns that are left out, the ghost user takes the rows over, or they lose their user:
 // events, builds and pipelines, for example, and who has edited a merge request last.
 func placeholderReferences() []TableColumns {

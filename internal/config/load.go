@@ -82,7 +82,7 @@ func (l *loader) load() *Config {
 	return &c
 }
 
-// aboutDatabases tells whether something has been said already that explains why there is no database.
+// aboutDatabases reports whether an earlier problem explains why there is no database.
 func (l *loader) aboutDatabases() bool {
 	return slices.ContainsFunc(l.problems, func(p problem.Problem) bool {
 		return strings.HasPrefix(p.Key, "databases") || strings.HasPrefix(p.Key, prefix+"DATABASES")

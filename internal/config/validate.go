@@ -34,7 +34,7 @@ const (
 
 func databaseName() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*$`) }
 
-// jobsSchema is what River accepts as a schema; the length leaves room for the suffixes of its notifications.
+// jobsSchema matches the names that River accepts for a schema; the length leaves room for the suffixes of its notifications.
 func jobsSchema() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) }
 
 // searchPath is a list of names as in SET search_path.

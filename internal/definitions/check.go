@@ -8,7 +8,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// checker looks at one entry that has been decoded, as far as it could be.
+// checker looks at one entry that has been decoded, perhaps in part.
 type checker struct {
 	entry    entry
 	key      string
@@ -26,7 +26,7 @@ func (c *checker) fail(field, message, fix string) {
 	c.problems.Add(c.places.Of(path).Problem(path, message, fix))
 }
 
-// sound tells whether the field was there and readable, so that it may be judged.
+// sound reports whether the field was there and readable, so that it may be judged.
 func (c *checker) sound(field string) bool {
 	path := c.key + "." + field
 	for _, p := range c.problems {

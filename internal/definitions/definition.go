@@ -43,7 +43,7 @@ func (n Name) String() string {
 // Reuse says what becomes of children whose parent's key was deleted and lives again.
 type Reuse string
 
-// The two answers. Nobody can tell the children of the old row from those of the new one, so it is all or none.
+// The two answers. A worker cannot tell the children of the old row from those of the new one, so it is all or none.
 const (
 	ReuseKeep   Reuse = "keep"
 	ReuseDelete Reuse = "delete"
@@ -63,7 +63,7 @@ type Definition struct {
 	Key      string
 
 	Child Name
-	// Columns are the child's columns with the parent's key; a child with NULL in one of them refers to nobody.
+	// Columns are the child's columns with the parent's key; a child with NULL in one of them refers to no row.
 	Columns []string
 	Parent  Name
 	// ParentColumns are the referenced columns, one for each of Columns; none means the parent's primary key.
@@ -75,7 +75,7 @@ type Definition struct {
 	TargetValue  string
 	Conditions   []Condition
 
-	// OnReuse is what becomes of the children of a key that was deleted and inserted anew; empty means keep.
+	// OnReuse decides about the children of a key that was deleted and inserted anew; empty means keep.
 	OnReuse Reuse
 
 	// DeleteLimit bounds the rows of one DELETE statement; 0 means the pace's own limit. It has no

@@ -215,7 +215,7 @@ func (r *reader) conflicts() {
 	}
 }
 
-// identity is what no two definitions may share. The order of conditions does not matter.
+// identity is the part that no two definitions may share. The order of conditions does not matter.
 func identity(d Definition) string {
 	conditions := make([]string, 0, len(d.Conditions))
 	for _, c := range d.Conditions {

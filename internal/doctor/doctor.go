@@ -26,7 +26,7 @@ type Finding struct {
 	// concerns no single database. Report fills in both.
 	Check    string `json:"check"`
 	Database string `json:"database"`
-	// Object is what the finding is about: a table, a role, a setting, a key of a file.
+	// Object is the subject of the finding: a table, a role, a setting, a key of a file.
 	Object  string `json:"object"`
 	Message string `json:"message"`
 	// Fix says what to do, as a statement or command where there is one.
@@ -106,13 +106,13 @@ func (r *Report) Count(severity problem.Severity) int {
 	return n
 }
 
-// Sick tells whether something needs attention. Information alone does not: a preflight must be able to pass
+// Sick reports whether something needs attention. Information alone does not: a preflight must be able to pass
 // before the first worker runs.
 func (r *Report) Sick() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != problem.Info })
 }
 
-// remedy is what to do about a check that failed.
+// remedy names the way out of a check that failed.
 func remedy(err error) string {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {

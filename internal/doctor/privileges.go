@@ -43,7 +43,7 @@ func needs(sql string, names pgschema.Names) []right {
 }
 
 // Objects are looked up in the catalogue, as resolving their names would need the very rights that are in
-// question. Those that are missing lack no right; NULL stands for them. No function of ours is overloaded.
+// question. Missing objects lack no right; NULL stands for them. No function of ours is overloaded.
 const privilegesSQL = `
 WITH wanted AS (
     SELECT wanted.*, namespace.oid AS namespace, class.oid AS class, proc.oid AS proc

@@ -86,7 +86,7 @@ WHERE class.relkind = 'r'
   )
 ORDER BY 1`
 
-// autovacuum looks for queue tables that nobody vacuums. Nearly every row in them is a dead one before long.
+// autovacuum looks for queue tables without vacuum. Nearly every row in them is a dead one before long.
 func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
 	var off string

@@ -35,7 +35,7 @@ type Target struct {
 	Now func() time.Time
 }
 
-// Share is what several of the configured databases need of one limit.
+// Share is the part of one limit that several of the configured databases need.
 type Share struct {
 	Connections int
 	Databases   []string

@@ -28,7 +28,7 @@ CROSS JOIN LATERAL (
 WHERE head.consume_after < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
 ORDER BY head.consume_after`
 
-// tombstones looks for those that nobody will ever work off and for those that should have been long ago.
+// tombstones looks for tombstones that no worker will ever work off and for tombstones that are long overdue.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	waiting, err := t.Database.Names.Queries(tx).TombstoneParents(ctx)
 	if err != nil {

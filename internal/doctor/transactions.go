@@ -56,7 +56,7 @@ WHERE prepared.database = pg_catalog.current_database()
 ORDER BY prepared.prepared
 LIMIT 5`
 
-// prepared looks for prepared transactions that nobody ended. They survive restarts.
+// prepared looks for prepared transactions that no session ended. They survive restarts.
 func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		GID, Owner string

@@ -89,7 +89,7 @@ func judgeWorkers(alive []worker) []Finding {
 	return found
 }
 
-// schedules looks for those that do not tick although a worker lives. What was missed before it started it makes
+// schedules looks for schedules that do not tick although a worker lives. What was missed before it started it makes
 // up for within moments, so only ticks since then count.
 func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []worker) ([]Finding, error) {
 	rows, err := tx.Query(ctx, w.Database.Names.Render(`
@@ -131,7 +131,7 @@ func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []worker) ([]Fi
 	return found, nil
 }
 
-// stopped tells whether a schedule has missed too many ticks since the last one and since a worker could have
+// stopped reports whether a schedule has missed too many ticks since the last one and since a worker could have
 // followed it. All times are taken in UTC, as schedules are.
 func stopped(times cron.Schedule, last, started, now time.Time) bool {
 	at := last

@@ -15,7 +15,7 @@ import (
 
 // Options describe what is measured.
 type Options struct {
-	// Kinds and Databases are those that runs may have. Their counters begin at 0, so that the first run is seen
+	// Kinds and Databases are the ones that runs may have. Their counters begin at 0, so that the first run is seen
 	// as an increase.
 	Kinds     []string
 	Databases []string
@@ -174,7 +174,7 @@ func (m *Metrics) indicate(ended jobrun.Ended) {
 	}
 }
 
-// Gatherer is what is served.
+// Gatherer returns the metrics that are served.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // Handler serves the metrics.
@@ -183,7 +183,7 @@ func (m *Metrics) Handler() http.Handler {
 		// One series that cannot be shown must not hide the others.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      errorLog{m.logger},
-		// Whoever comes beyond these would only wait for the same answer.
+		// Requests beyond these would only wait for the same answer.
 		MaxRequestsInFlight: 8,
 		EnableOpenMetrics:   true,
 	})

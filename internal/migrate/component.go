@@ -35,7 +35,7 @@ type component interface {
 	down(ctx context.Context, s *session) ([]Migration, error)
 }
 
-// components returns those that belong into the database.
+// components returns the components that belong into the database.
 func (db Database) components() []component {
 	components := []component{sqlComponent(Base)}
 	if db.Jobs {

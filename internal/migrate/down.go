@@ -15,7 +15,7 @@ import (
 
 // Down removes every object that the registry lists, of all components and enabled or not: triggers and
 // their functions first, then the components backwards, at last the registry and, where Sexton created
-// it and nobody else uses it, the schema. It is idempotent; a crash leaves a state from which Down and
+// it and no other program uses it, the schema. It is idempotent; a crash leaves a state from which Down and
 // Up both go on.
 //
 // While deleted parents wait for their children to be cleaned up, users (placeholders among them) for their deletion, or groups for the
@@ -31,7 +31,7 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 	return report, nil
 }
 
-// CheckDown returns what Down would refuse for, as far as that can be told before anything is removed. It changes nothing.
+// CheckDown returns the reasons to refuse that Down can find before it removes anything. It changes nothing.
 // Of several databases all are to be asked first: one that is taken down leaves the others with work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
@@ -174,7 +174,7 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// Views on Sexton's tables are somebody else's, wherever they live, but for its own ($4).
+// Views on Sexton's tables are somebody else's, wherever they live, except its own ($4).
 const dependentsSQL = `
 WITH ours AS (
 	SELECT class.oid

@@ -88,7 +88,7 @@ func (e *PlacementError) Error() string {
 type RequirementError struct {
 	Database  string
 	Component string
-	// Table is schema-qualified. Columns are those that it lacks; empty where there is no such table.
+	// Table is schema-qualified. Columns are the ones that it lacks; empty where there is no such table.
 	Table   string
 	Columns []string
 }
@@ -107,7 +107,7 @@ func (e *RequirementError) Error() string {
 type PrivilegeError struct {
 	Database string
 	Role     string
-	// Missing is what the role may not do, Grant what changes it.
+	// Missing names the right that the role lacks, Grant the statement that gives it.
 	Missing string
 	Grant   string
 }
@@ -126,7 +126,7 @@ type PendingError struct {
 	Users int64
 	// Groups is the number of groups whose destruction has begun and not ended.
 	Groups int64
-	// Placeholders is the number of placeholder users without an owner, whom nobody will know for such without the table.
+	// Placeholders is the number of placeholder users without an owner, which cannot be known for such without the table.
 	Placeholders int64
 	// Objects is the number of objects of deleted diffs that are still to be removed.
 	Objects int64

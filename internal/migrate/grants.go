@@ -31,7 +31,7 @@ func Grants(db Database) string {
 	return db.replacer().Replace(readGrants(names...))
 }
 
-// Check refuses names that Postgres would cut or refuse, and those that would end the body of the block that creates them.
+// Check refuses names that Postgres would cut or refuse, and names that would end the body of the block that creates them.
 func (r Roles) Check() error {
 	const longest = 63
 	for _, role := range []struct{ use, name string }{{"application", r.Application}, {"worker", r.Worker}, {"viewer", r.Viewer}} {
@@ -61,7 +61,7 @@ const (
 	Anyhow   = "all"
 )
 
-// TableGrant is what the worker needs on a table of the application's.
+// TableGrant is a right that the worker needs on a table of the application's.
 type TableGrant struct {
 	// Table is its name in SQL, with its schema.
 	Table string `json:"name"`

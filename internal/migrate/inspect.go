@@ -53,7 +53,7 @@ type object struct {
 // identity is the name of an object in the registry, as the SQL files write it.
 func identity(schema, name string) string { return pgx.Identifier{schema}.Sanitize() + "." + name }
 
-// inspection is what a database holds, in one consistent look that changes nothing.
+// inspection is one consistent look at the content of a database; it changes nothing.
 type inspection struct {
 	role     string
 	database string
@@ -220,12 +220,12 @@ func (i inspection) owns(kind, identity string) bool {
 	return ours
 }
 
-// ownsRelation tells whether a table or view is Sexton's.
+// ownsRelation reports whether a table or view is Sexton's.
 func (i inspection) ownsRelation(identity string) bool {
 	return i.owns("table", identity) || i.owns("view", identity)
 }
 
-// installed tells whether Sexton began to install the component here.
+// installed reports whether Sexton began to install the component here.
 func (i inspection) installed(db Database, c component) bool {
 	if c.name() == River {
 		return i.owns("river", db.JobsSchema)

@@ -36,7 +36,7 @@ type Ownership struct {
 	Todo []string `json:"todo"`
 }
 
-// MightyOwnerError says that the role of jobs.owner would lend rights to the application's triggers that nobody is to have.
+// MightyOwnerError says that the role of jobs.owner would lend rights to the application's triggers that no trigger may have.
 type MightyOwnerError struct{ Database, Role string }
 
 func (e *MightyOwnerError) Error() string {
@@ -51,7 +51,7 @@ func (db Database) owner() string {
 	return db.Owner
 }
 
-// ownerState is what the owner's role is.
+// ownerState describes the owner's role.
 type ownerState struct{ there, mighty, member bool }
 
 func (s *session) readOwner(ctx context.Context) (ownerState, error) {

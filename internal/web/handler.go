@@ -15,14 +15,14 @@ const (
 	readyFor     = time.Second
 )
 
-// Whoever restarts processes, or routes to them, seldom has credentials: these two answer to everybody. The first tells that the
+// Programs that restart processes, or route to them, seldom have credentials: these two answer to everybody. The first says that the
 // process lives, the second, without credentials, yes or no.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
 )
 
-// Readiness tells whether a worker can do its work.
+// Readiness reports whether a worker can do its work.
 type Readiness struct {
 	Ready bool `json:"ready"`
 	// Reasons say what is wrong with the worker as a whole.
@@ -39,7 +39,7 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// readinessForAll is what everybody may know of Readiness: names and errors of databases are not.
+// readinessForAll is the public part of Readiness: names and errors of databases are not.
 type readinessForAll struct {
 	Ready bool `json:"ready"`
 }
@@ -65,7 +65,7 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		if VisitorOf(r.Context()) == (Visitor{}) {
 			told = readinessForAll{Ready: state.Ready}
 		}
-		// Whoever went away needs no answer.
+		// A client that went away needs no answer.
 		_ = json.NewEncoder(w).Encode(told)
 	})
 	if s.River != nil {

@@ -27,10 +27,10 @@ func newCredentials(settings config.HTTP) credentials {
 
 func digest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// any tells whether there are credentials at all.
+// any reports whether there are credentials at all.
 func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
 
-// admit tells whether a request carries the right ones, and whose they are.
+// admit reports whether a request carries the right ones, and whose they are.
 func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
 		sentUser, sentPassword := digest(user), digest(password)
@@ -45,7 +45,7 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 }
 
 // require lets only requests with the right credentials through, and all where there are none. Without any, a request also gets to
-// the checks of health and readiness, as nobody's; the first asks for none at all. Wrong ones are told to refused.
+// the checks of health and readiness, without a user; the first asks for none at all. Wrong ones are told to refused.
 func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func refuseChanges(next http.Handler) http.Handler {
 	})
 }
 
-// changes tells whether a request may change something.
+// changes reports whether a request may change something.
 func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }

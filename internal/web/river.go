@@ -24,7 +24,7 @@ const (
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// Change is what somebody asks to have changed.
+// Change is a request to change something.
 type Change struct {
 	// Action is a short word, such as retry; Target names what it is done to, such as "jobs 7, 8" or "queue users".
 	Action string

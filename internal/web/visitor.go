@@ -8,13 +8,13 @@ import (
 
 // The names of actors who have none of their own.
 const (
-	anybody = "page"  // where nobody has to log in
-	bearer  = "token" // whoever has it
+	anybody = "page"  // where no login is needed
+	bearer  = "token" // any client that has it
 )
 
 // Visitor is who sent a request.
 type Visitor struct {
-	// Actor is the user that logged in, "token" for a bearer token, or "page" where nobody has to log in.
+	// Actor is the user that logged in, "token" for a bearer token, or "page" where no login is needed.
 	Actor string
 	// Remote is the address that the request came from, without its port. Behind a proxy it is the proxy's.
 	Remote string

@@ -20,7 +20,7 @@ import (
 const (
 	// retryEvery is how often a port that is taken is tried again: the copy that has it may end.
 	retryEvery = 5 * time.Second
-	// refusedEvery is how often refused credentials are told: whoever guesses does so many times a second.
+	// refusedEvery is how often refused credentials are told: a guesser tries many times a second.
 	refusedEvery = time.Minute
 	// stopGrace is how long running requests may take to end. The worker has other things to wait for.
 	stopGrace = time.Second

@@ -19,7 +19,7 @@ WITH wanted AS (
     FROM wanted
     WHERE NOT pg_catalog.has_table_privilege($1::pg_catalog.name, wanted.oid, wanted.privilege)
     UNION
-    -- The tombstones' own is an identity column's, for which nobody needs a right.
+    -- The tombstones' own is an identity column's, for which no role needs a right.
     SELECT 2, 'sequence', pg_catalog.format('%I.%I', namespace.nspname, sequence.relname), needed.privilege
     FROM wanted
     JOIN pg_catalog.pg_depend AS depend

@@ -34,7 +34,7 @@ func (s stretch) bounds() (span, bin time.Duration) {
 const (
 	historyTimeout = 5 * time.Second
 	historyFor     = 10 * time.Second
-	// gap is after how many bins without a sample nobody was there to take one.
+	// gap is the number of bins without a sample after which no worker was there to take one.
 	gap = 3
 )
 

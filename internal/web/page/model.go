@@ -13,12 +13,12 @@ import (
 	"sexton/internal/web"
 )
 
-// Source is what the page shows and changes. It may be called by several requests at a time.
+// Source serves the page's readings and changes. It may be called by several requests at a time.
 type Source interface {
 	Overview(ctx context.Context) (Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]Series, error)
-	// Pause and Resume act on a kind of job, on all workers. A *RefusedError is shown to whoever asked.
+	// Pause and Resume act on a kind of job, on all workers. A *RefusedError is shown to the user.
 	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
 	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
 	// Retry has failed rows tried again now and says what came of it.
@@ -59,9 +59,9 @@ type Overview struct {
 type Table struct {
 	Name     string
 	Database string
-	// Unit is what one row is called, such as tombstone.
+	// Unit names one row, such as tombstone.
 	Unit string
-	// Pending counts rows as far as the counting goes; Capped tells that there are more.
+	// Pending counts rows up to the cap of the count; Capped tells that there are more.
 	Pending   int64
 	Capped    bool
 	OldestAge time.Duration
@@ -99,7 +99,7 @@ type Job struct {
 	Lanes  []Lane
 }
 
-// Lane is what a job does in one database.
+// Lane is the state of a job in one database.
 type Lane struct {
 	Database string
 	// LastTick and Next are the last and the next tick of its schedule; zero where there is none.
@@ -121,7 +121,7 @@ type Pass struct {
 	StartedAt time.Time
 	// Stats are the run's statistics so far, a JSON object of the kind's own shape.
 	Stats json.RawMessage
-	// Pending is the backlog that it works off; Capped tells that there is more. Unit is what a row of it is called.
+	// Pending is the backlog that it works off; Capped tells that there is more. Unit names a row of it.
 	Pending int64
 	Capped  bool
 	Unit    string
@@ -171,7 +171,7 @@ type Run struct {
 	// Held is why it got nothing done although there was work; empty for all others.
 	Held  string
 	Stats json.RawMessage
-	// Unit is what it worked off, such as tombstone.
+	// Unit names a row that it worked off, such as tombstone.
 	Unit string
 }
 

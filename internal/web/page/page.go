@@ -77,7 +77,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// reading is what a source said and when.
+// reading is the answer of a source and its time.
 type reading[T any] struct {
 	value T
 	// at is when the value was read. With an error it is the last one that could be had.
@@ -85,7 +85,7 @@ type reading[T any] struct {
 	err error
 }
 
-// lasting keeps the last good reading beside an error. Whoever shares it calls it once at a time.
+// lasting keeps the last good reading beside an error. Its sharers call it one at a time.
 func lasting[T any](read func(context.Context) (T, error)) func(context.Context) reading[T] {
 	var last reading[T]
 	return func(ctx context.Context) reading[T] {
@@ -126,7 +126,7 @@ func (p *Page) functions() template.FuncMap {
 	}
 }
 
-// refusal is what somebody is told whose change was not made.
+// refusal words the answer to a user whose change was not made.
 func refusal(err error) (code int, text string) {
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return http.StatusUnprocessableEntity, refused.Reason

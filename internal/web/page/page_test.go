@@ -178,7 +178,7 @@ func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
 		"clean_ up_ all", "Nothing waits Everything that was deleted has been cleaned up after.", "0 tombstones", "Has not run yet.", "Runs when another job asks for it.",
-		"Nothing has failed that is not done by now.", "No run has changed anything yet.", "No worker is alive.", "None is held", "Nobody has changed anything",
+		"Nothing has failed that is not done by now.", "No run has changed anything yet.", "No worker is alive.", "None is held", "No change in the last 90 days",
 	} {
 		require.Contains(t, shown, want)
 	}

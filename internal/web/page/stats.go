@@ -11,13 +11,13 @@ import (
 // shownTables is how many tables of a run are named.
 const shownTables = 4
 
-// digest is what the statistics of any kind have in common: counts of what was worked off end in "processed", and objects of
+// digest holds the common part of the statistics of all kinds: counts of rows worked off end in "processed", and objects of
 // numbers count rows by table.
 type digest struct {
 	Items  int64
 	Rows   int64
 	Tables []tableCount
-	// MoreTables counts those that are not named.
+	// MoreTables counts tables that are not named.
 	MoreTables int
 }
 
@@ -70,7 +70,7 @@ type pace struct {
 	RowsPerSecond int64
 	// Left is how long the backlog will take at this rate; 0 where that cannot be told.
 	Left time.Duration
-	// Whole is what the backlog was when the pass began, as far as it is known; 0 where it is not.
+	// Whole is the backlog at the beginning of the pass; 0 if it is not known.
 	Whole int64
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// state is the sort of a card or a row, which gives its colour. The greater one is what an operator wants to see first.
+// state is the sort of a card or a row, which gives its colour. The greater one comes first for an operator.
 type state int
 
 const (
@@ -24,7 +24,7 @@ func (s state) String() string {
 	return [...]string{"idle", "working", "paused", "waiting", "failed"}[s]
 }
 
-// view is what the templates show.
+// view holds the data of the templates.
 type view struct {
 	Now      time.Time
 	ReadOnly bool
@@ -79,7 +79,7 @@ type laneView struct {
 	Alone bool
 }
 
-// laneContext is what the template of a lane is given.
+// laneContext is the argument of the template of a lane.
 type laneContext struct {
 	Now  time.Time
 	Job  jobView

@@ -208,7 +208,7 @@
         section.hidden = known.series.length === 0;
         draw();
       })
-      .catch(() => {}); // The poll beside it says that nobody answers.
+      .catch(() => {}); // The poll beside it says that no worker answers.
   }
 
   section.addEventListener("change", function (event) {
