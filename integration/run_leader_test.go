@@ -23,6 +23,9 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	}
 	require.NotEqual(t, -1, leader, "a worker leads")
 	follower := workers[1-leader]
+	// As a worker would that has another configuration.
+	s.exec(t, "UPDATE sexton.clients SET schedules = '{}' WHERE client_id = (SELECT leader_id FROM sexton.river_leader)")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "loose_foreign_keys_cleanup of main has no ticks: the leader's configuration lacks it")
 	workers[leader].signal(t, syscall.SIGKILL)
 	s.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
 	killed := time.Now()

@@ -19,12 +19,14 @@ func TestBeatKeepsOneRow(t *testing.T) {
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
+	h.Schedules = []string{"kind/main", "other/main"}
 	require.False(t, h.Alive(), "alive before the first beat")
 	require.NoError(t, h.Beat(t.Context()))
 	require.True(t, h.Alive(), "alive after a beat")
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	require.Equal(t, [][]string{{"one", host, strconv.Itoa(os.Getpid())}}, db.Rows("SELECT client_id, host, pid FROM sexton.clients"))
+	require.Equal(t, [][]string{{"one", host, strconv.Itoa(os.Getpid()), "{kind/main,other/main}"}},
+		db.Rows("SELECT client_id, host, pid, schedules FROM sexton.clients"))
 
 	db.Exec("UPDATE sexton.clients SET started_at = '2020-01-01Z', seen_at = '2020-01-01Z'")
 	require.NoError(t, h.Beat(t.Context()))

@@ -1,13 +1,13 @@
 // Package placeholder cleans up the users that imports have made to stand for people of another server.
 //
 // Each has a row in import_placeholder_user_details, which loses its namespace when the group that was imported into goes.
-// From then on nobody will take the placeholder's work over, and it may be deleted: Engine.Run offers one after the other
-// for deletion and counts that as an attempt, in one transaction with the job that it inserts. That job, Remover.Remove,
-// looks whether the placeholder has written anything. If so, it stays and its row says what keeps it, until it is offered
-// again after some days; if not, it enters the queue of the users to be deleted, which is another job's.
+// From then on no user will take the placeholder's work over, and it may be deleted. Engine.Run looks at many in one statement. Those
+// that rows refer to stay, and their rows say what keeps them, until they are looked at again after some days. The others it offers one
+// after the other: it counts an attempt in one transaction with the job that it inserts. That job, Remover.Remove, looks again under a
+// lock on the user, and has it enter the queue of the users to be deleted, which is another job's.
 //
-// All that is known stands in the database. An attempt is a job that was inserted, so whoever is killed anywhere has counted
-// neither an attempt without a job nor a job without an attempt.
+// All that is known stands in the database. An attempt that offers a user is a job that was inserted: a worker that is killed anywhere
+// has counted neither an attempt without a job nor a job without an attempt.
 package placeholder
 
 import "time"
