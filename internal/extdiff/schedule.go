@@ -19,8 +19,8 @@ const (
 	windowRows = 2000
 	// measuredRows is the same where all files of the diffs are measured.
 	measuredRows = 500
-	// longestSearch ends a run before its job's time is over.
-	longestSearch = 30 * time.Second
+	// longestSearch leaves the job time to remove objects and to sweep two stores.
+	longestSearch = 15 * time.Second
 	// mostWindows bounds a run: where few diffs of many are due, the next run goes on.
 	mostWindows = 500
 	// roundEvery is how long a round over all diffs takes at least, a little less than the hour between two ticks.
