@@ -41,6 +41,7 @@ WITH skipped AS (
             pg_catalog.to_char(ledger.upload_began_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), ledger.upload_error) AS error,
         ledger.upload_failures AS attempts, NULL::pg_catalog.timestamptz AS next
     FROM "sexton".external_diffs AS ledger
+    JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) ledger.diff_id AND ` + inDatabaseSQL + `
     WHERE ledger.upload_id IS NOT NULL AND ledger.upload_failures OPERATOR(pg_catalog.>) 0 AND ledger.skip_reason IS NULL
     LIMIT $2
 ), jobs AS (

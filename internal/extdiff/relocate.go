@@ -66,7 +66,7 @@ func (e *Engine) relocate(ctx context.Context, diffID int64, later time.Duration
 	if err := was.at.Owner.Check(held); err != nil {
 		return done, err
 	}
-	digest, err := e.copy(held, was)
+	digest, err := e.copy(held, claimed, was)
 	if err != nil {
 		return done, err
 	}
@@ -93,7 +93,7 @@ func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err er
 }
 
 // copy writes the object to this store. One that is not what the rows say is not written.
-func (e *Engine) copy(ctx context.Context, was external) (blobstore.Digest, error) {
+func (e *Engine) copy(ctx context.Context, claimed *claim, was external) (blobstore.Digest, error) {
 	over, err := e.Store.Version(ctx, was.key)
 	if err != nil {
 		return blobstore.Digest{}, err
@@ -106,7 +106,8 @@ func (e *Engine) copy(ctx context.Context, was external) (blobstore.Digest, erro
 		return blobstore.Digest{}, err
 	}
 	defer from.Close()
-	return e.Store.Put(ctx, was.key, over, func(w io.Writer) error {
+	rows := survey{bytes: was.bytes(), fingerprint: was.fingerprint}
+	return e.put(ctx, claimed, over, rows, &Moved{Key: was.key}, func(w io.Writer) error {
 		e.reach(PointReading)
 		hash := sha256.New()
 		size, err := io.Copy(io.MultiWriter(w, hash), from)

@@ -32,12 +32,7 @@ func (e *Engine) upload(ctx context.Context, claimed *claim, found look, moved *
 		return from.surveyed, blobstore.Digest{}, err
 	}
 	surveyed = from.surveyed
-	write := func(w io.Writer) error { return from.stream(ctx, w) }
-	if e.Store.Kind() == blobstore.Local || surveyed.bytes <= blobstore.PartSize {
-		digest, err = e.Store.Put(ctx, moved.Key, over, write)
-	} else {
-		digest, err = e.uploadParts(ctx, claimed, over, surveyed, moved, write)
-	}
+	digest, err = e.put(ctx, claimed, over, surveyed, moved, func(w io.Writer) error { return from.stream(ctx, w) })
 	if err == nil && digest.Size != surveyed.bytes {
 		err = fmt.Errorf("write %s: %d bytes were read where %d are stored", moved.Key, digest.Size, surveyed.bytes)
 	}
@@ -74,10 +69,13 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1
 	forgetUploadSQL = `UPDATE "sexton".external_diffs SET upload_id = NULL WHERE diff_id OPERATOR(pg_catalog.=) $1 AND token OPERATOR(pg_catalog.=) $2`
 )
 
-// uploadParts writes the object in parts, and goes on with those of an earlier attempt if the texts are the same.
-func (e *Engine) uploadParts(
+// put writes the object. One of more than a part goes on with the parts of an earlier attempt if the rows are the same.
+func (e *Engine) put(
 	ctx context.Context, claimed *claim, over blobstore.Version, surveyed survey, moved *Moved, write func(io.Writer) error,
 ) (digest blobstore.Digest, err error) {
+	if e.Store.Kind() == blobstore.Local || surveyed.bytes <= blobstore.PartSize {
+		return e.Store.Put(ctx, moved.Key, over, write)
+	}
 	state := fmt.Sprintf("%d %s %s %s", layoutVersion, e.Store.Identity(), moved.Key, surveyed.fingerprint)
 	earlier, err := e.earlierUpload(ctx, claimed, moved.Key, state)
 	if err != nil {

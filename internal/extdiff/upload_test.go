@@ -3,6 +3,7 @@ package extdiff_test
 import (
 	"context"
 	"io"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +133,38 @@ func TestAStalledUploadIsBrokenOffAndGoesOn(t *testing.T) {
 	gateway.Proxy.Fail(nil)
 	b.engine.Store = patient
 	b.moveRest(t, gateway, before)
+}
+
+// A move to the other store ends in the middle, too.
+func TestARelocationGoesOnWithItsParts(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	p := paired(t, gateway)
+	p.add(1, file{path: "a", text: new(strings.Repeat("äöü 123\n", 1_200_000))})
+	p.move(t, 1)
+	before := p.texts(t, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	p.bucket.Reached = func(point extdiff.Point) {
+		if point == extdiff.PointPart {
+			stop()
+		}
+	}
+	_, err := p.bucket.Relocate(ctx, 1, 0)
+	require.ErrorIs(t, err, context.Canceled)
+	p.bucket.Reached = nil
+	_, err = p.bucket.Relocate(t.Context(), 1, 0)
+	require.NoError(t, err)
+	sent := map[string]int{}
+	for _, request := range gateway.Proxy.Seen() {
+		if address, err := url.Parse(strings.TrimPrefix(request, "PUT ")); err == nil && address.Query().Has("partNumber") {
+			sent[address.Query().Get("partNumber")]++
+		}
+	}
+	require.Equal(t, 1, sent["1"], "it is kept")
+	require.Len(t, sent, 3)
+	require.Equal(t, before, p.texts(t, 1))
+	require.Equal(t, [][]string{{"2"}}, p.Rows("SELECT external_diff_store FROM merge_request_diffs"))
+	require.Empty(t, p.Rows("SELECT FROM sexton.external_diffs WHERE upload_id IS NOT NULL"))
 }
 
 // Parts of other texts are of no use.
