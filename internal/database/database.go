@@ -45,6 +45,8 @@ const (
 	// does not say, and would keep what one busy moment has opened for half an hour.
 	idleTime      = 8 * time.Second
 	poolsIdleTime = 30 * time.Minute
+	// pingAfter is for how long a connection may have been idle before it is tried, as in pgx.
+	pingAfter = time.Second
 )
 
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
@@ -117,6 +119,9 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	}
 	dialer := newDialer(settings.ConnConfig.ConnectTimeout)
 	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.look
+	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
+		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
+	}
 	// Workers know each other by the beginning of the name, as in the search for who blocks whom.
 	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
 		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)

@@ -1,6 +1,9 @@
 package database
 
 import (
+	"crypto/tls"
+	"errors"
+	"net"
 	"strings"
 	"syscall"
 
@@ -16,4 +19,28 @@ func giveUpUnanswered(network, _ string, socket syscall.RawConn) error {
 		// A kernel without it leaves the keep-alive.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
 	})
+}
+
+// quiet reports whether a connection without a query has nothing to read: neither its end, nor what a server says that shuts down. So its end is
+// known without a ping, which is a transaction to the server.
+func quiet(conn net.Conn) bool {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if own, ok := conn.(*connection); ok {
+		conn = own.Conn
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var read error
+	err = raw.Control(func(fd uintptr) {
+		_, _, read = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	})
+	return err == nil && errors.Is(read, unix.EAGAIN)
 }

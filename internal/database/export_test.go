@@ -9,3 +9,6 @@ func Unwrap(conn net.Conn) net.Conn {
 	}
 	return conn
 }
+
+// PingAfter is pingAfter.
+const PingAfter = pingAfter

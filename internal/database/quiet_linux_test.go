@@ -1,0 +1,31 @@
+package database_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
+)
+
+// A ping of an idle connection is a transaction to the server, and a round trip of the wake-up that takes it.
+func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{}, 4)
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	conn, err := db.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	idle := pgxpool.ShouldPingParams{Conn: conn.Conn(), IdleDuration: 2 * database.PingAfter}
+	tries := func() bool { return db.Pool.Config().ShouldPing(t.Context(), idle) }
+	require.False(t, tries())
+	pid := conn.Conn().PgConn().PID()
+	conn.Release()
+	d.Exec("SELECT pg_terminate_backend($1)", pid)
+	pgtest.WaitFor(t, "the socket to tell of its end", func(context.Context) (bool, error) { return tries(), nil })
+}
