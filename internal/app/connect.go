@@ -107,6 +107,15 @@ func (c *connections) close() {
 	}
 }
 
+// async are the same for what a worker does every few seconds and may lose, on connections that it keeps.
+func (c *connections) async() *connections {
+	databases := slices.Clone(c.databases)
+	for i := range databases {
+		databases[i].Pool = databases[i].Async()
+	}
+	return &connections{config: c.config, databases: databases, down: c.down}
+}
+
 // jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
 func (c *connections) jobs() database.Database { return c.database(c.config.Jobs.Database) }
 

@@ -100,10 +100,12 @@ func (s *pageSource) status(ctx context.Context) (*connections, statusDocument, 
 	if err := all.down[all.jobs().Name]; err != nil {
 		return nil, statusDocument{}, err
 	}
-	document, err := readStatus(ctx, all, func(_ context.Context, db database.Database) ([]string, error) {
-		return s.noted.Noted(db.Name), nil
-	})
+	document, err := readStatus(ctx, all, s.parents)
 	return all, document, err
+}
+
+func (s *pageSource) parents(_ context.Context, db database.Database) ([]string, error) {
+	return s.noted.Noted(db.Name), nil
 }
 
 // reachable are the connections, with those as down that do not answer now, the jobs database too.
@@ -226,12 +228,12 @@ func (s *pageSource) sample(ctx context.Context) error {
 	if err != nil || !due {
 		return err
 	}
-	_, document, err := s.status(ctx)
+	found, err := readTables(ctx, s.all.reachable(ctx), s.parents)
 	if err != nil {
 		return err
 	}
 	var tables []samples.Sample
-	for _, t := range document.DeletionTables {
+	for _, t := range found {
 		if t.Unreachable == "" {
 			tables = append(tables, samples.Sample{
 				Database: t.Database, Table: t.Table, Pending: t.Pending, Capped: t.Capped, Deferred: t.Deferred, OldestAge: tableOf(t).OldestAge,

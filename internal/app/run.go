@@ -123,7 +123,7 @@ func (a *app) work(ctx context.Context, all *bound, log *slog.Logger, on endpoin
 	ready := newReadiness(ctx, all.connections, lanes, heart)
 	ready.watchGrants(all.parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
-	serving.Go(func() { view.source.sampleUntil(settle) })
+	serving.Go(func() { view.sampler.sampleUntil(settle) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.databases))
 
 	<-ctx.Done()

@@ -27,6 +27,8 @@ type operatorView struct {
 	metrics *metrics.Metrics
 	gauges  *gauges
 	source  *pageSource
+	// sampler keeps the history that the page shows.
+	sampler *pageSource
 }
 
 func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
@@ -47,7 +49,7 @@ func newOperatorView(all *bound, noted *riverjobs.Bindings, log *slog.Logger) (*
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	v.source = newPageSource(all.connections, noted, log)
+	v.source, v.sampler = newPageSource(all.connections, noted, log), newPageSource(all.async(), noted, log)
 	return v, nil
 }
 

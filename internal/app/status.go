@@ -116,57 +116,11 @@ func (a *app) statusCommand() *cobra.Command {
 // readStatus asks defined for the parents that definitions name, where a database has tombstones at all. It may
 // return nil where that cannot be told.
 func readStatus(ctx context.Context, all *connections, defined func(context.Context, database.Database) ([]string, error)) (statusDocument, error) {
-	document := statusDocument{DeletionTables: []deletionTable{}, Leases: []heldLease{}, Jobs: []jobState{}}
-	if all.config.LooseForeignKeys.Enabled {
-		for _, db := range all.databases {
-			if err := all.down[db.Name]; err != nil {
-				document.DeletionTables = append(document.DeletionTables, deletionTable{
-					Table: tombstoneTable, Database: db.Name, Unreachable: err.Error(),
-				})
-				continue
-			}
-			table, err := readTombstones(ctx, db, defined)
-			if err != nil {
-				return document, err
-			}
-			document.DeletionTables = append(document.DeletionTables, table)
-		}
-	}
-	if all.config.GhostUsers.Enabled {
-		table, err := readGhostQueue(ctx, all.jobs())
-		if err != nil {
-			return document, err
-		}
-		document.DeletionTables = append(document.DeletionTables, table)
-	}
-	if all.config.PlaceholderUsers.Enabled {
-		table, err := readPlaceholders(ctx, all, all.jobs())
-		if err != nil {
-			return document, err
-		}
-		document.DeletionTables = append(document.DeletionTables, table)
-	}
-	if all.config.AdjournedGroups.Enabled {
-		table, err := readGroupSchedules(ctx, all.jobs())
-		if err != nil {
-			return document, err
-		}
-		document.DeletionTables = append(document.DeletionTables, table)
-	}
-	if all.config.ExternalDiffs.Enabled {
-		tables, err := readDiffs(ctx, all.jobs())
-		if err != nil {
-			return document, err
-		}
-		document.DeletionTables = append(document.DeletionTables, tables...)
-	} else {
-		tables, err := readUnattended(ctx, all.jobs())
-		if err != nil {
-			return document, err
-		}
-		document.DeletionTables = append(document.DeletionTables, tables...)
-	}
+	document := statusDocument{Leases: []heldLease{}, Jobs: []jobState{}}
 	var err error
+	if document.DeletionTables, err = readTables(ctx, all, defined); err != nil {
+		return document, err
+	}
 	if document.Leases, err = readLeases(ctx, all.jobs(), all.config.Jobs.Silence); err != nil {
 		return document, err
 	}
@@ -178,6 +132,61 @@ func readStatus(ctx context.Context, all *connections, defined func(context.Cont
 	}
 	document.Cron, err = readCronLeader(ctx, all.jobs(), all.config.Jobs.Silence)
 	return document, err
+}
+
+// readTables reads the backlogs of all deletion tables.
+func readTables(ctx context.Context, all *connections, defined func(context.Context, database.Database) ([]string, error)) ([]deletionTable, error) {
+	tables := []deletionTable{}
+	if all.config.LooseForeignKeys.Enabled {
+		for _, db := range all.databases {
+			if err := all.down[db.Name]; err != nil {
+				tables = append(tables, deletionTable{
+					Table: tombstoneTable, Database: db.Name, Unreachable: err.Error(),
+				})
+				continue
+			}
+			table, err := readTombstones(ctx, db, defined)
+			if err != nil {
+				return nil, err
+			}
+			tables = append(tables, table)
+		}
+	}
+	if all.config.GhostUsers.Enabled {
+		table, err := readGhostQueue(ctx, all.jobs())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
+	}
+	if all.config.PlaceholderUsers.Enabled {
+		table, err := readPlaceholders(ctx, all, all.jobs())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
+	}
+	if all.config.AdjournedGroups.Enabled {
+		table, err := readGroupSchedules(ctx, all.jobs())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
+	}
+	if all.config.ExternalDiffs.Enabled {
+		found, err := readDiffs(ctx, all.jobs())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, found...)
+	} else {
+		found, err := readUnattended(ctx, all.jobs())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, found...)
+	}
+	return tables, nil
 }
 
 // readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
