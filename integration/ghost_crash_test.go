@@ -40,7 +40,7 @@ func ghostPoints() map[string]ghostPoint {
 			s.sleeps(t)
 			return w, func() {}
 		},
-		"between lease and first batch": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+		"while it takes its lease": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
 			t.Helper()
 			keeper := connect(t, s.url)
 			_, err := keeper.Exec(t.Context(), "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
@@ -48,8 +48,8 @@ func ghostPoints() map[string]ghostPoint {
 			w := s.started(t)
 			s.leave(t, false, 1, 2, 3)
 			s.leave(t, true, 4)
-			s.wait(t, time.Minute, "the worker to wait with the lease", `EXISTS (SELECT FROM sexton.leases WHERE expires_at > clock_timestamp())
-				AND EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass)`)
+			s.wait(t, time.Minute, "the worker to wait while it takes its lease",
+				`EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass)`)
 			return w, func() {
 				_, err := keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK")
 				require.NoError(t, err)
@@ -88,7 +88,7 @@ func ghostPoints() map[string]ghostPoint {
 func testGhostCrashes(t *testing.T, p program) {
 	t.Helper()
 	for name, reach := range ghostPoints() {
-		if !everyWay && !slices.Contains([]string{"in a move", "between lease and first batch", "putting a user off"}, name) {
+		if !everyWay && !slices.Contains([]string{"in a move", "while it takes its lease", "putting a user off"}, name) {
 			continue
 		}
 		t.Run("worker killed "+name, func(t *testing.T) {
