@@ -109,7 +109,9 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 			for _, event := range regexp.MustCompile("`(\\w+)` \\(([^)]*)\\)").FindAllStringSubmatch(row[1], -1) {
 				// The values of the last one may follow it.
 				keys, _, _ := strings.Cut(event[2], ":")
-				require.Equal(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in docs/jobs.md", event[1])
+				// Not every job that writes an event knows all of its keys.
+				require.NotEmpty(t, coded(keys), event[1])
+				require.Subset(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in docs/jobs.md", event[1])
 				told++
 			}
 		}

@@ -24,6 +24,9 @@ func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, 
 func (a *app) table(write func(w io.Writer)) error {
 	var lines strings.Builder
 	write(&lines)
+	if lines.Len() == 0 {
+		return nil
+	}
 	width := 0
 	if file, isFile := a.stdout.(*os.File); isFile && isTerminal(file) {
 		width, _, _ = term.GetSize(int(file.Fd()))
