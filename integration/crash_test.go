@@ -56,7 +56,8 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	return w, pass
 }
 
-// beforeFirstBatch stops a worker that has the lease, and has to raise its token in the fence.
+// beforeFirstBatch stops a worker in the statement that takes the lease, before it raises the token in the fence. Its session goes on
+// without it.
 func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	t.Helper()
 	s.deleteParents(t, someParents)
@@ -64,8 +65,8 @@ func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	_, err := keeper.Exec(t.Context(), "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 	require.NoError(t, err)
 	w := s.started(t)
-	s.wait(t, time.Minute, "the worker to wait with the lease", `EXISTS (SELECT FROM sexton.leases WHERE expires_at > clock_timestamp())
-		AND EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass)`)
+	s.wait(t, time.Minute, "the worker to wait for the fence", `EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	return w, func() {
 		_, err := keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK")
 		require.NoError(t, err)

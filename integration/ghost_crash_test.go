@@ -49,7 +49,8 @@ func ghostPoints() map[string]ghostPoint {
 			s.leave(t, false, 1, 2, 3)
 			s.leave(t, true, 4)
 			s.wait(t, time.Minute, "the worker to wait while it takes its lease",
-				`EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass)`)
+				`EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
+					AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 			return w, func() {
 				_, err := keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK")
 				require.NoError(t, err)

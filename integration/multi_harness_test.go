@@ -109,7 +109,7 @@ func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 
 func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
 	t.Helper()
-	claims := map[string]string{"main": "[parents, 'fi*']", "ci": "['b*']", "sec": "['public.s*', link?]"}
+	claims := map[string]string{"main": "[parents, 'fi*']", "ci": "['b*']", "sec": "['public.s*', 'link?']"}
 	text := "databases:\n"
 	for _, at := range s.places() {
 		text += fmt.Sprintf("  %s: {url: %q, schema: %q", at.name, at.url, at.schema)
