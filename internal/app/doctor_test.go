@@ -96,7 +96,7 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
   fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
 `+superuser(t, s)+`info: main workers: workers: no worker is running
   fix: sexton run
-31 checks: 0 errors, 1 warning, 2 for information; 1 skipped
+32 checks: 0 errors, 1 warning, 2 for information; 1 skipped
 `, r.stdout)
 }
 

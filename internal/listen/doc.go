@@ -17,6 +17,8 @@
 //	   │                                  └────────┘                             │         │
 //	   └─────────────────────────────────────────────────────────────────────────┘◄────────┘
 //
+// A lane that was called takes the lock in the round trip of its look, ahead of it: where nothing is due after all, it falls asleep the same way.
+//
 // The barrier waits for every transaction that held a write lock on the deletion table just after the awake
 // lock was dropped, prepared transactions included. Why no wake-up is lost, for a writer W: it takes its table lock, writes
 // its rows, tests the awake lock, and notifies where it is free; at its commit it becomes visible first and releases its locks then.
