@@ -24,7 +24,7 @@ type cronLeader struct {
 	Unled []unledSchedule `json:"unled,omitempty"`
 }
 
-// unledSchedule is a schedule without ticks: the worker that leads has another configuration than those that have it.
+// unledSchedule is a schedule without ticks: the worker that leads has another configuration than the workers that have it.
 type unledSchedule struct {
 	Kind     string   `json:"kind"`
 	Database string   `json:"database"`

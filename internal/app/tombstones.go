@@ -168,8 +168,8 @@ days. "sexton tombstones clear" cleans up after one all the same.`,
 		}),
 	})
 	s.flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
-	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only those that failed")
-	cmd.Flags().BoolVar(&revived, "revived", false, "those whose row lives under its key")
+	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only failed tombstones")
+	cmd.Flags().BoolVar(&revived, "revived", false, "tombstones whose row lives under its key")
 	exclusive(cmd, "failed", "revived")
 	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
 	return cmd

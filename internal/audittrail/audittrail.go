@@ -13,7 +13,7 @@ import (
 // Entry is one change.
 type Entry struct {
 	At time.Time
-	// Actor is who did it: the user that logged in, "token", or "page" where nobody has to log in.
+	// Actor is who did it: the user that logged in, "token", or "page" where no login is needed.
 	Actor string
 	// Remote is the address that the request came from; empty for the command line.
 	Remote string

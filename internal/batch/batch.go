@@ -63,7 +63,7 @@ const Frame = -1
 
 // StatementError says which statement of a transaction failed. Nothing of that transaction remains.
 type StatementError struct {
-	// Index counts the caller's statements from 0. Frame is what comes before them; one more than the last
+	// Index counts the caller's statements from 0. Frame precedes them; one more than the last
 	// is the COMMIT, where deferred constraints speak up.
 	Index int
 	Err   error

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// program is what a holder's session calls itself, or its user.
+// program is the name that a holder's session gives itself, or its user.
 const program = `coalesce(
         ' (' OPERATOR(pg_catalog.||) CASE WHEN holder.application_name OPERATOR(pg_catalog.<>) '' THEN holder.application_name
             ELSE holder.usename::pg_catalog.text END OPERATOR(pg_catalog.||) ')', '')`
@@ -45,7 +45,7 @@ type querier interface {
 }
 
 // Blocker asks on another connection whom the session's running transaction waits for: "row locked by pid 4711 (psql) since
-// 14:02:03Z", in UTC. It is "" where the transaction waits for nobody. Unlike the other methods it may be called
+// 14:02:03Z", in UTC. It is "" where the transaction waits for no other. Unlike the other methods it may be called
 // while a transaction runs.
 func (s *Session) Blocker(ctx context.Context, on querier) (string, error) {
 	var text, transaction string

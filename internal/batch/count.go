@@ -3,7 +3,7 @@ package batch
 import "sexton/internal/pgschema"
 
 // A run counts in its process what it has changed, and a killed process takes that along. So each batch also adds its figures to
-// sexton.run_counts, in its own transaction: what is there is what was committed. The client cannot say them, as the whole
+// sexton.run_counts, in its own transaction: sexton.run_counts holds only committed figures. The client cannot say them, as the whole
 // transaction is one flush, and a statement that counts its own rows by RETURNING takes half as long again. So the server's own
 // counters of the transaction are asked before and behind; they need track_counts, as autovacuum does.
 
@@ -28,7 +28,7 @@ func CountRows(names pgschema.Names, field, label, rows string) string {
 	return names.Render(`"sexton".count_rows(`) + field + ", " + label + ", " + rows + ")"
 }
 
-// counting puts around each statement with a figure those that count its rows, where there is a run to count for.
+// counting puts statements that count its rows around each statement with a figure, where there is a run to count for.
 func (s *Session) counting(statements []Statement) []Statement {
 	if statements == nil {
 		return nil

@@ -56,7 +56,7 @@ type DiffContender struct {
 	Seconds          float64 `json:"seconds"`
 	MBPerSecond      float64 `json:"mb_per_second"`
 	ObjectsPerSecond float64 `json:"objects_per_second"`
-	// Statements are those that change rows, of all rounds; plain uploads have none.
+	// Statements counts the ones that change rows, of all rounds; plain uploads have none.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
 }
@@ -250,6 +250,6 @@ func (r *DiffsReport) Text(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "peak memory meanwhile\t%.1f MiB\t%.1f MiB before\n", float64(*r.Big.PeakRSSBytes)/mib, float64(*r.Big.RSSBefore)/mib)
 	}
 	_, _ = fmt.Fprintf(w, "\none diff at a time, read back and compared; plain uploads are not; median of %d interleaved rounds\n", r.Rounds)
-	_, _ = fmt.Fprintf(w, "statements are those that change rows; memory is that of this process, the benchmark included; scale %g; %s; %s\n",
+	_, _ = fmt.Fprintf(w, "statements are the ones that change rows; memory is that of this process, the benchmark included; scale %g; %s; %s\n",
 		r.Scale, r.Store, r.Server)
 }

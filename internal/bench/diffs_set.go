@@ -28,7 +28,7 @@ type diffSet struct {
 	diffs, files, fileBytes int64
 }
 
-// diffSets are objects that go in one request each, and those that go in parts.
+// diffSets are objects that go in one request each, and objects that go in parts.
 func diffSets(scale float64) []diffSet {
 	return []diffSet{
 		{name: "small", diffs: max(2, int64(500*scale)), files: 4, fileBytes: 8 * kib},
@@ -100,7 +100,7 @@ func (s diffSet) digest(block []byte) (blobstore.Digest, error) {
 	return d, err
 }
 
-// check tells whether every diff has been moved, with the bytes that it had.
+// check reports whether every diff has been moved, with the bytes that it had.
 func (s diffSet) check(ctx context.Context, conn *pgx.Conn, want blobstore.Digest) error {
 	var moved, texts int64
 	err := conn.QueryRow(ctx, `

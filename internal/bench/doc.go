@@ -34,7 +34,7 @@ CREATE INDEX ON native_children (parent_id);
 // tombstones is where the tracking trigger records, and whose wake trigger is switched on and off.
 const tombstones = "loose_foreign_keys_deleted_records"
 
-// Report is what a benchmark found. It encodes as one JSON document.
+// Report is the result of a benchmark. It encodes as one JSON document.
 type Report interface {
 	// Text writes it for people.
 	Text(w io.Writer)

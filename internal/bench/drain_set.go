@@ -138,11 +138,11 @@ func (s dataSet) definitions() string {
 	return yaml.String()
 }
 
-// content is what a child table holds.
+// content sums up the rows of a child table.
 type content struct {
 	// rows are all of them, referring those with a parent.
 	rows, referring int64
-	// orphans refer to one of the doomed parents. The sum of the ids of all others tells whether they are the same.
+	// orphans refer to one of the doomed parents. The sum of the ids of all others shows whether they are the same.
 	orphans, others int64
 }
 
@@ -237,7 +237,7 @@ func (s dataSet) trial(doomed int64) trial {
 	}
 }
 
-// childrenOf is what the foreground reads of a table.
+// childrenOf is the foreground's query of a table.
 func childrenOf(table string) string {
 	return "SELECT id, filler FROM " + table + " WHERE parent_id = $1 LIMIT 100"
 }

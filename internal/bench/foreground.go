@@ -34,7 +34,7 @@ func stillness(scale float64) time.Duration {
 	return max(shortCalm, time.Duration(min(scale/calmScale, 1)*float64(calm)))
 }
 
-// Foreground is what the application feels under one contender.
+// Foreground is the application's experience under one contender.
 type Foreground struct {
 	Contender string `json:"contender"`
 	// Transactions were due from the parents' DELETE until the last child was gone, in all rounds.
@@ -120,7 +120,7 @@ type load struct {
 	busy, length time.Duration
 }
 
-// served is what one client has done.
+// served is the work of one client.
 type served struct {
 	times []time.Duration
 	busy  time.Duration
@@ -178,7 +178,7 @@ func (w *window) close() {
 	close(w.closed)
 }
 
-// at tells whether something due then counts, and whether everything that counts was due before.
+// at reports whether something due then counts, and whether everything that counts was due before.
 func (w *window) at(due time.Time) (counts, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -143,11 +143,11 @@ func (s userSet) contenders() []contender {
 
 func (userSet) stalls(contender string) bool { return contender == oneStatement || contender == sexton }
 
-// userContent is what a table holds.
+// userContent sums up the rows of a table.
 type userContent struct {
 	// rows are all of them, ghosts those of the ghost user.
 	rows, ghosts int64
-	// doomed belong to users who go. The sum of the ids of all others tells whether they are the same.
+	// doomed belong to users who go. The sum of the ids of all others shows whether they are the same.
 	doomed, others int64
 	// doubles are those of doomed of which the ghost user has the like.
 	doubles int64
@@ -230,9 +230,9 @@ func noUsers(ctx context.Context, conn *pgx.Conn, doomed int64) error {
 	return nil
 }
 
-// notesOfAnIssue is what the foreground reads. It does not ask for a user's rows: by statistics from before the move, a
+// notesOfAnIssue is the foreground's query. It does not ask for a user's rows: by statistics from before the move, a
 // hundred of the big user's are found on the first pages of the table. They are not there any more once rows move, and
-// 750 sequential scans per second that read on for them are more than a machine can do, whoever moves the rows.
+// 750 sequential scans per second that read on for them are more than a machine can do, under every contender.
 const notesOfAnIssue = "SELECT id, note FROM notes WHERE noteable_id = $1 AND noteable_type = 'Issue' LIMIT 100" //nolint:misspell // the column's name
 
 // transaction reads the notes of some issue and another note, and updates that one, in one round trip.

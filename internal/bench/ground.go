@@ -43,7 +43,7 @@ type Worker struct {
 	Close    func()
 }
 
-// Pass is what one pass has to tell.
+// Pass is the report of one pass.
 type Pass struct {
 	// More tells that the pass left something to the next one.
 	More bool

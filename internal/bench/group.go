@@ -52,7 +52,7 @@ type GroupContender struct {
 	Seconds       float64 `json:"seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	WALBytes      int64   `json:"wal_bytes"`
-	// Statements are those that delete rows in one round, StatementMS how long they took in all rounds. Of Sexton's it is the
+	// Statements counts the ones that delete rows in one round, StatementMS how long they took in all rounds. Of Sexton's it is the
 	// whole transaction, from BEGIN to COMMIT: as long are its locks held.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
@@ -98,10 +98,10 @@ func (f forest) fill() []string {
 	}
 }
 
-// rows are those that go with the group, the group included.
+// rows counts the rows that go with the group, the group included.
 func (f forest) rows() int64 { return 1 + f.doomed*(1+issuesPerProject*(1+notesPerIssue)) }
 
-// check tells whether exactly group 2 is left.
+// check reports whether exactly group 2 is left.
 func (f forest) check(ctx context.Context, conn *pgx.Conn) error {
 	for table, want := range map[string]int64{
 		"groups": 1, "projects": f.spared, "issues": f.spared * issuesPerProject, "notes": f.spared * issuesPerProject * notesPerIssue,

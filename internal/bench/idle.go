@@ -9,7 +9,7 @@ import (
 	"sexton/internal/sleep"
 )
 
-// IdleReport is what a worker costs that has nothing to do.
+// IdleReport is the cost of a worker without work.
 type IdleReport struct {
 	Benchmark string  `json:"benchmark"`
 	Server    Server  `json:"server"`

@@ -37,7 +37,7 @@ type LatencyReport struct {
 	LatencyMS latency.Percentiles `json:"latency_ms"`
 	// CommitMS is the part of it that the COMMIT itself took.
 	CommitMS latency.Percentiles `json:"commit_ms"`
-	// DeleteMS is what the application waits for, and locks are held: DELETE and COMMIT.
+	// DeleteMS is the time that the application waits, and locks are held: DELETE and COMMIT.
 	DeleteMS latency.Percentiles `json:"delete_ms"`
 	// WALBytes are all that the server wrote per event, idle time between events included.
 	WALBytes int64 `json:"wal_bytes_per_event"`

@@ -152,7 +152,7 @@ func (g *Ground) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ [
 	return sizes, nil
 }
 
-// backlogRun is what one drain of a backlog tells.
+// backlogRun is the report of one drain of a backlog.
 type backlogRun struct {
 	took                   time.Duration
 	passes                 int
@@ -240,7 +240,7 @@ func holdSnapshot(ctx context.Context, url string) (release func(), err error) {
 	return func() { closeConn(ctx, conn) }, nil
 }
 
-// noTombstones is an error where a drain left some, also those that it put off.
+// noTombstones is an error where a drain left some, also if it put them off.
 func noTombstones(ctx context.Context, conn *pgx.Conn) error {
 	var left int64
 	if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&left); err != nil {

@@ -55,14 +55,14 @@ func (s *Site) server(ctx context.Context) (Server, error) {
 }
 
 // CreateDatabase makes a database for one benchmark on the server that admin and adminURL lead to. It returns
-// its URL, and a function that drops it, whoever is connected.
+// its URL, and a function that drops it, even if sessions are connected.
 func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (own string, drop func() error, err error) {
 	return create(ctx, admin, adminURL, newName(), "")
 }
 
 func newName() string { return "sexton_bench_" + strings.ToLower(rand.Text()) }
 
-// create is CreateDatabase for a given name. The database is a copy of the template, to which nobody may be connected, if there is one.
+// create is CreateDatabase for a given name. The database is a copy of the template, to which no session may be connected, if there is one.
 func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template string) (own string, drop func() error, err error) {
 	if own, err = withDatabase(adminURL, name); err != nil {
 		return "", nil, err

@@ -26,7 +26,7 @@ var (
 	_ pgx.BatchTracer = (*stopwatch)(nil)
 )
 
-// underway is what is being timed; it travels in the context that pgx hands back at the end.
+// underway is the statement being timed; it travels in the context that pgx hands back at the end.
 type underway struct {
 	began       time.Time
 	work, queue bool

@@ -18,7 +18,7 @@ type workload interface {
 	// size is how many parents or users it has whose rows can be made work of.
 	size() int64
 	contenders() []contender
-	// stalls tells whether the foreground is to be measured beside that contender, too.
+	// stalls reports whether the foreground is to be measured beside that contender, too.
 	stalls(contender string) bool
 	// trial is the work for the first so many of them.
 	trial(doomed int64) trial
@@ -41,13 +41,13 @@ type trial struct {
 // Contender is one way to do the work, and what it took.
 type Contender struct {
 	Name string `json:"contender"`
-	// Seconds are from the first statement after the work was there to its end; of those that have done it by then,
+	// Seconds are from the first statement after the work was there to its end; of contenders that have done it by then,
 	// the time that it took to make it.
 	Seconds       float64 `json:"seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	// WALBytes are all that the server wrote meanwhile, that by which the work came about included.
 	WALBytes int64 `json:"wal_bytes"`
-	// Statements are those that changed rows in one round, StatementMS how long they took in all rounds. Of
+	// Statements counts the ones that changed rows in one round, StatementMS how long they took in all rounds. Of
 	// Sexton's it is the whole transaction, from BEGIN to COMMIT.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
@@ -65,7 +65,7 @@ type contender struct {
 	drain func(ctx context.Context, p *plot) ([]time.Duration, error)
 }
 
-// measured is what one round tells of one contender.
+// measured holds the figures of one contender in one round.
 type measured struct {
 	took, begun time.Duration
 	wal         int64
@@ -142,7 +142,7 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c contend
 	return m, rows, check(ctx, c.name == sexton)
 }
 
-// run is what is measured.
+// run does the measured work.
 func (p *plot) run(ctx context.Context, c contender, m *measured) error {
 	start, err := walPosition(ctx, p.conn)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const example = "write file:///folder or s3://bucket?region=…"
 
-// Error is what is wrong with a URL and what to do about it. Neither repeats anything that may be secret.
+// Error says what is wrong with a URL and what to do about it. Neither repeats anything that may be secret.
 type Error struct{ Reason, Fix string }
 
 func (e *Error) Error() string { return e.Reason + " (" + e.Fix + ")" }

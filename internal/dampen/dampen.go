@@ -1,5 +1,5 @@
 // Package dampen keeps a log readable while something fails many times a second: of each message it writes one line per
-// period, with the number of those that it left out.
+// period, with the number of lines that it left out.
 package dampen
 
 import (
@@ -14,7 +14,7 @@ import (
 // LeftOut is the key of the number of lines with the same message that were left out since the one before.
 const LeftOut = "left_out"
 
-// Handler writes the first of the warnings and errors with one message at once. Those that follow within the period are
+// Handler writes the first of the warnings and errors with one message at once. Others that follow within the period are
 // counted, and at its end the last of them is written with their number, so that the log also tells when it was over.
 // Lower levels pass as they are. Messages must be literal, as each that is new takes memory for a period.
 type Handler struct {
@@ -38,7 +38,7 @@ type windows struct {
 // window is the period that follows a line.
 type window struct {
 	end *time.Timer
-	// leftOut are those that came meanwhile; the others tell how to write the last.
+	// leftOut counts records that came meanwhile; the others tell how to write the last.
 	leftOut int
 	ctx     context.Context //nolint:containedctx // the record's, for the handler
 	handler slog.Handler
@@ -105,7 +105,7 @@ func (w *windows) ended(message string) {
 // write writes the last line with the number of those before it.
 func (w *window) write() {
 	w.last.AddAttrs(slog.Int(LeftOut, w.leftOut-1))
-	// Nobody waits for the answer, and there is nowhere else to tell it.
+	// No caller waits for the answer, and there is nowhere else to report it.
 	_ = w.handler.Handle(w.ctx, w.last)
 	w.leftOut, w.ctx, w.handler, w.last = 0, nil, nil, slog.Record{}
 }

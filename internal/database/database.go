@@ -129,7 +129,7 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// tryDirect connects once past the pooler: whoever needs that later is in the middle of something.
+// tryDirect connects once past the pooler: a caller that needs that later is in the middle of something.
 func (d Database) tryDirect(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, d.Direct)
 	if err != nil {

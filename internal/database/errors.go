@@ -32,7 +32,7 @@ func (e *SettingsError) Error() string {
 	return fmt.Sprintf("the %s of database %s cannot be parsed", e.Key, e.Database)
 }
 
-// UnreachableError says that a database cannot be reached or lets nobody in.
+// UnreachableError says that a database cannot be reached or refuses every session.
 type UnreachableError struct {
 	Database string
 	// Key is the setting with the address, url or listen_url.
@@ -51,7 +51,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns what the driver said.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Lost tells whether an error says that a database cannot be reached, or has gone away while it was asked.
+// Lost reports whether an error says that a database cannot be reached, or has gone away while it was asked.
 func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
@@ -110,7 +110,7 @@ func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 	case "57P03":
 		return err.Message, "wait until the server has started or recovered"
 	default:
-		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code), "correct the connection string, or ask whoever runs the server"
+		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code), "correct the connection string, or ask the people who run the server"
 	}
 }
 

@@ -37,6 +37,6 @@ func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(w
 				delete(want, of)
 			}
 		}
-		require.Equal(tb, want, found, "what batches have counted is what the statistics say")
+		require.Equal(tb, want, found, "what batches have counted must equal the statistics")
 	}
 }

@@ -94,7 +94,7 @@ func WithGroups(tb testing.TB, tables string) *DB {
 	return connected(d)
 }
 
-// components are those that need tables of the application.
+// components are the ones that need tables of the application.
 type components struct{ ghostUsers, groups, diffs bool }
 
 func installReference(ctx context.Context, url, tables string, with components) (err error) {

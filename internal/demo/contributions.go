@@ -23,7 +23,7 @@ type owner struct {
 	kind, is      string
 }
 
-// contributions are those that GitLab moves, but for two: of award emoji and achievements the ghost user keeps one of
+// contributions are the ones that GitLab moves, except two: of award emoji and achievements the ghost user keeps one of
 // each sort, so these may go for good.
 func contributions() []contribution {
 	project := owner{column: "project_id", table: "projects"}
@@ -82,7 +82,7 @@ func recordContributions(names pgschema.Names) string {
 	return "INSERT INTO demo.contributions (place, row_id, owners) " + strings.Join(parts, "\nUNION ALL ")
 }
 
-// contributionCount is what has become of the contributions: those of before stand with the ghost user, have gone with
+// contributionCount says what has become of the contributions: earlier ones stand with the ghost user, have gone with
 // what they belonged to, or are lost.
 type contributionCount struct{ before, ghost, gone int64 }
 

@@ -1,5 +1,5 @@
 // Package demo shows Sexton at work: an application deletes parents and users at random, a worker does what follows,
-// and a view shows both, until there is nothing left to do or whoever watches has seen enough. There is a Scene per
+// and a view shows both, until there is nothing left to do or the viewer has seen enough. There is a Scene per
 // kind of job.
 package demo
 
@@ -22,7 +22,7 @@ type Site struct {
 	Pool        *pgxpool.Pool
 	Names       pgschema.Names
 	Definitions []definitions.Definition
-	// Kinds are the jobs that are enabled. Those that have a scene are shown.
+	// Kinds are the jobs that are enabled. Jobs with a scene are shown.
 	Kinds []string
 	// Objects is the folder to which diffs are moved.
 	Objects string
@@ -74,7 +74,7 @@ func run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	go func() {
 		err := site.Work(working)
 		if working.Err() == nil {
-			stop(fmt.Errorf("the worker ended: %w", cmp.Or(err, errors.New("nobody told it to"))))
+			stop(fmt.Errorf("the worker ended: %w", cmp.Or(err, errors.New("it was not told to"))))
 		}
 		worker <- err
 	}()

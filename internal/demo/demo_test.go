@@ -123,7 +123,7 @@ func TestRunEndsWithItsWorker(t *testing.T) {
 		want string
 	}{
 		"with an error":    {errors.New("no river"), "the worker ended: no river"},
-		"without an error": {nil, "the worker ended: nobody told it to"},
+		"without an error": {nil, "the worker ended: it was not told to"},
 	} {
 		for _, drain := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func newDiffs(on stage) *diffs {
 	return d
 }
 
-// Script tells of diffs in the database, and of objects that are to go. Those that cannot be moved wait for nothing.
+// Script tells of diffs in the database, and of objects that are to go. Diffs that cannot be moved do not wait.
 func (*diffs) Script() Script {
 	return Script{
 		Kind: migrateDiffKind, With: []string{scheduleDiffsKind}, Title: "external diffs",

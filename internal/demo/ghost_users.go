@@ -28,7 +28,7 @@ type ghostUsers struct {
 	share       int64
 	initiator   int64
 	first, last int64
-	// deleted are those that it has asked for, refused those that may not go.
+	// deleted are the users that it has asked for, refused the ones that may not go.
 	deleted, refused []int64
 }
 
@@ -51,7 +51,7 @@ func (*ghostUsers) Script() Script {
 	}
 }
 
-// candidates are the users that may be deleted, as far as one can tell before asking. Placeholders are another job's.
+// candidates are the users that may likely be deleted. Placeholders are another job's.
 const candidates = `
 FROM "public".users AS leaving
 WHERE leaving.user_type IN (0, 6, 13) AND leaving.id <> $1

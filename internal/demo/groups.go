@@ -57,7 +57,7 @@ func newGroups(on stage) *groups {
 	return g
 }
 
-// Script tells of groups: those that are due wait, until nothing is left of them. Marks of this demo are as old as the
+// Script tells of groups: due groups wait, until nothing is left of them. Marks of this demo are as old as the
 // row's last change; those in the sample data no older than the server.
 func (*groups) Script() Script {
 	return Script{
@@ -96,7 +96,7 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	if len(trees) == 0 {
 		return 0, nil
 	}
-	// The fullest is one of those that are restored, where there are two: a small data set has most of what the other scenes
+	// The fullest is one of the restored ones, where there are two: a small data set has most of what the other scenes
 	// look at below one group.
 	fullest, others := trees[0], trees[1:]
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -155,7 +155,7 @@ func (g *groups) trees(ctx context.Context) ([]int64, error) {
 	return found, nil
 }
 
-// Act marks and restores groups. Only those that are to go are timed.
+// Act marks and restores groups. Only groups that are to go are timed.
 func (g *groups) Act(ctx context.Context, limit int) (acted []Item, more bool, err error) {
 	steps := g.steps[:min(limit, len(g.steps))]
 	err = pgx.BeginFunc(ctx, g.pool, func(tx pgx.Tx) error {

@@ -41,7 +41,7 @@ func (g *groups) Check(ctx context.Context) ([]Finding, error) {
 		{Name: "events_early", Text: "events came before those of what stood below", Count: early, Fault: true},
 		{Name: "restored", Text: "groups were restored in time", Count: restored},
 		{Name: "not_whole", Text: "restored groups are not what they were", Count: broken, Fault: true},
-		{Name: "restored_by_system", Text: "restored, as nobody who asked may remove them", Count: bySystem},
+		{Name: "restored_by_system", Text: "restored, as their requester may not remove them", Count: bySystem},
 	}, nil
 }
 

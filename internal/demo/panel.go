@@ -15,7 +15,7 @@ const (
 	// labelWidth is the width of the first column, titleWidth that of a scene's title.
 	labelWidth = 12
 	titleWidth = 22
-	// textWidth is what texts get before spark lines get anything, progressWidth the same for bars. These have at least
+	// textWidth is the room that texts get before spark lines get anything, progressWidth the same for bars. These have at least
 	// fewestBars and at most longestSpark columns.
 	textWidth     = 56
 	progressWidth = 34
@@ -83,7 +83,7 @@ func (p panel) head(s SceneState) string {
 	return title + p.fit(room, short)
 }
 
-// line has a label, a spark line and texts, of which those that find no room are left out.
+// line has a label, a spark line and texts, leaving out texts that find no room.
 func (p panel) line(label, sparks string, texts ...string) string {
 	label = runewidth.Truncate("  "+runewidth.FillRight(label, labelWidth-2), p.room(), "")
 	left := p.room() - runewidth.StringWidth(label) - runewidth.StringWidth(sparks)

@@ -15,7 +15,7 @@ const placeholderUsersKind = "import_placeholder_user_cleanup"
 type placeholderUsers struct {
 	stage
 
-	// left are those that it has left without an owner.
+	// left are the placeholders that it has left without an owner.
 	left []int64
 }
 
@@ -77,7 +77,7 @@ func (p *placeholderUsers) Act(ctx context.Context, limit int) (acted []Item, mo
 	return acted, len(left) > 0, nil
 }
 
-// Check looks for placeholders that nobody has decided about, for kept ones without a reason, and for notes that have lost
+// Check looks for placeholders that are undecided, for kept ones without a reason, and for notes that have lost
 // their author to the ghost user although they should have kept it.
 func (p *placeholderUsers) Check(ctx context.Context) ([]Finding, error) {
 	const sql = `SELECT

@@ -31,14 +31,14 @@ type Scene interface {
 	Check(ctx context.Context) ([]Finding, error)
 }
 
-// Script is what does not change about a scene.
+// Script is the fixed part of a scene.
 type Script struct {
 	// Kind is that of the job. With are further kinds that belong to it: their runs count as well.
 	Kind string
 	With []string
 	// Title heads the scene, in at most 18 letters.
 	Title string
-	// Acted is what the application's actions are called: "parents deleted". Unit is what waits for the job:
+	// Acted names the application's actions: "parents deleted". Unit names the rows that wait for the job:
 	// "tombstones", and Finished what becomes of that: "paid off".
 	Acted, Unit, Finished string
 	// Until says what is measured: "from commit to clean".
@@ -124,10 +124,10 @@ type SceneState struct {
 	// Acted are the application's own actions, of those Planned; Done tells that there will be no more.
 	Acted, Planned int64
 	Done           bool
-	// Backlog is what waits, Oldest is the age of the first of it.
+	// Backlog counts waiting rows, Oldest is the age of the first of it.
 	Backlog int64
 	Oldest  time.Duration
-	// Tally is what the job has done so far, RowsPerSecond how fast it did so lately.
+	// Tally is the work that the job has done so far, RowsPerSecond how fast it did so lately.
 	Tally         Tally
 	RowsPerSecond float64
 	// Latency is from the commit of an action to the moment in which its item is gone.

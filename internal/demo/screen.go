@@ -74,7 +74,7 @@ func (s *Screen) Show(state State) {
 	}
 }
 
-// take keeps a state for the next painting, and tells whether it is the first.
+// take keeps a state for the next painting, and reports whether it is the first.
 func (s *Screen) take(state State) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Screen) lines(st decor.Statistics) []string {
 	return panel{width: width, height: height, closing: s.closing}.lines(s.state, s.traces)
 }
 
-// size is that of the terminal. When it has changed, nobody knows in what rows the lines of the last painting are now,
+// size is that of the terminal. When it has changed, it is unknown in what rows the lines of the last painting are now,
 // so everything is erased: this painting begins at the top, from where its way up to the last one's beginning leads
 // nowhere.
 func (s *Screen) size(st decor.Statistics) (width, height int) {

@@ -23,7 +23,7 @@ const shortestLook = 2 * time.Millisecond
 const remembered = 100_000
 
 // stopwatch measures from the commit of an action to the end of what follows: the moment in which its item is no
-// longer among those that wait, as that goes together with the last of its rows.
+// longer among the waiting ones, as that goes together with the last of its rows.
 type stopwatch struct {
 	pool *pgxpool.Pool
 	sql  string

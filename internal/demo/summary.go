@@ -12,10 +12,10 @@ import (
 	"sexton/internal/definitions"
 )
 
-// Summary is what a demo ends with.
+// Summary is the result of a demo.
 type Summary struct {
 	RowsLoaded int64 `json:"rows_loaded"`
-	// ParentsDeleted are those that the application deleted itself; what went along by real foreign keys, and
+	// ParentsDeleted counts the ones that the application deleted itself; what went along by real foreign keys, and
 	// parents among the children, are in the job's own count. This and what follows up to the latencies is of the loose
 	// foreign keys.
 	ParentsDeleted    int64 `json:"parents_deleted"`
@@ -39,7 +39,7 @@ type Summary struct {
 type SceneSummary struct {
 	SceneState
 
-	// Found is what the check has found; nil where there was none.
+	// Found holds the findings of the check; nil where there was none.
 	Found []Finding
 }
 
@@ -86,7 +86,7 @@ func (s *Summary) children(defs []definitions.Definition, scene SceneState) {
 	}
 }
 
-// updatedTo tells whether updates of a child table write a value other than NULL. No table of the reference
+// updatedTo reports whether updates of a child table write a value other than NULL. No table of the reference
 // schema has both.
 func updatedTo(defs []definitions.Definition, table string) bool {
 	return slices.ContainsFunc(defs, func(d definitions.Definition) bool {

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// Tally is what the runs of a scene's kinds have done, summed up. It is written as one flat object, whose keys are those of
+// Tally sums up the work of the runs of a scene's kinds. It is written as one flat object, whose keys are those of
 // the statistics beside runs and errors.
 type Tally struct {
 	// Runs counts all, those at work included, Errors what failed in them.

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// State is what a view shows.
+// State is the data of a view.
 type State struct {
 	Elapsed time.Duration
 	// Scenes stand in the order in which they are shown.

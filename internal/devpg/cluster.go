@@ -21,7 +21,7 @@ import (
 // maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104 with the closing zero, Linux 108.
 const maxSocketPath = 103
 
-// cluster is what is known about the data folder before the start.
+// cluster holds the facts about the data folder before the start.
 type cluster struct {
 	dir   string   // absolute path, empty for a temporary cluster
 	major string   // major version of an existing cluster, empty if there is none yet

@@ -1,6 +1,6 @@
 // Package devpg runs a private Postgres server for the demo and the tests.
 //
-// The server listens on a Unix socket only, in a folder that nobody else can enter, and runs as an unprivileged user when the
+// The server listens on a Unix socket only, in a folder that no other user can enter, and runs as an unprivileged user when the
 // caller is root, because Postgres refuses to run as root. It is tied to the life of its parent in three ways, so that nothing
 // stays behind however the parent ends: Stop ends it in order; on Linux the kernel sends it SIGINT when the parent dies; and a
 // small watching shell ends it and removes the temporary folder when the parent's end of a pipe closes.
@@ -44,7 +44,7 @@ type Options struct {
 	// it already holds a cluster of the same major version, and kept by Stop. The socket of such a cluster is in the same folder,
 	// so that its URL stays what it was.
 	DataDir string
-	// Settings are extra server settings (name to value), as in postgresql.conf. Those that keep the server private win over them.
+	// Settings are extra server settings (name to value), as in postgresql.conf. Settings that keep the server private win over them.
 	Settings map[string]string
 	// Logger receives start and stop at debug level. Nil discards.
 	Logger *slog.Logger
@@ -86,7 +86,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return start(ctx, opts, hostEnvironment())
 }
 
-// environment is what the start takes from the machine. Tests replace single fields.
+// environment is the part of the machine that the start uses. Tests replace single fields.
 type environment struct {
 	// owner is the user to run the server as, nil for the caller itself.
 	owner *account

@@ -168,7 +168,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	}
 	r.Progress(ctx)
 	if n == 0 && r.Obstacle.Message == "" {
-		r.Obstacle = fault.Fault{Table: w.Table.Label(), Message: "rows stay although nobody has locked them: a trigger or a rule of the table sees to that"}
+		r.Obstacle = fault.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table does that"}
 	}
 	if n == 0 {
 		return false, nil

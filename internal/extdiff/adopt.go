@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// Adopted is what Adopt has done.
+// Adopted is the result of Adopt.
 type Adopted struct {
 	Store string `json:"store"`
-	// Was is whom the objects belonged to, nil where nobody had said so; Now is this database.
+	// Was is the database that the objects belonged to, nil where it is unknown; Now is this one.
 	Was *Marker `json:"was"`
 	Now Marker  `json:"now"`
 	// Changed is false where they were this database's already.
 	Changed bool `json:"changed"`
 }
 
-// Adopt makes the objects of the store this database's, whoever they belonged to: from then on that one is refused.
+// Adopt makes the objects of the store this database's, no matter which database they belonged to: from then on that one is refused.
 func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 	done := Adopted{Store: o.Store.String()}
 	over, err := o.Store.Version(ctx, MarkerKey)

@@ -17,7 +17,7 @@ const (
 	bytesCap   = 200
 )
 
-// Backlog is what is still in the database, and what the store still has to lose.
+// Backlog counts the diffs still in the database, and the objects that the store still has to lose.
 type Backlog struct {
 	// Pending counts diffs in the database, due or not. Capped tells that there are more.
 	Pending int64 `json:"pending"`
@@ -58,14 +58,14 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 	return b, err
 }
 
-// Waiting is what there is of the objects to be removed.
+// Waiting is the backlog of objects to be removed.
 type Waiting struct {
-	// Pending counts objects, those that are put off included, up to 10,000. Capped tells that there are more than it says.
+	// Pending counts objects, objects that are put off included, up to 10,000. Capped tells that there are more than it says.
 	Pending int64
 	Capped  bool
 	// OldestAge is the time since the first of them was queued.
 	OldestAge time.Duration
-	// Deferred counts those that are being removed right now or are put off after an error, the first of them until DeferredUntil.
+	// Deferred counts objects that are being removed right now or are put off after an error, the first of them until DeferredUntil.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string

@@ -161,7 +161,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 FOR UPDATE`
 
-// confirm locks the claim in a transaction, or returns errLost. From then on nobody can take it before the transaction ends.
+// confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	found, err := tx.Exec(ctx, c.db.Names.Render(confirmSQL), c.diffID, c.token)
 	switch {
@@ -173,7 +173,7 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: whoever
+// A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
 // holds an old one is late by a whole claim, and the versions of the rows have the last word.
 const releaseSQL = `
 WITH idle AS (

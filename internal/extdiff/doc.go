@@ -28,6 +28,6 @@
 //     the first two hold for everything but requests that are under way for longer than a claim lasts.
 //
 // Objects are deleted under the same claim, which lasts a quarter of an hour here, after a look whether a row refers to them. It
-// ends when the store has answered: while nobody knows whether a deletion arrived, be its worker dead or without an answer, no new
+// ends when the store has answered: while it is unknown whether a deletion arrived, be its worker dead or without an answer, no new
 // object can come to be where a late one would meet it.
 package extdiff

@@ -70,7 +70,7 @@ ORDER BY one.skip OPERATOR(pg_catalog.<>) '', one.diff_id
 LIMIT $1`
 
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
-// before those that are skipped.
+// before skipped ones.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Failure, error) {
 	rows, err := db.Query(ctx, names.Render(failedSQL), limit, failedWindow, MoveKind)
 	if err != nil {

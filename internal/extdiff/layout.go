@@ -3,7 +3,7 @@ package extdiff
 import "fmt"
 
 const (
-	// mostBytes is what the columns for offset and size can hold.
+	// mostBytes is the greatest value of the columns for offset and size.
 	mostBytes = 1<<31 - 1
 	// pieceBytes is how much of a text one row of a stream has.
 	pieceBytes = 1 << 18
@@ -56,7 +56,7 @@ FROM (
 ) AS measured
 WINDOW tree AS (ORDER BY measured.branch COLLATE "C", measured.relative_order)`
 
-// surveySQL is what is to be known of the files of a diff ($1) before they are moved: how many there are, their bytes, whether
+// surveySQL reads the facts about the files of a diff ($1) before they are moved: how many there are, their bytes, whether
 // one is external already although its diff is not, and a fingerprint of all row versions.
 const surveySQL = `
 SELECT

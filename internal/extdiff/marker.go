@@ -16,10 +16,10 @@ const (
 	MarkerKey = rootPrefix + ".sexton.json"
 	// mostMarker is more than any marker has, in bytes.
 	mostMarker = 16 << 10
-	about      = "The objects beside this one belong to the database named here. Sexton removes those that its rows do not refer to."
+	about      = "The objects beside this one belong to the database named here. Sexton removes objects that its rows do not refer to."
 )
 
-// Marker is what the marker of a store says.
+// Marker is the content of the marker of a store.
 type Marker struct {
 	About string `json:"about"`
 	// Installation is a random number that a copy of the database shares; Server is the server's identifier and the database's

@@ -105,7 +105,7 @@ type Engine struct {
 	Store *blobstore.Store
 	// Other is the store of the other kind, in which diffs may be as well; nil where there is none.
 	Other *Other
-	// Owner has to agree before an object is written or deleted. Nil is for stores that nobody else can reach.
+	// Owner has to agree before an object is written or deleted. Nil is for stores that no other database can reach.
 	Owner *Owner
 	Rule  Rule
 	// Holder names this process to others, such as "host:pid:random".
@@ -136,7 +136,7 @@ func (e *Engine) reach(p Point) {
 	}
 }
 
-// Moved is what became of one diff.
+// Moved is the outcome for one diff.
 type Moved struct {
 	DiffID int64 `json:"diff_id"`
 	// Skipped is empty where the diff has been moved.
@@ -147,7 +147,7 @@ type Moved struct {
 	Files int64  `json:"files"`
 	// Kept counts bytes of an earlier attempt that did not have to be sent again.
 	Kept int64 `json:"bytes_kept,omitempty"`
-	// BrokenOff tells that the object went in parts and has not come to its end; those that were sent are kept.
+	// BrokenOff tells that the object went in parts and has not come to its end; parts that were sent are kept.
 	BrokenOff bool `json:"broken_off,omitempty"`
 }
 
@@ -173,10 +173,10 @@ func persist[T any](try func() (T, error)) (done T, err error) {
 	return done, fmt.Errorf("its rows or its object have changed under the hands of %d attempts", mostTries)
 }
 
-// errChanged says that the rows are not those that were read for the object.
+// errChanged says that the rows differ from the ones that were read for the object.
 var errChanged = errors.New("the diff has changed meanwhile")
 
-// survey is what was read for an object.
+// survey holds the rows read for an object.
 type survey struct {
 	// skip is why the diff is not to be moved any more.
 	skip         Skip
@@ -300,7 +300,7 @@ func (s survey) obstacle(found look) Skip {
 	return ""
 }
 
-// state is what a refusal was for; refusedSQL compares it.
+// state is the state that a refusal was for; refusedSQL compares it.
 func (s survey) state(found look) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }

@@ -25,14 +25,14 @@ const (
 	holdFor = 2 * time.Hour
 	// mostLooks is how often marker and seal are read before they are held to differ: another process may change both in between.
 	mostLooks = 5
-	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` where this database is the heir and nobody else uses these objects"
+	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` where this database is the heir and no other database uses these objects"
 )
 
 // ErrNotOurs says that the objects of a store belong to another database. It is wrapped in a *blobstore.AccessError, which
 // names both.
 var ErrNotOurs = errors.New("the objects belong to somebody else")
 
-// Owner sees to it that the objects of one opened store are those of one database. It is safe for concurrent use.
+// Owner ensures that the objects of one opened store belong to one database. It is safe for concurrent use.
 type Owner struct {
 	DB    database.Database
 	Store *blobstore.Store
@@ -138,7 +138,7 @@ func (o *Owner) look(ctx context.Context) (self, time.Time, error) {
 			if err := o.introduce(ctx, s); err != nil {
 				return s, time.Time{}, err
 			}
-			continue // What is there now decides, whoever wrote it.
+			continue // What is there now decides, no matter which worker wrote it.
 		}
 		if reason = s.obstacle(m); reason != "" {
 			continue

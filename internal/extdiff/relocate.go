@@ -13,7 +13,7 @@ import (
 	"sexton/internal/blobstore"
 )
 
-// Relocated is what became of one diff.
+// Relocated is the outcome for one diff.
 type Relocated struct {
 	DiffID int64 `json:"diff_id"`
 	// Skipped is empty where the object has been moved: External where it is in the store already, NotDue where the diff is in the
@@ -126,7 +126,7 @@ UPDATE "public".merge_request_diffs AS diff
 SET external_diff_store = $2
 WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
-// switchStore changes the row, if it and its files are still those that were read. A diff that has been deleted meanwhile leaves the
+// switchStore changes the row, if it and its files are still the ones that were read. A diff that has been deleted meanwhile leaves the
 // copy to the removal: the trigger has listed the object that the row named.
 func (e *Engine) switchStore(
 	ctx context.Context, claimed *claim, was external, digest blobstore.Digest, later time.Duration,

@@ -29,7 +29,7 @@ type Relocations struct {
 	// Diffs and Bytes count what was moved or, in a dry run, what there is to be moved.
 	Diffs int64 `json:"diffs"`
 	Bytes int64 `json:"bytes"`
-	// Damaged counts diffs whose object is missing or not what the rows say, Busy those that another worker has.
+	// Damaged counts diffs whose object is missing or not what the rows say, Busy diffs that another worker has.
 	Damaged int64 `json:"damaged"`
 	Busy    int64 `json:"busy"`
 	// Removed counts old objects, and those of deleted diffs, that have been removed.
@@ -38,7 +38,7 @@ type Relocations struct {
 	OverLimit bool `json:"over_limit"`
 }
 
-// relocatableSQL looks at $2 diffs behind $1: how many there are, the last of them, and those that are in the store $3.
+// relocatableSQL looks at $2 diffs behind $1: how many there are, the last of them, and the ones that are in the store $3.
 const relocatableSQL = `
 WITH scanned AS MATERIALIZED (
     SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = $3::integer AS there

@@ -14,7 +14,7 @@ import (
 const (
 	// removalLength is how long an object that is being deleted is out of others' reach.
 	removalLength = time.Minute
-	// quarantineLength is how long nobody moves a diff of which it is not known whether its object's deletion has arrived. It is
+	// quarantineLength is the time for which no worker moves a diff of which it is not known whether its object's deletion has arrived. It is
 	// also the length of a removal's claim, from before the deletion is sent: a worker that dies with it under way cannot say so.
 	quarantineLength = 15 * time.Minute
 	// retryAfter is the pause after the first failure of a removal; it doubles up to an hour.
@@ -37,7 +37,7 @@ const NextRemovalSQL = `coalesce((
     WHERE removal.not_before > pg_catalog.statement_timestamp()
 ), 0)::pg_catalog.float8`
 
-// Removed is what a run has removed.
+// Removed counts the objects that a run has removed.
 type Removed struct {
 	// Objects were deleted, or had gone already.
 	Objects int64 `json:"objects_removed"`
@@ -161,7 +161,7 @@ SELECT EXISTS (
 )`
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
-// that it was listed for, should the application have given it another's object. It tells whether the object is gone.
+// that it was listed for, should the application have given it another's object. It reports whether the object is gone.
 func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 	at, err := e.at(ctx, d.key, int(e.kindOf(d)))
 	if err != nil {

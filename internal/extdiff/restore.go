@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Restored is what Restore has brought back.
+// Restored is the diff that Restore has brought back.
 type Restored struct {
 	DiffID int64 `json:"diff_id"`
 	// Files and Bytes are those of the texts; 0 where the diff was in the database already.
@@ -62,7 +62,7 @@ WITH released AS (
 )
 SELECT EXISTS (SELECT FROM released), EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)`
 
-// Release lets a diff that was brought back by Restore be moved again, and tells whether it was kept at all. The error is ErrNoDiff
+// Release lets a diff that was brought back by Restore be moved again, and reports whether it was kept at all. The error is ErrNoDiff
 // where there is none.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
 	var there bool
@@ -171,7 +171,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 	return object, nil
 }
 
-// unchanged locks the diff and sees to it that it is still the one that was read.
+// unchanged locks the diff and ensures that it is still the one that was read.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(`
 		SELECT FROM "public".merge_request_diffs AS diff

@@ -40,7 +40,7 @@ type Schedule struct {
 	OverLimit bool `json:"over_limit"`
 }
 
-// Scheduler hands diffs that are due on to whoever moves them.
+// Scheduler hands diffs that are due on to the jobs that move them.
 type Scheduler struct {
 	Conn  *pgx.Conn
 	Names pgschema.Names
@@ -134,7 +134,7 @@ const bandSQL = `
           WHERE file.merge_request_diff_id = diff.id
       ) BETWEEN $4::bigint AND $5::bigint - 1)`
 
-// scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and those that are due, $3 at most.
+// scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and the due ones, $3 at most.
 func (r Rule) scanSQL(bySize bool) (string, error) {
 	eligible, err := r.eligibleSQL()
 	band := ""
@@ -161,7 +161,7 @@ SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.ma
     ARRAY(SELECT due.id FROM due ORDER BY due.id)`, err
 }
 
-// window is one transaction of a run. It tells whether another one may find more.
+// window is one transaction of a run. It reports whether another one may find more.
 func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more bool, err error) {
 	scan, err := s.Rule.scanSQL(s.BySize)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // mostStores bounds what is told of stores that were used once.
 const mostStores = 10
 
-// StoreState is what the database knows of a store that it has used.
+// StoreState holds the facts that the database has about a store that it has used.
 type StoreState struct {
 	Swept
 

@@ -20,7 +20,7 @@ const (
 	fewDangling = 20
 )
 
-// Swept is what a pass has seen of the store.
+// Swept counts the part of the store that a pass has seen.
 type Swept struct {
 	// Listed counts objects, Swept those among them that no row referred to and that are gone.
 	Listed int64 `json:"objects_listed"`
@@ -41,7 +41,7 @@ func (s Swept) Plus(more Swept) Swept {
 	}
 }
 
-// Sweeper removes objects that no row refers to and that nobody has listed for removal: what a killed upload has left behind, say.
+// Sweeper removes objects that no row refers to and that are not listed for removal: what a killed upload has left behind, say.
 type Sweeper struct {
 	Engine *Engine
 	Fence  *lease.Lease
@@ -142,7 +142,7 @@ func (s *Sweeper) round(ctx context.Context, before time.Time, after string, swe
 	return s.advance(ctx, nil, Swept{}, true)
 }
 
-// page removes what is dangling in a page, and notes how far it has come. It tells whether that is its end.
+// page removes what is dangling in a page, and notes how far it has come. It reports whether that is its end.
 func (s *Sweeper) page(ctx context.Context, before, until time.Time, page []blobstore.Info, swept *Swept) (whole bool, err error) {
 	if len(page) == 0 {
 		return true, nil

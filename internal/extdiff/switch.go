@@ -80,7 +80,7 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
     WHERE queued.diff_id OPERATOR(pg_catalog.=) $1 AND queued.key OPERATOR(pg_catalog.=) $2
       AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) $3))`
 
-// finish takes the texts out of the database, if the rows are still those that were read. A diff that has been deleted meanwhile
+// finish takes the texts out of the database, if the rows are still the ones that were read. A diff that has been deleted meanwhile
 // leaves its object to the removal.
 func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (skipped Skip, err error) {
 	diffID := was.diffID

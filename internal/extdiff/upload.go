@@ -217,7 +217,7 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 // Unfinished is an upload in parts that has not come to its end.
 type Unfinished struct {
 	DiffID int64 `json:"diff_id"`
-	// Bytes are those of the object, Sent those that the store has, by the minute.
+	// Bytes is the size of the object, Sent the part that the store has, by the minute.
 	Bytes   int64     `json:"bytes"`
 	Sent    int64     `json:"bytes_sent"`
 	BeganAt time.Time `json:"began_at"`

@@ -52,7 +52,7 @@ func (f Finding) String() string {
 	return line + f.Problem
 }
 
-// Verified is what Verify has looked at.
+// Verified counts the objects that Verify has looked at.
 type Verified struct {
 	Diffs   int64 `json:"diffs"`
 	Bytes   int64 `json:"bytes"`
@@ -163,7 +163,7 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 
 const missing = "the object is missing"
 
-// differs is what is wrong with an object; "" where it is what was written.
+// differs says what is wrong with an object; "" where it is as written.
 func (x external) differs(found blobstore.Digest) string {
 	switch {
 	case found.Size != x.bytes():
@@ -271,7 +271,7 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveDangling deletes one object that Verify has found dangling, and tells whether it is gone: it stays if something refers to it
+// RemoveDangling deletes one object that Verify has found dangling, and reports whether it is gone: it stays if something refers to it
 // by now.
 func (e *Engine) RemoveDangling(ctx context.Context, f Finding) (gone bool, err error) {
 	id, ok := diffOf(f.Key)

@@ -46,7 +46,7 @@ type Fault struct {
 	Message  string
 	// Detail is the key that a foreign key of another table still needs. Details of other errors show whole rows.
 	Detail string
-	// Stack is what the server says of functions and statements on the way to the error.
+	// Stack is the server's account of functions and statements on the way to the error.
 	Stack   string
 	Verdict Verdict
 }
@@ -96,7 +96,7 @@ func byClass(class string) Verdict {
 	}
 }
 
-// DuplicateIn tells whether a row could not be written because one of the tables has its like already. The same error of
+// DuplicateIn reports whether a row could not be written because one of the tables has its like already. The same error of
 // any other table, as from a trigger that writes elsewhere, is none.
 func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
@@ -106,7 +106,7 @@ func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool { return pgErr.SchemaName == t.Schema && pgErr.TableName == t.Name })
 }
 
-// Text is what a queue records.
+// Text is the form that a queue records.
 func (f Fault) Text() string {
 	parts := make([]string, 0, 3)
 	if f.Table != "" {

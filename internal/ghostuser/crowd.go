@@ -18,8 +18,8 @@ const (
 	// crowdUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
 	// the same pages: one visit serves them all.
 	crowdUsers = 50
-	// crowdRows is how many rows a user may have of one step in a crowd. Who has more leaves it: nobody is to wait for
-	// the rows of others that take long.
+	// crowdRows is how many rows a user may have of one step in a crowd. A user with more leaves it, so that the others do not wait for
+	// rows that take long.
 	crowdRows = 500
 )
 
@@ -75,7 +75,7 @@ func (c *crowd) disperse() {
 	}
 }
 
-// together gives the crowd one turn, if there is one. A crowd that takes too many turns ends, whoever is to blame.
+// together gives the crowd one turn, if there is one. A crowd that takes too many turns ends, no matter which user is the cause.
 func (r *run) together(ctx context.Context) error {
 	if r.crowd == nil {
 		r.crowd = r.gather()
@@ -102,7 +102,7 @@ func (r *run) together(ctx context.Context) error {
 	return nil
 }
 
-// crowdTurn works off the steps in their order. It tells whether that was all.
+// crowdTurn works off the steps in their order. It reports whether that was all.
 func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error) {
 	live, err := r.lookAtAll(ctx, c)
 	if err != nil {

@@ -52,7 +52,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 	}
 }
 
-// direct works off what fits into one statement, as most of what users have does. It tells whether that was all. Where it
+// direct works off what fits into one statement, as most of what users have does. It reports whether that was all. Where it
 // fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
 	if j.large || s.doubled || r.paused(ctx) {
@@ -174,7 +174,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 
 func keeps(s *step) fault.Fault {
 	return fault.Fault{Table: s.tableLabel, Message: fmt.Sprintf(
-		"rows keep their %s although nobody has locked them: a trigger, a rule or a default of the table sees to that", s.column)}
+		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column)}
 }
 
 // piece runs one statement on the rows that pointers lead to.

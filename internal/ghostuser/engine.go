@@ -30,7 +30,7 @@ const (
 	defaultUsers      = 1000
 	defaultRuntime    = 60 * time.Second
 	defaultRetryAfter = 30 * time.Minute
-	// reserve is what a run leaves of its lease: for the statement that is running, and to settle.
+	// reserve is the part of its lease that a run leaves: for the statement that is running, and to settle.
 	reserve = time.Second
 	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
 	loadEvery = 100 * time.Millisecond
@@ -47,7 +47,7 @@ type Engine struct {
 	// Hold, if set, says why no batch may begin now, and "" where one may. It is asked between batches, at most once a
 	// second, and again and again while it has a reason.
 	Hold func(ctx context.Context) string
-	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where nobody is known. It is
+	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
 	// asked from another goroutine while the session is busy, never twice at a time.
 	Blocker func(ctx context.Context) string
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
@@ -58,7 +58,7 @@ type Engine struct {
 }
 
 // Run works until no due user is left, a limit is reached or ctx ends; a batch that is running when ctx ends is
-// finished first. Users take turns of some batches each, so that a big one holds nobody up.
+// finished first. Users take turns of some batches each, so that a big one holds no other up.
 //
 // A user with an error is put off, the others go on. One that the run's end came before keeps what has been done and
 // goes to the back of the due ones. The statistics are valid beside an error, too. The error wraps lease.ErrLost where
@@ -150,7 +150,7 @@ type run struct {
 	crowd *crowd
 }
 
-// ended tells whether no further batch may begin.
+// ended reports whether no further batch may begin.
 func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
 
 func (r *run) work(ctx context.Context) error {

@@ -234,10 +234,10 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ tables, table, message string }{
 		"undoes the update": {
-			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts", "rows keep their author_id although nobody has locked them",
+			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts", "rows keep their author_id although no session has locked them",
 		},
 		"skips the deletion": {
-			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits", "rows keep their user_id although nobody has locked them",
+			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits", "rows keep their user_id although no session has locked them",
 		},
 		"puts the row back": {
 			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",

@@ -14,7 +14,7 @@ const (
 	foreseeTime  = 5 * time.Second
 )
 
-// Foresight is what the deletion of a user would do now.
+// Foresight foresees the deletion of a user.
 type Foresight struct {
 	// Moved, Deleted and Nullified count rows by table, as the statistics of a run do. Capped reports that there are more.
 	Moved, Deleted, Nullified map[string]int64

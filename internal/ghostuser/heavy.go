@@ -66,7 +66,7 @@ func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, faul
 // isHeavy reports whether the user's rows of the step's table go children first.
 func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLabel) }
 
-// fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than those that these pointers
+// fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than the rows that these pointers
 // lead to.
 func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, fault.Fault, error) {
 	root, err := r.root(ctx, j, s, s.table)
@@ -189,7 +189,7 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 	return root, nil
 }
 
-// newTree is what takes down the trees of a user's rows, as part of the user's turns.
+// newTree makes the run that takes down the trees of a user's rows, as part of the user's turns.
 func (r *run) newTree(j *job) *drain.Run {
 	session := r.engine.Session
 	send := func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {

@@ -42,7 +42,7 @@ type Move struct {
 }
 
 // Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete and Nullify may say as well
-// what becomes of rows that are not: on a hard delete, those that conditions leave out, and those that the ghost user
+// what becomes of rows that are not: on a hard delete, rows that conditions leave out, and rows that the ghost user
 // cannot have because it has their like already. Foreign keys that no list names follow their own action.
 type Lists struct {
 	Move    []Move
@@ -53,7 +53,7 @@ type Lists struct {
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// action is what is done to rows.
+// action says what is done to rows.
 type action int
 
 const (
@@ -92,7 +92,7 @@ func (a action) field() string { return strings.TrimSuffix(a.counter(), "_rows")
 // step is one column that refers to users, and what is done to its rows.
 type step struct {
 	action action
-	// otherwise is what becomes of a row that cannot be moved because the ghost user has its like.
+	// otherwise is the action for a row that cannot be moved because the ghost user has its like.
 	otherwise action
 	table     Table
 	// leaves are the tables that statements address: the table itself, or the leaf partitions below it. Row pointers
@@ -101,7 +101,7 @@ type step struct {
 	column string
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
-	// conditions restrict the step to the rows that meet all of them, except to those that do not.
+	// conditions restrict the step to the rows that meet all of them, except to the ones that do not.
 	conditions, except []typedCondition
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
@@ -126,7 +126,7 @@ type typedCondition struct {
 
 func (s *step) partitioned() bool { return len(s.leaves) != 1 || s.leaves[0].OID != s.table.OID }
 
-// Plan is what has to be done for a user, in this order: moves, deletions, nullifications, other foreign keys. It is
+// Plan lists the work for a user, in this order: moves, deletions, nullifications, other foreign keys. It is
 // bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.
 type Plan struct {
 	users Table

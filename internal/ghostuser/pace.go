@@ -18,7 +18,7 @@ const (
 	estimateEvery = 5 * time.Second
 )
 
-// paused tells whether the turn is over: its batches are spent, or the run ends. It waits while the engine is asked to
+// paused reports whether the turn is over: its batches are spent, or the run ends. It waits while the engine is asked to
 // hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)

@@ -22,7 +22,7 @@ const DueSQL = `EXISTS (SELECT ` + dueSQL + `)`
 const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT ` + dueSQL + ` LIMIT 10001) AS counted)`
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
-// falls due that is put off, or 0 where none is. Whoever is put off for ever (infinity) never does, and Postgres refuses to
+// falls due that is put off, or 0 where none is. A user put off for ever (infinity) never does, and Postgres refuses to
 // subtract that.
 const NextDueSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(job.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
@@ -30,7 +30,7 @@ const NextDueSQL = `coalesce((
     WHERE job.consume_after OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp() AND job.consume_after OPERATOR(pg_catalog.<) 'infinity'
 ), 0)::pg_catalog.float8`
 
-// loadSQL loads due users, those with the oldest claim first, but for the ones that the run has seen ($1).
+// loadSQL loads due users, those with the oldest claim first, except the ones that the run has seen ($1).
 const loadSQL = `
 SELECT job.id, job.user_id, job.hard_delete, job.children_first
 FROM "public".users_ghost_user_migrations AS job
@@ -39,8 +39,8 @@ WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
 ORDER BY job.consume_after, job.id
 LIMIT $2`
 
-// deferSQL sends unfinished users to the back of those that are due, in the order in which they stand. Whom somebody keeps
-// locked stays in front: the run is not to fail over that.
+// deferSQL sends unfinished users to the back of the due ones, in the order in which they stand. A user whose row another
+// session has locked keeps its place; the lock must not fail the run.
 const deferSQL = `
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
@@ -63,14 +63,14 @@ WHERE job.id OPERATOR(pg_catalog.=) $1`
 // dropSQL takes a user out of the queue that exists no more.
 const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id OPERATOR(pg_catalog.=) $1`
 
-// Backlog is what waits in the queue.
+// Backlog sums up the queue.
 type Backlog struct {
-	// Pending counts users, those that are put off included, up to 10,000. Capped tells that there are more than it says.
+	// Pending counts users, users that are put off included, up to 10,000. Capped tells that there are more than it says.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
 	// OldestAge is the time since the first of them came in.
 	OldestAge time.Duration `json:"oldest_age"`
-	// Deferred counts those that are put off after an error, up to 10,000. The first of them falls due at DeferredUntil, nil where
+	// Deferred counts users that are put off after an error, up to 10,000. The first of them falls due at DeferredUntil, nil where
 	// that is never, and failed for DeferredReason.
 	Deferred       int64      `json:"deferred"`
 	DeferredUntil  *time.Time `json:"deferred_until,omitempty"`

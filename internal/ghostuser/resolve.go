@@ -61,7 +61,7 @@ type bound struct {
 	moves      bool
 	always     bool
 	conditions []typedCondition
-	// listed is what the other two lists say, keyed what the foreign key says.
+	// listed is the action of the other two lists, keyed that of the foreign key.
 	listed action
 	keyed  action
 	// told asks for an event with the keys of rows that are deleted.
@@ -72,7 +72,7 @@ type bound struct {
 	refusal string
 }
 
-// rest is what becomes of rows that are not moved.
+// rest is the action for rows that are not moved.
 func (b *bound) rest() action {
 	if b.listed != restrict || b.refusal != "" {
 		return b.listed
@@ -82,7 +82,7 @@ func (b *bound) rest() action {
 
 func (b *bound) label() string { return b.table + "." + b.column }
 
-// unique tells whether the column is a part of a unique index, of any of the relation's tables.
+// unique reports whether the column is a part of a unique index, of any of the relation's tables.
 func (b *bound) unique() bool {
 	for _, indexes := range b.relation.Indexes {
 		if slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool { return i.Unique && slices.Contains(i.Columns, b.column) }) {
@@ -105,7 +105,7 @@ func (r *resolver) reportf(severity problem.Severity, key, fix, format string, a
 	r.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// schemas are those that lists name.
+// schemas are the ones that lists name.
 func (r *resolver) schemas() []string {
 	schemas := []string{}
 	add := func(table string) {

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkUsers tells whether the application has what all the rest is built on.
+// checkUsers reports whether the application has the tables that all the rest is built on.
 func (r *resolver) checkUsers() bool {
 	users, queue := r.catalog.users, r.catalog.named(r.catalog.schema, queueTable)
 	switch {
@@ -36,7 +36,7 @@ func (r *resolver) checkUsers() bool {
 	return r.problems.Err() == nil
 }
 
-// integer tells whether a column of the users is one, if it is there, and reports where it is not.
+// integer reports whether a column of the users is one, if it is there, and reports where it is not.
 func (r *resolver) integer(name string) bool {
 	c, found := r.catalog.users.Columns[name]
 	if !found || pgcatalog.Integer(c.Base) {
@@ -46,7 +46,7 @@ func (r *resolver) integer(name string) bool {
 	return false
 }
 
-// checkGroups tells whether "sexton".delete_user could look for groups that would be left without an owner.
+// checkGroups reports whether "sexton".delete_user could look for groups that would be left without an owner.
 func (r *resolver) checkGroups() {
 	groups, members := r.catalog.named(r.catalog.schema, "groups"), r.catalog.named(r.catalog.schema, "members")
 	if groups == nil || members == nil {

@@ -27,7 +27,7 @@ LIMIT $1`
 // failedWindow is how many users are looked at from the end of the queue: failing puts a user there.
 const failedWindow = 1_000
 
-// ReadFailed returns users that failed, those that are tried again first before the others. It never reads a big queue as a whole.
+// ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
 	rows, err := db.Query(ctx, names.Render(failedSQL), limit, failedWindow)
 	if err != nil {

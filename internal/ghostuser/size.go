@@ -9,7 +9,7 @@ import (
 
 // Sizes bound the statements. Zero values stand for the defaults 50, 1000 and 100.
 type Sizes struct {
-	// Move, Delete and Nullify are the rows of one statement; with a Target those that it begins with.
+	// Move, Delete and Nullify are the rows of one statement; with a Target the number that it begins with.
 	Move, Delete, Nullify int
 	// Target is the time that one statement should take, found by trying. 0 leaves the sizes as they are.
 	Target time.Duration
@@ -41,7 +41,7 @@ func orDefault(rows, otherwise int) float64 {
 	return float64(otherwise)
 }
 
-// usual is what a step begins with, and without a target its most.
+// usual is the size that a step begins with, and without a target its most.
 func (s Sizes) usual(do action) float64 {
 	switch do {
 	case move:

@@ -94,7 +94,7 @@ func (s *step) windowStatement(leaf Table, j *job, limit int) (string, []any) {
 	return sql, args.values
 }
 
-// versionsStatement reads where heavyRows of the user's rows are and which transactions wrote them; with only those that these pointers lead to.
+// versionsStatement reads where heavyRows of the user's rows are and which transactions wrote them; with only the rows that these pointers lead to.
 func (s *step) versionsStatement(leaf Table, j *job, only []pgtype.TID) (string, []any) {
 	args := &arguments{}
 	if only == nil {
@@ -114,8 +114,8 @@ func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
 	return sql, args.values
 }
 
-// pieceStatement does to the rows that the pointers lead to what is to be done. With skip it leaves out those that
-// somebody else has locked, which costs a lock on each row first; else it waits for them. What has moved since the
+// pieceStatement does to the rows that the pointers lead to what is to be done. With skip it leaves out rows that
+// another session has locked, which costs a lock on each row first; else it waits for them. What has moved since the
 // pointers were read is left for the next window.
 func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do action, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &arguments{}
@@ -200,7 +200,7 @@ counted AS (
 		s.event(names, do, "(SELECT held.user_id FROM held)", "changed", someRows), queue, counter, counter, jobAt)
 }
 
-// keys is what a deletion returns beside, where its rows are told of: their keys. Event is the CTE that tells of them, with their user,
+// keys are the columns that a deletion returns beside, where its rows are told of. Event is the CTE that tells of them, with their user,
 // an expression.
 func (s *step) keys(do action, row string) string {
 	if do != remove || s.told == nil {
@@ -270,14 +270,14 @@ EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND gh
 	return sql, args.values
 }
 
-// lockStatement locks the user: from then on nobody can insert a row whose foreign key refers to it.
+// lockStatement locks the user: from then on no session can insert a row whose foreign key refers to it.
 func (p *Plan) lockStatement(j *job) (string, []any) {
 	return fmt.Sprintf("SELECT FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.users.SQL()), []any{j.userID}
 }
 
 // destroyStatement deletes the user and its row in the queue and leaves word of it, if no step has a row left and the
 // user is in the queue still, for the same kind of deletion. It returns whether it did, which steps have rows, and what has been done for the user.
-// Whoever reads the event needs no more than a way to recognise a name that he knows.
+// A reader of the event needs only a way to recognise a name that is known already.
 func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
 	args := &arguments{}
 	jobAt, userAt, hardAt := args.add(j.id), args.add(j.userID), args.add(j.hardDelete)

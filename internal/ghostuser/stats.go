@@ -4,8 +4,8 @@ import "sexton/internal/fault"
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// UsersProcessed counts users that were deleted, UsersFailed those that were put off with an error, UsersUnfinished
-	// those that the run's end came before, UsersDropped those that were taken out of the queue by others or did not
+	// UsersProcessed counts users that were deleted, UsersFailed users that were put off with an error, UsersUnfinished
+	// users that the run's end came before, UsersDropped users that were taken out of the queue by others or did not
 	// exist any more.
 	UsersProcessed  int64 `json:"users_processed"`
 	UsersFailed     int64 `json:"users_failed"`
@@ -25,7 +25,7 @@ type Stats struct {
 	Errors      []fault.Counts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is what the users that are left waited for last, where others were in their way.
+	// Held names the thing that the users that are left waited for last, where others were in their way.
 	Held string `json:"held,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
 	Current *Current `json:"current,omitempty"`
@@ -42,7 +42,7 @@ type Current struct {
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
-// Changed tells whether the run did anything worth a line of its own in the history.
+// Changed reports whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.UsersProcessed+s.UsersFailed+s.UsersUnfinished+s.UsersDropped > 0 || s.OverLimit || s.Interrupted ||
 		len(s.Moved)+len(s.Deleted)+len(s.Nullified) > 0

@@ -14,7 +14,7 @@ import (
 const (
 	// turnBatches is how many batches a user has in one turn: half a second's worth at the usual target.
 	turnBatches = 25
-	// mostRounds is how often a user may be found with rows again that were done. Nobody writes that fast for long;
+	// mostRounds is how often a user may be found with rows again that were done. No application writes that fast for long;
 	// a trigger that puts rows back does.
 	mostRounds = 20
 	// mostBeaten is how many deadlocks and the like are tried again in one run.
@@ -130,7 +130,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 		j.beaten++
 		return yielded, f, nil
 	case f.Lock():
-		// Nobody has failed: the user stays, and is tried again until the run ends.
+		// That is no failure: the user stays, and is tried again until the run ends.
 		if j.patient {
 			f.Table = cmp.Or(f.Table, "users")
 			j.obstacle.Again(f.Table+": "+f.Message, r.engine.Session.Seen().Transaction)
@@ -143,7 +143,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 
 // look is how a user stands.
 type look struct {
-	// hardDelete is what the queue says, nil where the user is in there no more.
+	// hardDelete is the queue's flag, nil where the user is in there no more.
 	hardDelete *bool
 	userType   *int32
 	ghost      bool

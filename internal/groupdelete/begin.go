@@ -29,7 +29,7 @@ type standing struct {
 	Touched bool
 }
 
-// standingSQL tells how a group stands; {groups} is their table. Whoever scheduled it last has to have the permission.
+// standingSQL tells how a group stands; {groups} is their table. The user who scheduled it last has to have the permission.
 const standingSQL = `
 SELECT begun.group_id IS NOT NULL AS begun,
     doomed.marked_for_deletion_on IS NOT NULL AS marked,
@@ -81,8 +81,8 @@ SET attempts = failure.attempts OPERATOR(pg_catalog.+) 1, last_error = excluded.
 // refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be destroyed as foreign keys are.
 const refusedFor = 3600.0
 
-// begin sees to it that the destruction has begun, and tells whether there is anything to do. The checks are made again in the
-// transaction that begins it, under the lock of the group that whoever restores it has to have as well.
+// begin ensures that the destruction has begun, and reports whether there is anything to do. The checks are made again in the
+// transaction that begins it, under the lock of the group that a session that restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
 	names, groups := r.Session.Names, drain.Item(r.engine.Plan.groups.Relation)
 	before, err := r.standing(ctx, func(sql string) batch.Statement {
@@ -203,13 +203,13 @@ func (s *standing) kept() string {
 	case !s.Marked:
 		return "the group is not marked for deletion: it was restored"
 	case !s.Scheduled:
-		return "the group is marked for deletion, but nobody has scheduled it"
+		return "the group is marked for deletion, but it is not scheduled"
 	case s.Undated:
 		return "the application's settings have no period (deletion_adjourned_period)"
 	case !s.Due:
 		return "the group is not due"
 	case !s.Permitted:
-		return "whoever scheduled the group may not remove it any more"
+		return "the user who scheduled the group may not remove it any more"
 	default:
 		return ""
 	}

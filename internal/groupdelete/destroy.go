@@ -34,7 +34,7 @@ func LeaseKey(groupID int64) string { return fmt.Sprintf("groups/%d", groupID) }
 
 // Sizes bound the statements. Zero values stand for 1000 rows, 20 ms and all of the time.
 type Sizes struct {
-	// Rows are those that statements begin with.
+	// Rows is the number that statements begin with.
 	Rows int
 	// Target is the time that one statement should take, found by trying.
 	Target time.Duration
@@ -64,7 +64,7 @@ type Engine struct {
 	Sizes   Sizes
 	// Hold, if set, says why no batch may begin now, and "" where one may.
 	Hold func(ctx context.Context) string
-	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where nobody is known. It is
+	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
 	// asked from another goroutine while the session is busy.
 	Blocker func(ctx context.Context) string
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
@@ -157,7 +157,7 @@ func (r *run) ended() bool {
 // futile tells that the run has used all of its time, and nothing has moved.
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.excused }
 
-// paused tells whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
+// paused reports whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
 // asked to hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)

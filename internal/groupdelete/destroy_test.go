@@ -68,10 +68,10 @@ func TestGroupIsKept(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]string{
 		"the group is not marked for deletion: it was restored":                 "SELECT sexton.cancel_group_deletion(1, 1)",
-		"the group is marked for deletion, but nobody has scheduled it":         "DELETE FROM group_deletion_schedules",
+		"the group is marked for deletion, but it is not scheduled":             "DELETE FROM group_deletion_schedules",
 		"the application's settings have no period (deletion_adjourned_period)": "UPDATE application_settings SET deletion_adjourned_period = NULL",
 		"the group is not due": "UPDATE application_settings SET deletion_adjourned_period = 8",
-		"whoever scheduled the group may not remove it any more": "UPDATE users SET admin = false",
+		"the user who scheduled the group may not remove it any more": "UPDATE users SET admin = false",
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

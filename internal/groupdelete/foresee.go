@@ -18,7 +18,7 @@ const (
 	foreseeTime  = 5 * time.Second
 )
 
-// Foresight is what the destruction of a group would do now.
+// Foresight foresees the destruction of a group.
 type Foresight struct {
 	// Exists is false where there is no such group.
 	Exists bool

@@ -56,7 +56,7 @@ func (p *Plan) figures(t *table) []batch.Figure {
 	return figures
 }
 
-// beside is what else the statement does that deletes rows of the table: it leaves word of them, and passes project bots on.
+// beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
 func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
 	if p.bots && t == p.members {
 		return drain.Beside{

@@ -119,7 +119,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// fits tells whether a table of the application's is there with these columns.
+// fits reports whether a table of the application's is there with these columns.
 func (r *resolver) fits(named map[string]*pgcatalog.Relation, name string, columns ...string) bool {
 	found := named[name]
 	if found == nil || !found.IsTable() {

@@ -10,7 +10,7 @@ import (
 type Outcome string
 
 // The outcomes: the group is gone; there is more to do; something stands in its way, which is recorded; there was no such
-// group; and it may not be destroyed, as it has been restored, is not due or nobody who may remove it asks for it.
+// group; and it may not be destroyed, as it has been restored, is not due or has no requester who may remove it.
 const (
 	Destroyed  Outcome = "destroyed"
 	Unfinished Outcome = "unfinished"
@@ -25,7 +25,7 @@ type Stats struct {
 	Outcome Outcome `json:"outcome"`
 	// Reason says why the group is stuck or kept.
 	Reason string `json:"reason,omitempty"`
-	// Groups, sub-groups included, and Projects are those that are gone.
+	// Groups, sub-groups included, and Projects count the ones that are gone.
 	Groups   int64 `json:"groups"`
 	Projects int64 `json:"projects"`
 	// Deleted are rows by table, Nullified those by table.column that refer to nothing any more.
@@ -47,7 +47,7 @@ type Stats struct {
 	// Interrupted tells that the run was asked to stop.
 	Interrupted bool           `json:"interrupted,omitempty"`
 	Errors      []fault.Counts `json:"errors"`
-	// Step is what a run that has not ended is at, WaitingFor why it does nothing at the moment.
+	// Step names the present work of a run that has not ended, WaitingFor why it does nothing at the moment.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
@@ -56,7 +56,7 @@ func newStats(groupID int64) *Stats {
 	return &Stats{GroupID: groupID, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []fault.Counts{}}
 }
 
-// Changed tells whether the run did anything worth a line of its own in the history.
+// Changed reports whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.Outcome != Gone || s.Groups > 0 || len(s.Deleted)+len(s.Nullified)+len(s.Errors) > 0
 }

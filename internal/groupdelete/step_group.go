@@ -39,7 +39,7 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 		if err != nil || ended == drain.Yielded {
 			return ended, err
 		}
-		// A ring of rows, which nobody is to blame for, goes in the last transaction.
+		// A ring of rows, which no user is to blame for, goes in the last transaction.
 		ring := r.Patient && r.Fault == nil && r.busy == nil && r.Obstacle.Message == ""
 		held = held || ended == drain.Blocked && !ring
 	}
@@ -109,7 +109,7 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	return w, nil
 }
 
-// subgroupSQL finds the next group below $1 but for those in $2, as long as the line to $1 holds.
+// subgroupSQL finds the next group below $1 except the ones in $2, as long as the line to $1 holds.
 const subgroupSQL = `
 SELECT below.id
 FROM %[1]s AS above
@@ -257,7 +257,7 @@ func (r *run) blame(ctx context.Context) error {
 	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: r.Session.Names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}})
 }
 
-// ringOfGroup tells whether all that is left of a group are rows that are in a ring with it.
+// ringOfGroup reports whether all that is left of a group are rows that are in a ring with it.
 func (r *run) ringOfGroup(ctx context.Context, g int64) (bool, error) {
 	w, err := r.groupWindow(ctx, g)
 	if err != nil || w == nil {

@@ -17,7 +17,7 @@ const stuckAttempts = 5
 // backlogCap is where ReadBacklog stops to count.
 const backlogCap = 10_001
 
-// Backlog is what there is to delete. No count goes beyond 10,000.
+// Backlog counts the groups to delete. No count goes beyond 10,000.
 type Backlog struct {
 	// Period is the number of days between mark and end; 0 where none is set, and nothing is ever due.
 	Period int64 `json:"period_days"`
@@ -28,12 +28,12 @@ type Backlog struct {
 	OldestAge time.Duration `json:"-"`
 	// Adjourned counts groups whose period is not over.
 	Adjourned int64 `json:"adjourned"`
-	// Failed counts those that are put off, as nothing could be decided or their destruction could not begin.
+	// Failed counts groups that are put off, as nothing could be decided or their destruction could not begin.
 	Failed int64 `json:"failed"`
-	// Destroying counts groups whose destruction has begun, Stuck those that have failed 5 times or more, there or before.
+	// Destroying counts groups whose destruction has begun, Stuck groups that have failed 5 times or more, there or before.
 	Destroying int64 `json:"destroying"`
 	Stuck      int64 `json:"stuck"`
-	// Unscheduled counts groups with a mark that nobody has asked for: they are never destroyed.
+	// Unscheduled counts groups with a mark but without a requester: they are never destroyed.
 	Unscheduled int64 `json:"unscheduled"`
 }
 
@@ -89,7 +89,7 @@ type Group struct {
 	// Path is empty where only the destruction is left.
 	Path     string `json:"path"`
 	ParentID *int64 `json:"parent_id"`
-	// UserID is who scheduled the deletion; nil for a mark that nobody has asked for.
+	// UserID is who scheduled the deletion; nil for a mark without a requester.
 	UserID *int64 `json:"user_id"`
 	// MarkedOn and DueOn are dates (UTC): due is a group from the beginning of that day on.
 	MarkedOn *string `json:"marked_for_deletion_on"`
@@ -99,7 +99,7 @@ type Group struct {
 	// DestroyAt is when the destruction is to begin or to be tried again, for an enqueued group.
 	DestroyAt *time.Time `json:"destroy_at"`
 	BegunAt   *time.Time `json:"begun_at"`
-	// Step is what is being removed, of which Done rows are gone; Total is an estimate.
+	// Step names the rows being removed, of which Done rows are gone; Total is an estimate.
 	Step  string `json:"step,omitempty"`
 	Done  int64  `json:"done"`
 	Total *int64 `json:"total"`
@@ -154,7 +154,7 @@ WHERE $3::bigint IS NULL OR listed.id = $3
 ORDER BY destruction.begun_at NULLS LAST, groups.marked_for_deletion_on, listed.id
 LIMIT $1`
 
-// ReadGroups lists the first groups: those that are being destroyed, then the others as they fall due.
+// ReadGroups lists the first groups: the ones that are being destroyed, then the others as they fall due.
 func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Group, error) {
 	return readGroups(ctx, db, names, limit, nil)
 }

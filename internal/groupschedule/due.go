@@ -1,5 +1,5 @@
 // Package groupschedule decides about groups whose deletion was asked for and whose period is over: whether they are to
-// be destroyed, which is other packages' work, or restored, as whoever asked for it may not remove them any more.
+// be destroyed, which is other packages' work, or restored, as the user who asked for it may not remove them any more.
 //
 // What is decided about a group is decided by sexton.decide_group_deletion, in one transaction per group. A group that
 // cannot be decided about is put off and holds up no other.
@@ -64,7 +64,7 @@ const pageSQL = `SELECT due.id` + dueSQL + `
     LIMIT $2`
 
 // openingSQL says whether there is a period at all, and when the first of a pass's destructions may begin: $1 seconds after
-// the last in line, one of an earlier pass or one that was asked for without waiting. Those that are tried
+// the last in line, one of an earlier pass or one that was asked for without waiting. Destructions that are tried
 // again do not count, as their time is theirs. The line ends at the first gap of an hour, or of three places where these are
 // wider: somebody may have asked for a destruction next year, which the others need not wait for. Without spacing there is no line.
 const openingSQL = `

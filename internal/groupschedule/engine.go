@@ -14,7 +14,7 @@ import (
 
 const (
 	defaultPage = 100
-	// reserve is what a pass leaves of its lease: for the group in hand, and to settle.
+	// reserve is the part of its lease that a pass leaves: for the group in hand, and to settle.
 	reserve = time.Second
 )
 
@@ -63,7 +63,7 @@ type run struct {
 	start time.Time
 }
 
-// ended tells whether no further group may be decided about.
+// ended reports whether no further group may be decided about.
 func (r *run) ended() bool {
 	return r.stop.Err() != nil || !r.until.IsZero() && !time.Now().Before(r.until)
 }
@@ -158,7 +158,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 		}
 	}
 	if decision.Outcome == Enqueued {
-		// Only those that are destroyed take up time.
+		// Only groups that are destroyed take up time.
 		r.start = r.start.Add(r.engine.Spacing)
 	}
 	r.stats.count(decision)

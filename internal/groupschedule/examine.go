@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// examineSQL tells whether the component is installed, which keys delete schedules with their users while the trigger that hands
+// examineSQL reports whether the component is installed, which keys delete schedules with their users while the trigger that hands
 // such groups over does not fire, which columns the default rule misses, and whether many groups have no index by their marks.
 const examineSQL = `
 SELECT

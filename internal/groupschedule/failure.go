@@ -28,7 +28,7 @@ type Failure struct {
 	UserID int64
 }
 
-// failuresSQL are the failed groups, those that were tried most often first; $2 is one of them, or NULL.
+// failuresSQL are the failed groups, most often tried first; $2 is one of them, or NULL.
 const failuresSQL = `
 WITH failed AS (
     SELECT DISTINCT ON (one.group_id) one.*
@@ -59,7 +59,7 @@ LEFT JOIN jobs ON jobs.group_id OPERATOR(pg_catalog.=) failed.group_id
 ORDER BY failed.attempts DESC, failed.group_id
 LIMIT $1`
 
-// ReadFailed lists the first of the failed groups, those that were tried most often before the others.
+// ReadFailed lists the first of the failed groups, most often tried first.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Failure, error) {
 	return readFailed(ctx, db, names, limit, nil)
 }

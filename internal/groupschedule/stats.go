@@ -6,7 +6,7 @@ import (
 	"sexton/internal/fault"
 )
 
-// Outcome is what was decided about a group.
+// Outcome is the decision about a group.
 type Outcome string
 
 // The outcomes: a job that destroys it was inserted; there is such a job; it was restored; it is gone, was restored or has
@@ -19,18 +19,18 @@ const (
 	Failed   Outcome = "failed"
 )
 
-// Decision is what was decided about one group, for the log.
+// Decision is the decision about one group, for the log.
 type Decision struct {
 	GroupID int64
 	// UserID is who scheduled the deletion; 0 where that is not known.
 	UserID  int64
 	Path    string
 	Outcome Outcome
-	// RunAt is when the destruction is to begin, for those that were enqueued.
+	// RunAt is when the destruction is to begin, for groups that were enqueued.
 	RunAt time.Time
 	// Reason is why a group was restored: not_permitted, or user_missing.
 	Reason string
-	// Fault is why nothing could be decided, for those that failed.
+	// Fault is the reason why nothing could be decided, for failed groups.
 	Fault fault.Fault
 }
 
@@ -38,8 +38,8 @@ type Decision struct {
 type Stats struct {
 	// Cutoff is the date before which a mark makes a group due; nil where there is no period, and nothing was done.
 	Cutoff *time.Time `json:"cutoff"`
-	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored those that nobody may remove any more who asked
-	// for it, GroupsSkipped those with which others were faster, GroupsFailed those that are put off with an error.
+	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose requester may no longer
+	// remove them, GroupsSkipped groups with which others were faster, GroupsFailed groups that are put off with an error.
 	GroupsEnqueued int64 `json:"groups_enqueued"`
 	GroupsRestored int64 `json:"groups_restored"`
 	GroupsSkipped  int64 `json:"groups_skipped"`
@@ -51,7 +51,7 @@ type Stats struct {
 	Errors      []fault.Counts `json:"errors"`
 }
 
-// Changed tells whether the pass did anything worth a line of its own in the history.
+// Changed reports whether the pass did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.GroupsEnqueued+s.GroupsRestored+s.GroupsFailed > 0 || s.OverLimit || s.Interrupted
 }

@@ -1,11 +1,11 @@
 // Package heartbeat tells living workers from dead ones, so that a dead one blocks nothing for long.
 //
-// Each worker, and each pass in the foreground, writes the time into its row of sexton.clients every few seconds. Whoever finds a client
+// Each worker, and each pass in the foreground, writes the time into its row of sexton.clients every few seconds. A client that finds another
 // silent for too long removes its row and, in the same transaction, gives its running jobs back to River and
 // ends its leases. River's own rescuer would wait for an hour, and its unique jobs would be blocked as long.
 //
 // A worker may be taken for dead and live: it stood still, or only its heartbeat did not get through. That
-// costs work, never correctness, since the fences let nobody commit whose lease has passed on.
+// costs work, never correctness, since the fences let no holder commit whose lease has passed on.
 //
 // All times are the server's, so clocks of machines need not agree.
 package heartbeat
@@ -55,7 +55,7 @@ type Heart struct {
 	Held func() []string
 	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
 	Digests map[string]string
-	// Schedules are those that the worker follows as the leader, as kind/database.
+	// Schedules are the ones that the worker follows as the leader, as kind/database.
 	Schedules []string
 	Logger    *slog.Logger
 	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
@@ -185,14 +185,14 @@ func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held [
 	return nil
 }
 
-// entered tells whether a beat got through before.
+// entered reports whether a beat got through before.
 func (h *Heart) entered() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.lastBeat.IsZero()
 }
 
-// Alive tells whether the last beat that got through is recent enough for the others to see this worker
+// Alive reports whether the last beat that got through is recent enough for the others to see this worker
 // alive. It is false before the first one.
 func (h *Heart) Alive() bool {
 	h.mu.Lock()

@@ -26,7 +26,7 @@ func (h *Heart) Work(id int64) (done func()) {
 const ownSQL = `SELECT job.id FROM "sexton".river_job AS job WHERE job.state = 'running' AND ` + lastClient + ` = $1`
 
 // giveBackLost gives back jobs that River fetched for this client without hearing of it, since the answer was lost. They are running
-// by their rows, block others of their kind and arguments, and nobody works on them. A job counts as such at the second beat
+// by their rows, block others of their kind and arguments, and no worker works on them. A job counts as such at the second beat
 // without a goroutine: River takes a while to record how a failed one ended.
 func (h *Heart) giveBackLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())

@@ -84,7 +84,7 @@ SELECT pg_catalog.pg_notify(pg_catalog.concat($1::pg_catalog.text, '.river_inser
 FROM pg_catalog.unnest($2::pg_catalog.text[]) AS queue`
 )
 
-// Reclaimed is what was taken from dead clients.
+// Reclaimed counts what was taken from dead clients.
 type Reclaimed struct {
 	// Jobs are the IDs of River jobs that are available again, or cancelled where that had been asked for.
 	Jobs []int64

@@ -22,7 +22,7 @@ import (
 // in another one, so the run keeps which counts it has been given and how much each was: after a process that dies between the two,
 // the next one adds nothing twice.
 
-// counted is what a row of run_counts was when it was added to a run.
+// counted is the state of a row of run_counts when it was added to a run.
 type counted struct {
 	Field string `json:"field"`
 	Label string `json:"label,omitempty"`

@@ -44,7 +44,7 @@ type Spec struct {
 	Fences []database.Database
 }
 
-// Result is what a pass has to tell. Stats becomes a JSON object.
+// Result is the outcome of one pass. Stats becomes a JSON object.
 type Result struct {
 	Outcome Outcome
 	// Reason says why the pass ended as it did, where that is not obvious.
@@ -63,7 +63,7 @@ type Result struct {
 // Work is one pass under its lease. What it returns beside an error still counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
-// Progress takes the statistics so far, for whoever watches the pass; it may be called after every batch. They are recorded
+// Progress takes the statistics so far, for readers that watch the pass; it may be called after every batch. They are recorded
 // now and then, or at once where now is set.
 type Progress func(ctx context.Context, stats any, now bool)
 
@@ -100,7 +100,7 @@ type Runner struct {
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
-// callers that need its type; a skipped pass has none, but for that of ctx where it was asked to stop before it began. ctx
+// callers that need its type; a skipped pass has none, except that of ctx where it was asked to stop before it began. ctx
 // ending asks work to stop soon; history and lease are settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
@@ -140,7 +140,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	log = log.With("processed", result.Processed, "failed", result.Failed, "duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
 	switch {
 	case result.Stats == nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		// Whoever asked the process to stop has not broken anything.
+		// A stop on request is no failure.
 		report.Outcome, report.Reason = Skipped, "asked to stop before it began"
 		log.InfoContext(settle, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
 	case err != nil:
@@ -223,7 +223,7 @@ func (*Runner) work(
 	return result, err
 }
 
-// progress keeps the statistics of a running pass in its row. A pass does not end because nobody can watch it.
+// progress keeps the statistics of a running pass in its row. A pass does not end because its progress cannot be shown.
 func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	written := time.Now()
 	return func(ctx context.Context, stats any, now bool) {

@@ -15,7 +15,7 @@ import (
 // a small batch.
 const tidyEvery = time.Minute
 
-// tidied is what a process knows about the history of the passes under one lease, or of all those of a kind whose passes
+// tidied is a process's knowledge about the history of the passes under one lease, or of all those of a kind whose passes
 // run side by side.
 type tidied struct {
 	// token is that of the last pass, closed and pruned when runs were last looked for.
@@ -39,8 +39,8 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	return nil
 }
 
-// abandonOld closes, now and then, the runs of a kind whose passes run side by side: those that began so long ago that
-// whoever left them open is gone.
+// abandonOld closes, now and then, the runs of a kind whose passes run side by side: the ones that began so long ago that
+// the worker that left them open is gone.
 func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 	due := false
 	r.note(spec.history(), func(t *tidied) {
@@ -72,7 +72,7 @@ func (r *Runner) forget(key string) {
 	r.note(key, func(t *tidied) { t.closed = time.Time{} })
 }
 
-// passed tells whether the lease may have been with somebody else since the last look, or that is long ago.
+// passed reports whether the lease may have been with another holder since the last look, or that is long ago.
 func (r *Runner) passed(key string, token int64) bool {
 	passed := true
 	r.note(key, func(t *tidied) {

@@ -51,7 +51,7 @@ type Manager struct {
 	Digests map[string]string
 
 	mu sync.Mutex
-	// kept are the tokens of leases whose release failed, by key. Nobody else would end them before their
+	// kept are the tokens of leases whose release failed, by key. No other holder would end them before their
 	// time, as this holder is alive, so the next acquisition releases them first.
 	kept map[string]int64
 	// seen are leases of others, by key, since they have been as they are.
@@ -101,7 +101,7 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 	return l, err
 }
 
-// Run is what the history knows of a run that begins.
+// Run is the history's entry of a run that begins.
 type Run struct{ Kind, Database string }
 
 // Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
@@ -171,8 +171,8 @@ func (m *Manager) see(key string, token int64, until time.Time) {
 	m.seen[key] = sighting{token: token, until: until, since: time.Now()}
 }
 
-// outlasted is a lease that has not changed for its whole time by this process's clock, which nobody sets. The server's may
-// have been set back: then the row counts as held for as long, and nobody holds it. No token is 0.
+// outlasted is a lease that has not changed for its whole time by this process's clock, which is never set. The server's may
+// have been set back: then the row counts as held for as long, and is free. No token is 0.
 func (m *Manager) outlasted(key string, ttl time.Duration) sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()

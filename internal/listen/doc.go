@@ -31,7 +31,7 @@
 //     after that reply, on the same connection: it waits for W, or W has ended, and the look behind it sees W. The ear
 //     plays no part in this case, and may die at any moment of it. Tokens that came before that look are dropped: it sees what they stand for.
 //   - The connection with the lock dies. The server drops the lock, and writers notify again. The lane fails, looks
-//     within about a second, and raises the barrier although it has no lock to drop, for those that found the lock held.
+//     within about a second, and raises the barrier although it has no lock to drop, for writers that found the lock held.
 //   - The ear dies. Every lane looks and then polls, until the backlog handler of the next connection has checked that it hears. A lane
 //     takes the lock only while the ear hears.
 //   - Another process held the lock and was killed. No barrier of ours waits for W; the look every 10 s finds its rows.

@@ -25,7 +25,7 @@ type Due struct {
 	In time.Duration
 }
 
-// Querier is what a lane looks on.
+// Querier is the connection on which a lane looks.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

@@ -35,7 +35,7 @@ type Run struct {
 	Until time.Time
 	// Stop asks the run to end early. What runs then is finished first.
 	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	// Ended tells whether no further batch may begin: Until and Stop, and whatever else ends the run.
+	// Ended reports whether no further batch may begin: Until and Stop, and whatever else ends the run.
 	Ended func() bool
 	// Target is the time that one statement should take, Duty the share of its time that the run works; the rest it leaves
 	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.

@@ -14,7 +14,7 @@ const (
 	// one that is too big.
 	Leash     = 3
 	lockLeash = 2
-	// settling is what a statement near the lease's end leaves of it, shortest the least time that it gets.
+	// settling is the part of the lease that a statement near its end leaves, shortest the least time that it gets.
 	settling = 300 * time.Millisecond
 	shortest = 50 * time.Millisecond
 )
@@ -46,7 +46,7 @@ func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration)
 	return min(max(size, s.Smallest), s.Largest)
 }
 
-// TimedOut returns a much smaller size, as nobody knows how long the statement would have taken.
+// TimedOut returns a much smaller size, as it is unknown how long the statement would have taken.
 func (s Steer) TimedOut(size float64) float64 { return max(size/Leash, s.Smallest) }
 
 // Limits cuts the timeouts of a statement to what its target allows.

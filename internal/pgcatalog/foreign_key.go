@@ -10,7 +10,7 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Action is what a foreign key does when the row that it refers to is deleted: pg_constraint.confdeltype.
+// Action is the effect of a foreign key when the row that it refers to is deleted: pg_constraint.confdeltype.
 type Action string
 
 // The actions.
@@ -25,7 +25,7 @@ const (
 // ForeignKey is a foreign key of one table to another, or to itself.
 type ForeignKey struct {
 	Name string
-	// Table has the key, Target is what it refers to.
+	// Table has the key, Target is the table that it refers to.
 	Table, Target uint32
 	// Columns are the table's, TargetColumns those of the target beside them.
 	Columns, TargetColumns []string
@@ -46,7 +46,7 @@ WHERE key.contype = 'f' AND key.confrelid = ANY ($1) AND key.conparentid = 0
 ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname`
 
 // ForeignKeys returns the foreign keys that refer to any of the tables, by the referring table's name and the place of its
-// columns. Keys that partitions have inherited are left out, as are those that stand for the partitions of a target.
+// columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
 	rows, err := db.Query(ctx, foreignKeysSQL, targets)
 	if err != nil {

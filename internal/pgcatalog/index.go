@@ -22,13 +22,13 @@ type Index struct {
 	Deferrable bool
 	// Valid is false for one that is being built or could not be built.
 	Valid bool
-	// BTree tells it from those that keep no order.
+	// BTree distinguishes it from indexes without an order.
 	BTree bool
 	// Predicate is that of a partial index.
 	Predicate string
 }
 
-// Complete tells whether the index has all rows of its table.
+// Complete reports whether the index has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
 // Order returns the places of columns in the order of the index where it begins with all of them, and else nil.

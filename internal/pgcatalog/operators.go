@@ -14,7 +14,7 @@ import (
 // may be another type's (text for citext outside the path) or another role's.
 type Operators struct {
 	members map[member]operator
-	// families are those that have an operator for equality, by its OID.
+	// families are the ones that have an operator for equality, by its OID.
 	families map[uint32][]string
 	// classes are the default classes by the type that they take.
 	classes map[string]class

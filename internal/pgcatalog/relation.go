@@ -11,7 +11,7 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Relation is what the catalogue says about one table, view or foreign table.
+// Relation holds the catalogue's facts about one table, view or foreign table.
 type Relation struct {
 	Table
 	// Printed is the qualified name, quoted only where it needs to be.
@@ -52,10 +52,10 @@ type Column struct {
 // IsTable tells ordinary and partitioned tables from views and foreign tables.
 func (r *Relation) IsTable() bool { return r.Kind == "r" || r.Kind == "p" }
 
-// IsPartition tells whether the table is a part of another one.
+// IsPartition reports whether the table is a part of another one.
 func (r *Relation) IsPartition() bool { return r.Root != r.OID }
 
-// Integer tells whether a type, as Base has it, is one of Postgres's own integers.
+// Integer reports whether a type, as Base has it, is one of Postgres's own integers.
 func Integer(base string) bool {
 	return slices.Contains([]string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}, base)
 }
@@ -84,12 +84,12 @@ func (r *Relation) Shown(alias string) string {
 	return "pg_catalog.concat_ws(', ', " + strings.Join(terms, ", ") + ")"
 }
 
-// Unique tells whether the column is unique by itself.
+// Unique reports whether the column is unique by itself.
 func (r *Relation) Unique(column string) bool {
 	return slices.ContainsFunc(r.Indexes[r.OID], func(i Index) bool { return i.Unique && i.Complete() && slices.Equal(i.Columns, []string{column}) })
 }
 
-// Leads tells whether an index that has all rows of the table, or of that leaf of it, begins with the column.
+// Leads reports whether an index that has all rows of the table, or of that leaf of it, begins with the column.
 func (r *Relation) Leads(table uint32, column string) bool {
 	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool { return i.Complete() && len(i.Columns) > 0 && i.Columns[0] == column })
 }

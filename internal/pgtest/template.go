@@ -107,7 +107,7 @@ func (p *process) fillTemplate(name string, build func(ctx context.Context, url 
 	if err := build(ctx, address); err != nil {
 		return err
 	}
-	// A database can be copied only while nobody is connected, and a closed pool's sessions take a moment to go.
+	// A database can be copied only while no session is connected, and a closed pool's sessions take a moment to go.
 	err = p.adminExec(
 		"ALTER DATABASE "+quoted+" WITH ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")

@@ -9,21 +9,21 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// Backlog is what waits.
+// Backlog sums up the waiting placeholders.
 type Backlog struct {
 	// Pending counts the rows of ownerless placeholders that are to be deleted, those tried and put off included. Capped tells
 	// that there are more than it says. Those in the queue of the users to be deleted are counted there.
 	Pending int64
 	Capped  bool
-	// OldestAge is how long the first of those that can be offered could be: since its retry period was over or, where it was
+	// OldestAge is how long the first of the placeholders that can be offered could be: since its retry period was over or, where it was
 	// never tried, since it was created.
 	OldestAge time.Duration
-	// Deferred counts those that were tried within the retry period, no further than Pending. The first of them can be
-	// offered again at DeferredUntil; DeferredReason is what kept it.
+	// Deferred counts placeholders that were tried within the retry period, no further than Pending. The first of them can be
+	// offered again at DeferredUntil; DeferredReason says what kept it.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string
-	// GivenUp counts those that were tried as often as they may be and are there still. It stops at 10,000, too.
+	// GivenUp counts placeholders that were tried as often as they may be and are there still. It stops at 10,000, too.
 	GivenUp int64
 }
 

@@ -35,7 +35,7 @@ func arms(attempts, retry int) [2]string {
 const unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued
     WHERE queued.user_id OPERATOR(pg_catalog.=) detail.placeholder_user_id)`
 
-// jobWaits tells whether the placeholder's job waits or runs.
+// jobWaits reports whether the placeholder's job waits or runs.
 const jobWaits = `"sexton".job_waits('` + DeleteKind + `',
     '{"user_id":' OPERATOR(pg_catalog.||) detail.placeholder_user_id::pg_catalog.text OPERATOR(pg_catalog.||) '}')`
 

@@ -17,7 +17,7 @@ import (
 const (
 	// batchRows is how many rows are read at once; each is offered in a transaction of its own.
 	batchRows = 1000
-	// reserve is what a run leaves of its lease, for the statement that is running.
+	// reserve is the part of its lease that a run leaves, for the statement that is running.
 	reserve = time.Second
 	// mostFailures is how many rows may be refused by the database.
 	mostFailures = 100
@@ -83,7 +83,7 @@ func (r *run) ended() bool {
 	return r.stats.Interrupted || r.stats.OverLimit
 }
 
-// work goes through the rows by their ids, as those that are left behind, because their job waits, stay eligible.
+// work goes through the rows by their ids, as rows that are left behind, because their job waits, stay eligible.
 func (r *run) work(ctx context.Context) error {
 	for after := int64(math.MinInt64); ; {
 		rows, err := r.load(ctx, after)

@@ -36,7 +36,7 @@ type Placeholder struct {
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
 	// NextAttemptAt is the earliest time of the next attempt that looks at it, where it is put off.
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// LastError is what kept the placeholder at its last attempt, BlockedBy the columns that referred to it, as table.column.
+	// LastError says what kept the placeholder at its last attempt, BlockedBy the columns that referred to it, as table.column.
 	LastError string   `json:"last_error,omitempty"`
 	BlockedBy []string `json:"blocked_by,omitempty"`
 }
@@ -68,7 +68,7 @@ FROM (SELECT detail.*, %s AS state FROM (%s) AS detail) AS tried`, PutOff, nextL
 
 // listSQL reads the ownerless rows by their ids, of the state $3 or of all, at most $4.
 func listSQL() string {
-	// Of those that can be tried again none is given up; their states need not be known.
+	// Of placeholders that can be tried again none is given up; their states need not be known.
 	from := `SELECT detail.* FROM ` + details + fmt.Sprintf(
 		` WHERE detail.namespace_id IS NULL
 		AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) '%s' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)`, GivenUp)
@@ -79,7 +79,7 @@ func listSQL() string {
 // keptWindow is how many rows are looked through for errors.
 const keptWindow = 10_000
 
-// keptSQL reads the first $3 of the rows with an error: those that were tried most often.
+// keptSQL reads the first $3 of the rows with an error: most often tried first.
 func keptSQL() string {
 	from := fmt.Sprintf(`SELECT worst.* FROM (
     SELECT detail.* FROM %s
@@ -95,7 +95,7 @@ func List(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules
 	return read(ctx, db, names.Render(listSQL()), append(rules.args(), string(state), limit)...)
 }
 
-// ReadKept returns the first of the placeholders that something keeps, those that were tried most often before the others.
+// ReadKept returns the first of the placeholders that something keeps, most often tried first.
 func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, limit int) ([]Placeholder, error) {
 	return read(ctx, db, names.Render(keptSQL()), append(rules.args(), limit)...)
 }
@@ -112,7 +112,7 @@ func read(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Place
 	return listed, nil
 }
 
-// Reason is what keeps placeholders that may still be offered or are given up.
+// Reason says what keeps placeholders that may still be offered or are given up.
 type Reason struct {
 	// Reason is a column, as table.column, or Refused.
 	Reason       string `json:"reason"`

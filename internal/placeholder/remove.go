@@ -17,11 +17,11 @@ import (
 // userType is the user type of placeholders.
 const userType = 15
 
-// Outcome is what became of one placeholder.
+// Outcome is the result for one placeholder.
 type Outcome string
 
 // The outcomes: there is no such user; it is no placeholder (any more); it was in the queue before; it is now; something
-// refers to it, or it owns what nobody else does, so it stays; what refers to it may go with tombstones that wait.
+// refers to it, or it alone owns something, so it stays; what refers to it may go with tombstones that wait.
 const (
 	Gone          Outcome = "gone"
 	NoPlaceholder Outcome = "no_placeholder"
@@ -38,7 +38,7 @@ type Blocker struct {
 	Sample string `json:"sample"`
 }
 
-// Verdict is what became of a placeholder, and why.
+// Verdict is the outcome for a placeholder, with the reason.
 type Verdict struct {
 	UserID  int64   `json:"user_id"`
 	Outcome Outcome `json:"outcome"`
@@ -79,7 +79,7 @@ SELECT
     pg_catalog.set_config('jit', 'off', true),
     pg_catalog.set_config('search_path', "sexton".application_path($3), true)`
 
-// Rows that refer to the user by a foreign key wait for this lock, and this lock for those that are being written: they are
+// Rows that refer to the user by a foreign key wait for this lock, and this lock for rows that are being written: they are
 // seen by the look that follows, as its snapshot is younger than the lock.
 const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder
 WHERE placeholder.id OPERATOR(pg_catalog.=) $1 FOR UPDATE`

@@ -10,15 +10,15 @@ import (
 type Stats struct {
 	// Scheduled counts the placeholders that were offered: each an attempt and a job.
 	Scheduled int64 `json:"scheduled"`
-	// Kept counts those that a look at many found referenced: each an attempt without a job. References counts these by table.column.
+	// Kept counts placeholders that a look at many found referenced: each an attempt without a job. References counts these by table.column.
 	Kept       int64            `json:"kept"`
 	References map[string]int64 `json:"references,omitempty"`
 	// Counted counts attempts without a look, of placeholders that references keep.
 	Counted int64 `json:"counted"`
 	// FinalAttempts are those among all of them that will not be offered again.
 	FinalAttempts int64 `json:"final_attempts"`
-	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed those that
-	// somebody else took or changed meanwhile.
+	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed rows that
+	// another session took or changed meanwhile.
 	Waiting int64 `json:"waiting"`
 	Changed int64 `json:"changed"`
 	// Failed counts rows that the database refused to touch. No attempt was counted for them.
@@ -43,5 +43,5 @@ type Item struct {
 	Blockers []Blocker
 }
 
-// Reason is what keeps it, in one line.
+// Reason says what keeps it, in one line.
 func (i Item) Reason() string { return reason(i.Blockers) }

@@ -31,7 +31,7 @@ func (p Position) String() string {
 	}
 }
 
-// Severity tells whether a finding stops the program.
+// Severity says whether a finding stops the program.
 type Severity string
 
 // The severities. Errors stop before anything runs; warnings and information are shown only.

@@ -1,4 +1,4 @@
-// Package recent shares one answer among all who ask at about the same time, so that nobody can ask a database
+// Package recent shares one answer among all who ask at about the same time, so that no reader can ask a database
 // more often than is good for it.
 package recent
 

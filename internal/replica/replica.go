@@ -1,6 +1,6 @@
 // Package replica tells how far a primary's standbys are behind, as the primary sees it.
 //
-// Only standbys that are connected count: nobody reads from one that is gone, and a replication slot that it left behind may
+// Only standbys that are connected count: no application reads from one that is gone, and a replication slot that it left behind may
 // stay for ever. Subscribers of logical replication do not count either: one that has nothing to apply confirms
 // nothing, and looks further behind with every byte that is written elsewhere.
 package replica
@@ -34,7 +34,7 @@ type Limits struct {
 	Bytes int64
 }
 
-// On tells whether there is any limit.
+// On reports whether there is any limit.
 func (l Limits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
 
 // Worst returns the standby that is furthest beyond the limits, in time before bytes, and false where none is.

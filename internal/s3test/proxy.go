@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fault is what the network does to one connection.
+// Fault is the network's fault on one connection.
 type Fault int
 
 // The faults.

@@ -16,8 +16,8 @@ const closeTimeout = 5 * time.Second
 // Load fills an empty schema with about rows rows in all tables together, 1,000 to some tens of millions, and returns their exact number.
 //
 // Two loads of one size on one day are equal, on any machine: dates count back from the day in UTC, everything else comes from the rows'
-// numbers. The tables are found along the pool's search path. After every chunk of 10,000 rows at most, progress (nil: nobody looks) gets
-// the number of rows that are there and of those that there will be. When the context ends, Load returns its error and leaves what it has
+// numbers. The tables are found along the pool's search path. After every chunk of 10,000 rows at most, progress (nil: no reader) gets
+// the number of rows that are there and the number that there will be. When the context ends, Load returns its error and leaves what it has
 // loaded.
 func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done, total int64)) (int64, error) {
 	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)

@@ -14,7 +14,7 @@ type step struct {
 	updates bool
 }
 
-// plan is what to load, every table after those that it refers to.
+// plan lists the tables to load, every table after the tables that it refers to.
 type plan []step
 
 // What the files count on even in the smallest load: a second group to share with, a project for every label and milestone, and more people

@@ -26,14 +26,14 @@ type Sample struct {
 	// Database is the configured name.
 	Database string
 	Table    string
-	// Pending and Deferred count rows, as far as the counting goes; Capped tells that there are more.
+	// Pending and Deferred count rows, up to the cap of the count; Capped tells that there are more.
 	Pending   int64
 	Capped    bool
 	Deferred  int64
 	OldestAge time.Duration
 }
 
-// Due tells whether the last sample is old enough for another one.
+// Due reports whether the last sample is old enough for another one.
 func Due(ctx context.Context, jobs database.Database) (bool, error) {
 	fresh, err := jobs.Queries().SamplesFresh(ctx, (Every - slack).Seconds())
 	if err != nil {

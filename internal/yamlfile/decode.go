@@ -218,7 +218,7 @@ func suggestKey(key string, known []string) string {
 	return "known keys: " + strings.Join(known, ", ")
 }
 
-// spec is what the tag of one struct field says.
+// spec is the content of one struct field's tag.
 type spec struct {
 	key             string
 	index           int
