@@ -181,7 +181,7 @@ func (s *schema) isParent(t *table) bool {
 	})
 }
 
-// native tells whether Postgres has such a foreign key itself.
+// native reports whether Postgres has such a foreign key itself.
 func (r *reference) native() bool { return r.kind == "" && r.action != definitions.UpdateColumn }
 
 // ancestry is how many steps a table's farthest parent is away, and whether the table is, through others or at once,

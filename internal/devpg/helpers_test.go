@@ -36,7 +36,7 @@ func gone(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// dead tells whether the process has ended. In a container an orphan may stay a zombie, because nobody collects its exit status.
+// dead reports whether the process has ended. In a container an orphan may stay a zombie, because nobody collects its exit status.
 func dead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true

@@ -20,7 +20,7 @@ type key struct {
 	set []string
 }
 
-// All foreign keys of the database, but for those that partitions have inherited and those that stand for the partitions of a
+// All foreign keys of the database, except keys that partitions have inherited and keys that stand for the partitions of a
 // target. ON DELETE SET may name columns since Postgres 15; before there is no such column in the catalogue.
 const keysSQL = `
 SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,

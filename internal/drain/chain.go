@@ -10,7 +10,7 @@ import (
 // Where rows refer to others of their own table, one level at a time would be one row at a time: a chain of thousands of
 // them would be walked down for longer than a run lasts. So they are found many levels at once, and go many levels at once.
 
-// chainStatement reads at most $4 rows that hang, on however many levels, by a chain below the window's, but for those at the
+// chainStatement reads at most $4 rows that hang, on however many levels, by a chain below the window's, except the ones at the
 // places $3 and what is below them alone; the upper ones come first. What refers to what in a ring is read once.
 func chainStatement(leaf pgcatalog.Table, f *Ref) string {
 	return fmt.Sprintf(`WITH RECURSIVE %s,
@@ -37,7 +37,7 @@ func outside(place, cte string) string {
 	return fmt.Sprintf(" AND NOT %s OPERATOR(pg_catalog.=) ANY (SELECT beside.at FROM %s AS beside)", place, cte)
 }
 
-// beside is the condition that a chain's row (alias child) is none of those that go together; for other keys it is empty.
+// beside is the condition that a chain's row (alias child) is none of the rows that go together; for other keys it is empty.
 func (f *Ref) beside(cte string) string {
 	if !f.chain {
 		return ""
@@ -47,7 +47,7 @@ func (f *Ref) beside(cte string) string {
 
 // heldSQL is a CTE of those of the rows in another one that have to stay: something refers to them that does not go along with
 // them. So has what they refer to themselves: it would take them with it. Places may have got other rows since
-// they were read; meant are those that have not.
+// they were read; meant are the ones that have not.
 func heldSQL(leaf pgcatalog.Table, refs []*Ref, from string) string {
 	var live, above []string
 	for _, f := range refs {

@@ -23,13 +23,13 @@ const (
 	windowsOfChain = 4
 	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
 	mostExcluded = 10_000
-	// mostRounds is how often rows may be found again that were done. Nobody writes that fast for long; a trigger that puts
+	// mostRounds is how often rows may be found again that were done. No application writes that fast for long; a trigger that puts
 	// rows back does.
 	mostRounds = 1000
 )
 
 // Clear takes down what hangs below a window's rows by some of the keys that refer to them. Finished means that nothing was
-// left when each of them was looked at last; whoever deletes the rows looks again.
+// left when each of them was looked at last; the caller that deletes the rows looks again.
 func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error) {
 	if len(refs) == 0 {
 		return Finished, nil
@@ -78,7 +78,7 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 	return Blocked, nil
 }
 
-// verify tells whether rows that have been passed over are below the window's, or below others.
+// verify reports whether rows that have been passed over are below the window's, or below others.
 func (r *Run) verify(ctx context.Context, w *Window, refs []*Ref) (Result, error) {
 	live, err := r.look(ctx, w, refs)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 			stuck, through = append(stuck, idle...), Blocked
 		}
 		if !left && found.Len() < limit {
-			return through, nil // Whoever deletes the row above looks again.
+			return through, nil // The caller that deletes the row above looks again.
 		}
 	}
 	return Blocked, nil
@@ -188,12 +188,12 @@ func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (id
 	return idle, some, Finished, nil
 }
 
-// Take deletes a window's rows, after what hangs below them. It returns those that are left.
+// Take deletes a window's rows, after what hangs below them. It returns the ones that are left.
 func (r *Run) Take(ctx context.Context, w *Window) (Rows, Result, error) {
 	return r.workOff(ctx, &Ref{Action: Remove, Table: w.Table}, w)
 }
 
-// workOff deletes or changes a window's rows, after what hangs below them. It returns those that are left.
+// workOff deletes or changes a window's rows, after what hangs below them. It returns the ones that are left.
 func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, error) {
 	if f.Action != Remove {
 		return r.change(ctx, f, w)

@@ -17,7 +17,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		var gone []Place
 		var statements []batch.Statement
 		if !skip && len(t.RefsOf(w.Leaf)) > 0 {
-			// Whoever is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
+			// A session that is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
 			// would take all that they commit, be it a million rows: a statement does not look again at what it has seen.
 			statements = append(statements, batch.Statement{SQL: lockStatement(w.Leaf), Args: []any{piece.At, piece.Version}})
 		}
@@ -69,7 +69,7 @@ func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Resul
 	})
 }
 
-// follow replaces versions of rows by those that came after them.
+// follow replaces versions of rows by later versions.
 func (r Rows) follow(old, moved []Place, version []uint32) {
 	to := make(map[Place]int, len(old))
 	for i, at := range old {

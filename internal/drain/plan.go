@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Action is what becomes of the rows that refer to a row which is to go.
+// Action says what to do with the rows that refer to a row which is to go.
 type Action int
 
 const (

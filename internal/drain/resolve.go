@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or those that
+// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or the ones that
 // they are partitions of. Keys whose columns cannot be
 // compared are left to Postgres.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint32]*Table, error) {
@@ -143,7 +143,7 @@ func (c *Catalog) Columns(to *Table, from *pgcatalog.Relation, columns, targets 
 	return f
 }
 
-// compare finds how the columns of a table are compared with those that they refer to. One comparison that depends on the
+// compare finds how the columns of a table are compared with the columns that they refer to. One comparison that depends on the
 // session's time zone is made all the same, as the native key makes it.
 func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	for i, key := range c.Relations[f.target].Key(f.Targets) {
@@ -160,7 +160,7 @@ func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	return true
 }
 
-// Item is what stands in a FROM clause for a relation. As with real foreign keys, tables that inherit from it are not
+// Item is the text of a FROM clause for a relation. As with real foreign keys, tables that inherit from it are not
 // its rows.
 func Item(of *pgcatalog.Relation) string {
 	if of.Kind == "p" {

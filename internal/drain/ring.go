@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// MostInRing is the most rows that one statement may delete by the keys' own actions: those that refer to each other in a
+// MostInRing is the most rows that one statement may delete by the keys' own actions: rows that refer to each other in a
 // ring, where none is without another one below it.
 const MostInRing = 1000
 
@@ -19,7 +19,7 @@ const MostInRing = 1000
 type Closure struct {
 	Windows []*Window
 	Rows    int
-	// Changed counts those that would be changed, by key.
+	// Changed counts rows that would be changed, by key.
 	Changed map[string]int64
 	// Most tells that there is more than was asked for; then the windows are not all of it.
 	Most bool
@@ -72,7 +72,7 @@ func (c Closure) has(leaf pgcatalog.Table, at Place) bool {
 
 // uproot deletes rows that are left although others may not be locked any more: rings, in which each row has another one
 // below it. As many go together as stay below MostInRing with all that hangs below them, by the keys' own actions. It
-// returns those that could not.
+// returns the ones that could not.
 func (r *Run) uproot(ctx context.Context, w *Window, left Rows) (Rows, Result, error) {
 	var kept Rows
 	size := min(left.Len(), MostInRing/10)

@@ -31,7 +31,7 @@ type Owner struct {
 	ID int64
 	// Deleted counts the rows in the CTE total (rows), Changed those in the CTE changed, whose rows are not deleted.
 	Deleted, Changed string
-	// Beside is what the end of a table's rows brings about.
+	// Beside is the effect of the end of a table's rows.
 	Beside func(t *Table) Beside
 	// Figures are the fields of the statistics that deleted rows of a table belong to, the one with the table's label first.
 	// Field is the one of changed rows, whose label is the key's.
@@ -47,7 +47,7 @@ type Owner struct {
 // label is the one under which deleted rows of a table are counted.
 func (o *Owner) label(t *Table) string { return o.Figures(t)[0].Label }
 
-// Beside is what else a statement does that deletes rows of a table. CTEs may read the CTE gone, which has the columns that Returning adds
+// Beside is the further work of a statement that deletes rows of a table. CTEs may read the CTE gone, which has the columns that Returning adds
 // with the alias doomed. Selected is an expression of type bigint, or "".
 type Beside struct{ CTEs, Returning, Selected string }
 
@@ -58,7 +58,7 @@ var ErrCancelled = errors.New("the deletion was cancelled")
 type Run struct {
 	Session *batch.Session
 	Owner   Owner
-	// Rows are those that statements begin with; 0 stands for 1000.
+	// Rows is the number that statements begin with; 0 stands for 1000.
 	Rows  int
 	Steer pace.Steer
 	Pace  *pace.Run

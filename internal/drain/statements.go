@@ -119,7 +119,7 @@ func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
 	return fmt.Sprintf("WITH %s\nSELECT ARRAY[%s]", parents(leaf, refs), strings.Join(terms, ",\n"))
 }
 
-// childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, but for those at the
+// childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, except the ones at the
 // places $3. The subquery keeps the planner to the one plan that does not depend on what it knows of the tables.
 func childrenStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
@@ -139,7 +139,7 @@ CROSS JOIN LATERAL (SELECT %s AS shown FROM %s AS child WHERE %s LIMIT 1) AS fou
 LIMIT 1`, parents(leaf, []*Ref{f}), f.Table.Shown("child"), f.From, f.matches("parent"))
 }
 
-// locked is a CTE in the place of want for those of the rows that nobody else has locked.
+// locked is a CTE in the place of want for those of the rows that no other session has locked.
 func locked(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`free AS MATERIALIZED (
 	SELECT want.at, want.version
@@ -148,7 +148,7 @@ func locked(leaf pgcatalog.Table) string {
 )`, leaf.SQL())
 }
 
-// lockStatement locks the rows, once nobody else has a lock that stands against it.
+// lockStatement locks the rows, once no other session has a lock that stands against it.
 func lockStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s,
 held AS MATERIALIZED (
@@ -262,7 +262,7 @@ HAVING %s OPERATOR(pg_catalog.>=) 0`,
 		batch.CountRows(names, "'"+o.Field+"'", "$4::pg_catalog.text", "pg_catalog.count(*)"))
 }
 
-// UnchangedStatement tells whether a window's rows are all still there as they were read.
+// UnchangedStatement reports whether a window's rows are all still there as they were read.
 func UnchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
 SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[])

@@ -88,7 +88,7 @@ func TestKilledAnywhere(t *testing.T) {
 	require.Greater(t, kills, 30, "there are more places than that")
 }
 
-// killedPass runs a pass on a connection that is cut at a place, and tells whether it came there.
+// killedPass runs a pass on a connection that is cut at a place, and reports whether it came there.
 func (s site) killedPass(t *testing.T, at int) bool {
 	t.Helper()
 	config, err := pgx.ParseConfig(s.URL)

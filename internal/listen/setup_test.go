@@ -82,7 +82,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	require.NoError(t, err, sql)
 }
 
-// awake tells whether somebody holds the awake lock exclusively.
+// awake reports whether somebody holds the awake lock exclusively.
 func (b *bundle) awake(ctx context.Context) (held bool, err error) {
 	err = b.Pool().QueryRow(ctx, `
 		SELECT EXISTS (

@@ -29,7 +29,7 @@ const (
 // transaction of its own; it takes no lock that anybody waits for. What changes behind its position while it goes
 // on is not looked at again.
 type Auditor struct {
-	// DB is the parents' database. Elsewhere are the others, by name, as far as they can be reached.
+	// DB is the parents' database. Elsewhere are the others, by name, if they can be reached.
 	DB        pgcatalog.Beginner
 	Elsewhere map[string]pgcatalog.Beginner
 	Names     pgschema.Names
@@ -47,7 +47,7 @@ type Auditor struct {
 	Wake Waker
 }
 
-// AuditReport is what an audit found for one definition.
+// AuditReport is the result of an audit for one definition.
 type AuditReport struct {
 	// Definition is its key in the file, such as issues[0]; Child and Parent are for people.
 	Definition string `json:"definition"`
@@ -70,7 +70,7 @@ type AuditReport struct {
 	RepairedKeys int64 `json:"repaired_keys"`
 	// Skipped is why the definition cannot be audited: it does not fit its table, or a database cannot be reached.
 	Skipped string `json:"skipped,omitempty"`
-	// Error is what ended this audit before its end: table, SQLSTATE and message. Others go on.
+	// Error is the cause that ended this audit early: table, SQLSTATE and message. Others go on.
 	Error string `json:"error,omitempty"`
 }
 
@@ -112,7 +112,7 @@ type auditRun struct {
 	measured bool
 }
 
-// walk goes through the column. A statement that times out is tried with fewer keys; those that follow keep to it.
+// walk goes through the column. A statement that times out is tried with fewer keys; later ones keep to it.
 func (r *auditRun) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {

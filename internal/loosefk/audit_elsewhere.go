@@ -51,7 +51,7 @@ func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.T
 	return &troubleError{fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), Verdict: fault.Unavailable}}
 }
 
-// gist is what an error of a connection comes to: its text names addresses and may have several lines.
+// gist is the short form of an error of a connection: its text names addresses and may have several lines.
 func gist(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
@@ -63,7 +63,7 @@ func gist(err error) string {
 }
 
 // mostElsewhere is how long the statements of one transaction in another database may take. There are two at most, and
-// those that open and end it.
+// the ones that open and end it.
 func (r *auditRun) mostElsewhere() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
 
 // patience keeps the parents' database from ending a transaction that waits for the children's.

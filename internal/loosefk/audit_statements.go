@@ -33,7 +33,7 @@ func (p *Parent) gone(key []string) string {
 	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), pairwise(p.compare, qualified("parent", p.KeyColumns), key))
 }
 
-// mayBeGone is gone as far as that can be told beside the child, whose columns have the values: where the parent is in
+// mayBeGone is gone as it can be told beside the child, whose columns have the values: where the parent is in
 // another database, each may be.
 func (p *Parent) mayBeGone(r *Reference, values []string) string {
 	if r.Remote {

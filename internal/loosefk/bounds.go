@@ -22,7 +22,7 @@ type Waker func(ctx context.Context, tx pgx.Tx) error
 
 // boundedSettings hold for one transaction. READ COMMITTED, so that each statement sees what was committed before it,
 // whatever role and database have for a default. Policies would hide rows, and what cannot be seen would count as
-// gone: off makes that an error. The text forms of keys are those that the tracking triggers write.
+// gone: off makes that an error. The text forms of keys are the ones that the tracking triggers write.
 const boundedSettings = `
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL statement_timeout = %d;

@@ -6,7 +6,7 @@ import "sexton/internal/fault"
 type pass int
 
 const (
-	// skipping leaves locked rows for later, so that nobody waits for anybody.
+	// skipping leaves locked rows for later, so that no session waits for another.
 	skipping pass = iota
 	// waiting waits for them under the lock timeout.
 	waiting
@@ -21,11 +21,11 @@ const (
 	// patience is how often in a row one reference may fail by timeouts before the run gives it up, and how often a waiting
 	// pass may find nothing to wait for.
 	patience = 3
-	// fewestRows is what a statement that times out is cut down to at first.
+	// fewestRows is the size to which a statement that times out is cut at first.
 	fewestRows = 10
 )
 
-// family tells those that wait for locks from those that do not, for whom one table's trouble is the same.
+// family distinguishes references that wait for locks from references that do not, for whom one table's trouble is the same.
 func (p pass) family() pass {
 	if p == waiting {
 		return waiting
@@ -33,7 +33,7 @@ func (p pass) family() pass {
 	return skipping
 }
 
-// remedy is what to try after a statement has failed.
+// remedy is the next try after a statement has failed.
 type remedy int
 
 const (

@@ -68,7 +68,7 @@ func defaultKey(r *pgcatalog.Relation) string {
 	}
 }
 
-// identifies tells whether the column is unique. A partitioned table can have no unique index without its
+// identifies reports whether the column is unique. A partitioned table can have no unique index without its
 // partition key, so there a part of the primary key has to do.
 func identifies(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)

@@ -62,7 +62,7 @@ func (r *Reference) unservedBy() string {
 	return r.unserved
 }
 
-// identified tells whether exactly these columns, in any order, make a unique index of the table.
+// identified reports whether exactly these columns, in any order, make a unique index of the table.
 func identified(r *pgcatalog.Relation, columns []string) bool {
 	return slices.ContainsFunc(r.Indexes[r.OID], func(i pgcatalog.Index) bool {
 		return i.Unique && i.Complete() && len(i.Columns) == len(columns) && i.Order(columns) != nil

@@ -38,7 +38,7 @@ type chunk struct {
 	alone bool
 	// passed tells that it has had a turn and waited for another one.
 	passed bool
-	// blocked, if set, says until when it is left alone; own is its own wait, shared with nobody.
+	// blocked, if set, says until when it is left alone; own is its own wait, shared with no other.
 	blocked, own *pace.Blocked
 	// yields reports that the chunk waits because its rows take long: it goes on as soon as nothing else can.
 	yields bool
@@ -66,7 +66,7 @@ type task struct {
 	skips, lockedOnly bool
 }
 
-// rest is what a slice of work leaves of its chunk.
+// rest is the part of its chunk that a slice of work leaves.
 type rest struct {
 	// later goes on in the lane's next turn, next at once.
 	later *chunk

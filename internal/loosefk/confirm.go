@@ -33,7 +33,7 @@ type swept struct {
 	integers []int64
 	texts    []string
 	// early tells that it is not waited for any longer, and expired that this was so for long; open that all older
-	// transactions have ended, unnoted that they have but for prepared ones, which are not noted yet.
+	// transactions have ended, unnoted that they have except prepared ones, which are not noted yet.
 	early, expired, open, unnoted bool
 	// held tells that only transactions in other databases with children of the parent are waited for.
 	held bool
@@ -72,7 +72,7 @@ type confirmer struct {
 	longKeys int
 }
 
-// over tells whether no further look may begin.
+// over reports whether no further look may begin.
 func (c *confirmer) over() bool { return c.stop.Err() != nil || !time.Now().Before(c.until) }
 
 // confirm takes the second look at parents whose gates are open, oldest first.
@@ -113,7 +113,7 @@ func (r *run) confirm(ctx context.Context) error {
 			}
 		}
 		if len(held) > 0 {
-			// Nobody who asks in this database alone can tell that these have to wait.
+			// A look in this database alone cannot tell that these have to wait.
 			if err := r.change(ctx, holdSQL, held, gates.retry.Seconds(), nil); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (c *confirmer) lookAt(ctx context.Context, rows []swept, over func() bool) 
 	return nil
 }
 
-// group is what rows of one look have in common.
+// group holds the common facts of rows of one look.
 type group struct {
 	parent          string
 	integer, looked bool
@@ -209,7 +209,7 @@ func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) 
 }
 
 // look looks for children of rows that have one parent. Where that fails the rows are looked at one by one, and
-// those that fail alone are put off.
+// tombstones that fail alone are put off.
 func (c *confirmer) look(ctx context.Context, rows []swept) error {
 	if c.off[rows[0].parent] {
 		return nil

@@ -16,7 +16,7 @@ import (
 )
 
 // Elsewhere is another database in which parents have children. What is cleaned there is committed, durably, before the
-// parent's tombstone goes: whoever is killed in between finds the tombstone and nothing left to do.
+// parent's tombstone goes: the successor of a worker that is killed in between finds the tombstone and nothing left to do.
 type Elsewhere struct {
 	// Session is nil while the database cannot be reached; Err says why, Down for how long that has been so.
 	Session *batch.Session
@@ -179,7 +179,7 @@ func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live [
 	return integers, texts, nil
 }
 
-// finished are the chunk's tombstones without those that still have children in other databases, in references marked in
+// finished are the chunk's tombstones without the ones that still have children in other databases, in references marked in
 // verify.
 func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombstone, error) {
 	if !c.elsewhere {

@@ -138,11 +138,11 @@ type tombstone struct {
 	anyway bool
 }
 
-// ended tells whether no further batch may begin.
+// ended reports whether no further batch may begin.
 func (r *run) ended() bool { return r.budget.over() || r.stop.Err() != nil }
 
-// cutShort ends a run that is not through: its limits were met, or it was asked to stop, which is nobody's
-// fault. Of what it could not finish, only parents that stand alone count an attempt: those have more
+// cutShort ends a run that is not through: its limits were met, or it was asked to stop, which is no failure
+// of its rows. Of what it could not finish, only parents that stand alone count an attempt: those have more
 // children than fit into a statement, while others merely shared one with them.
 func (r *run) cutShort(ctx context.Context) error {
 	if err := r.due(ctx); err != nil {
@@ -152,7 +152,7 @@ func (r *run) cutShort(ctx context.Context) error {
 	r.stats.Held = cmp.Or(r.tables.Reason(), r.rows.Reason())
 	over := r.budget.over()
 	if r.engine.Adaptive.on() && !r.budget.rowsOver() {
-		// Its time alone is over: the next run goes on at once, and nobody is too big for it.
+		// Its time alone is over: the next run goes on at once, and no chunk is too big for it.
 		over = false
 	}
 	r.stats.OverLimit = left && over

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A direct statement takes every child that it sees, and follows those that others are just changing. So where one
+// A direct statement takes every child that it sees, and follows children that others are just changing. So where one
 // has gone through, a look at the same table in the same pass finds only children that came after its snapshot:
 // those are late ones, for which removed tombstones are remembered in any case. The look itself is dear, as it
 // walks over the index entries of all rows that the statement has just deleted: half as long again.
@@ -13,7 +13,7 @@ import (
 // What it may be left out for is narrow, though. The limited forms skip rows, and have to be looked after. So have
 // composite keys, whose rows are found by pointers that do not follow a change, and partitions, between which a row
 // may move from one that is still to come to one that is done. And a trigger or rule can keep rows from going or put
-// them back: nobody would ever be told of it, as second looks would bring the tombstone back again and again.
+// them back: no operator would ever be told of it, as second looks would bring the tombstone back again and again.
 
 // took notes that a task's statement has gone through.
 func (c *chunk) took(t task, form pass) {

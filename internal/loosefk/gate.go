@@ -22,7 +22,7 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // first gate, before which all sessions must have ended their transactions that began before a tombstone was removed.
 //
 // Such a transaction may become a prepared one. It is listed as prepared before its session counts as idle, so
-// whoever looks at sessions first and at prepared transactions in a later statement misses none: the second gate is
+// a look at sessions first and at prepared transactions in a later statement misses none: the second gate is
 // that those which there were after the first have ended. Both commits are visible before a transaction disappears
 // from its list. The look at children must be a later statement again.
 //
@@ -124,7 +124,7 @@ CROSS JOIN LATERAL (
 ) AS gate
 ORDER BY oldest.id`
 
-// noteSQL notes the prepared transactions for rows whose first gate is open. Those that have ended since it was
+// noteSQL notes the prepared transactions for rows whose first gate is open. Transactions that have ended since it was
 // found open need not be waited for.
 const noteSQL = `
 UPDATE "sexton".swept AS swept

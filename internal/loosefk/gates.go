@@ -19,9 +19,9 @@ const (
 	awayRetry = time.Minute
 )
 
-// gates is what a run has found out about transactions that may still insert children.
+// gates holds what a run knows about transactions that may still insert children.
 type gates struct {
-	// horizon is the time before which no transaction of this database is open, as far as can be seen.
+	// horizon is the time before which no transaction of this database is open, of those in sight.
 	horizon pgtype.Timestamptz
 	blind   bool
 	// far are the parents with children in other databases, as tombstones name them, farHorizon the time for those.

@@ -13,13 +13,13 @@ import (
 // an array with the text forms of its columns' values. An index finds no row by that, so statements take keys
 // apart and look up one after the other; the one-column forms leave a whole array to a single scan.
 
-// composite tells whether keys have several columns.
+// composite reports whether keys have several columns.
 func (p *Parent) composite() bool { return len(p.KeyColumns) > 1 }
 
 // label is the key's columns for people.
 func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }
 
-// fits tells whether a tombstone has a key of the parent's shape. With another one it comes from a time when the
+// fits reports whether a tombstone has a key of the parent's shape. With another one it comes from a time when the
 // definitions named other columns.
 func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
 	if !p.composite() || t.text == nil {
@@ -87,6 +87,6 @@ func qualified(alias string, columns []string) []string {
 	return names
 }
 
-// lookedUp tells whether a leaf's rows are found by looking up each composite key. Without an index each of them
+// lookedUp reports whether a leaf's rows are found by looking up each composite key. Without an index each of them
 // would read the whole table, which can be read once for all.
 func (p *Parent) lookedUp(r *Reference, leaf Table) bool { return p.composite() && r.indexed[leaf.OID] }

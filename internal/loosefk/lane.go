@@ -19,7 +19,7 @@ const (
 	// round is the time in which every lane has a turn, dueEvery how often a busy run looks for lanes that have become due.
 	round    = time.Second
 	dueEvery = 250 * time.Millisecond
-	// mostCarried bounds the tombstones that a lane has in hand. Beyond it, those that wait for locks are left to the next run.
+	// mostCarried bounds the tombstones that a lane has in hand. Beyond it, tombstones that wait for locks are left to the next run.
 	mostCarried = 100_000
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
@@ -37,7 +37,7 @@ type lane struct {
 	fresh []tombstone
 	live  []bool
 	// next are the chunks whose turn it is; carried have had one and wait for another. These get half of the lane's time,
-	// so a parent with a million children, or with children that take long, holds nobody up.
+	// so a parent with a million children, or with children that take long, holds no other up.
 	next, carried []*chunk
 	// carrying is how much more of its time carried chunks have had than fresh ones.
 	carrying time.Duration
@@ -216,7 +216,7 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 	}
 	ready := slices.IndexFunc(l.carried, func(c *chunk) bool { return c.ready() && c.how != waiting })
 	if ready < 0 && len(l.fresh) == 0 {
-		// Nobody waits for rows that others have locked while there is something else to do.
+		// The run does not wait for rows that others have locked while there is something else to do.
 		ready = slices.IndexFunc(l.carried, (*chunk).ready)
 	}
 	switch {

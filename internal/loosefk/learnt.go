@@ -1,6 +1,6 @@
 package loosefk
 
-// learnt is what runs have found out about a reference by trying. It outlives the binding of the definitions, which every run
+// learnt holds what runs have found out about a reference by trying. It outlives the binding of the definitions, which every run
 // with an error drops: else a run would spend its time on finding it out again.
 type learnt struct {
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
@@ -13,7 +13,7 @@ type learnt struct {
 	slow map[uint32]float64
 	// blocks is set once a scan of a whole leaf has timed out: how many blocks one statement reads instead.
 	blocks float64
-	// readsLong is set once a second look has timed out, of those that no index serves.
+	// readsLong is set once a second look has timed out, of looks that no index serves.
 	readsLong bool
 }
 

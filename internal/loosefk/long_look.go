@@ -30,7 +30,7 @@ const (
 	longKeys    = 50_000
 	// mostFailures bounds the pause after looks that failed: 5 minutes for the first, then twice as long each time.
 	mostFailures = 8
-	// longName is what its session is called. It holds no second look up, as it inserts nothing.
+	// longName is the name of its session. It holds no second look up, as it inserts nothing.
 	longName = "sexton second look"
 )
 

@@ -35,7 +35,7 @@ type Parent struct {
 	References []*Reference
 }
 
-// HasChildrenIn tells whether the parent has children in the database of that name.
+// HasChildrenIn reports whether the parent has children in the database of that name.
 func (p *Parent) HasChildrenIn(database string) bool {
 	return slices.ContainsFunc(p.References, func(r *Reference) bool { return r.Database == database })
 }
@@ -89,10 +89,10 @@ type typedColumn struct {
 	Value   string
 }
 
-// Updates tells whether the reference changes children instead of deleting them.
+// Updates reports whether the reference changes children instead of deleting them.
 func (r *Reference) Updates() bool { return r.Definition.OnDelete != definitions.Delete }
 
-// usable tells whether statements can be made for it.
+// usable reports whether statements can be made for it.
 func (r *Reference) usable() bool { return r.Broken == "" && !r.Unreachable }
 
 func (r *Reference) partitioned() bool { return len(r.Leaves) != 1 || r.Leaves[0].OID != r.Child.OID }

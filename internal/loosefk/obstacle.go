@@ -61,7 +61,7 @@ func (r *run) waitWith(c *chunk, b *pace.Blocked, reason, transaction string) {
 	c.blocked = b
 }
 
-// obstacle is what a task has to wait for in a pass, or nil.
+// obstacle names the thing that a task has to wait for in a pass, or nil.
 func (r *run) obstacle(t task, how pass) *pace.Blocked {
 	if b := r.locked[t.leaf.OID]; b.Waits() {
 		return b
@@ -80,7 +80,7 @@ func (r *run) passed(t task, form pass, rows int64) {
 	}
 }
 
-// findLocked notes the leaves of a parent's children that others have locked as a whole, and tells whether there are any.
+// findLocked notes the leaves of a parent's children that others have locked as a whole, and reports whether there are any.
 func (r *run) findLocked(ctx context.Context, parent *Parent) bool {
 	locked := false
 	for _, database := range r.databases(parent) {

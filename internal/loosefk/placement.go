@@ -41,7 +41,7 @@ type site struct {
 	catalog *catalog
 }
 
-// Claims tells whether one of the database's patterns matches the table.
+// Claims reports whether one of the database's patterns matches the table.
 func (s Site) Claims(name definitions.Name) bool {
 	return slices.ContainsFunc(s.Tables, func(pattern string) bool {
 		subject := name.Table

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// DryRun is what a pass would find now, had it no limits.
+// DryRun is the foreseen result of a pass now, had it no limits.
 type DryRun struct {
 	// Definitions are in the order of child, column and parent.
 	Definitions []PlannedDefinition `json:"definitions"`
@@ -123,11 +123,11 @@ type PlanSite struct {
 	// DB is nil while the database cannot be reached.
 	DB    pgcatalog.Beginner
 	Names pgschema.Names
-	// Parents are those that live here.
+	// Parents are the ones that live here.
 	Parents []*Parent
 }
 
-// Plan looks at what passes over the databases would do now, and returns that by their names, without those that cannot be
+// Plan looks at what passes over the databases would do now, and returns that by their names, without the ones that cannot be
 // reached. All of it happens in short READ ONLY transactions. What goes wrong with a single table (no privilege, no time)
 // or with the database of a parent's children is a finding of its definition; the error is for a parent's own database.
 func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]*DryRun, error) {

@@ -13,7 +13,7 @@ import (
 // keysPerCount bounds the keys of one counting statement, so that the time is looked at in between.
 const keysPerCount = 1000
 
-// pendingKeys are a parent's tombstones, as far as they are looked at.
+// pendingKeys are a parent's tombstones, up to the cap of the look.
 type pendingKeys struct {
 	Backlog
 

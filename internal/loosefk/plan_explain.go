@@ -15,7 +15,7 @@ import (
 const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
 	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
-// fewPages is what a table may have before reading all of it with every statement is worth a finding.
+// fewPages is the size that a table may have before reading all of it with every statement is worth a finding.
 const fewPages = 8
 
 // findAccess explains the definition's statement on the child or, of a partitioned one, on the biggest
@@ -119,7 +119,7 @@ type planNode struct {
 	Plans     []planNode `json:"Plans"`
 }
 
-// scan is the first scan of a table, in the order of the plan, but for going to rows by pointers that another one
+// scan is the first scan of a table, in the order of the plan, except going to rows by pointers that another one
 // found. That of a bitmap has its index in the node below.
 func (n planNode) scan(table string) scan {
 	if strings.HasSuffix(n.NodeType, "Scan") && n.NodeType != "Tid Scan" && n.Relation == table {

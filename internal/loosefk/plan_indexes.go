@@ -11,7 +11,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// usable tells whether the table has an index that leads straight to the rows of a need, whatever the values.
+// usable reports whether the table has an index that leads straight to the rows of a need, whatever the values.
 func (t *surveyTable) usable(n need) bool {
 	if n.indexed != nil {
 		return n.indexed[t.OID] || n.proven[t.OID]
@@ -21,17 +21,17 @@ func (t *surveyTable) usable(n need) bool {
 	})
 }
 
-// partial tells whether an index would be of use if its predicate were met: only Postgres can tell.
+// partial reports whether an index would be of use if its predicate were met: only Postgres can tell.
 func (t *surveyTable) partial(n need) bool {
 	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool { return i.fits(n) && i.valid && !i.complete(n) })
 }
 
-// leads tells whether the index of that name leads straight to the rows.
+// leads reports whether the index of that name leads straight to the rows.
 func (t *surveyTable) leads(name string, n need) bool {
 	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool { return i.name == name && i.fits(n) })
 }
 
-// fits tells whether the index begins with the columns of the need, in any order, with none but given ones in
+// fits reports whether the index begins with the columns of the need, in any order, with none but given ones in
 // between. A unique index on some of them serves as well: the others only filter one row.
 func (i surveyIndex) fits(n need) bool {
 	switch i.method {
@@ -44,13 +44,13 @@ func (i surveyIndex) fits(n need) bool {
 	return leadsTo(i.columns, n.columns, n.given, i.unique)
 }
 
-// complete tells whether the index has all rows that an equality can find: all of them, or all but those with
+// complete reports whether the index has all rows that an equality can find: all of them, or all but those with
 // NULL in a column that is compared. What else a predicate says about a row is unknown where plans are made.
 func (i surveyIndex) complete(n need) bool {
 	return i.predicate == "" || excludesNullsOf(i.predicate, slices.Concat(n.columns, n.given))
 }
 
-// excludesNullsOf tells whether an index's predicate says that some of columns are not NULL, and nothing else.
+// excludesNullsOf reports whether an index's predicate says that some of columns are not NULL, and nothing else.
 func excludesNullsOf(predicate string, columns []string) bool {
 	if strings.HasPrefix(predicate, "((") {
 		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")

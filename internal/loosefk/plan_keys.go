@@ -19,11 +19,11 @@ type need struct {
 	proven map[uint32]bool
 	// path is the way from the child, for people; "" for the child itself.
 	path string
-	// reader is what reads a whole table without the index.
+	// reader names the statement that reads a whole table without the index.
 	reader string
 }
 
-// childNeed is what a definition's own statements need.
+// childNeed is the need of a definition's own statements.
 func childNeed(reference *Reference, proven map[uint32]bool) need {
 	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, indexed: reference.indexed, proven: proven}
 	n.reader = "every statement"

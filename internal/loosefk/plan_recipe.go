@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// create is what an operator has to run for a missing index, without a lock that holds writers up. CREATE INDEX
+// create is the statement that an operator has to run for a missing index, without a lock that holds writers up. CREATE INDEX
 // CONCURRENTLY refuses a partitioned table: there an index on the table alone is filled with one per partition.
 // Where some partitions have an index of their own, only the others get one.
 func (s *survey) create(n need, root *surveyTable, lacking []*surveyTable, leaves int) string {

@@ -11,16 +11,16 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// survey is what the catalogue says about the children of definitions and about all tables that foreign keys
+// survey holds the catalogue's facts about the children of definitions and about all tables that foreign keys
 // lead to from there.
 type survey struct {
-	// keys are the foreign keys by the table they refer to. Those that partitions have from their parents are
+	// keys are the foreign keys by the table they refer to. Keys that partitions have from their parents are
 	// left out.
 	keys map[uint32][]foreignKey
 	// parts and whole are the partitions of a table and the table of a partition.
 	parts map[uint32][]uint32
 	whole map[uint32]uint32
-	// tables are those that statements may read: children, tables with foreign keys, and all their partitions.
+	// tables are the ones that statements may read: children, tables with foreign keys, and all their partitions.
 	tables map[uint32]*surveyTable
 	// reserved words need quotes; taken are names that an index cannot get, by schema.
 	reserved map[string]bool

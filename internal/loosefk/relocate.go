@@ -12,10 +12,10 @@ import (
 // relocateBatch is how many tombstones one transaction moves or drops.
 const relocateBatch = 1_000
 
-// Relocated is what became of the waiting tombstones of a parent.
+// Relocated is the outcome for the waiting tombstones of a parent.
 type Relocated struct {
 	Changed int64 `json:"changed"`
-	// Busy are those that a worker had in hand. They were left alone.
+	// Busy are tombstones that a worker had in hand. They were left alone.
 	Busy int64 `json:"busy"`
 }
 

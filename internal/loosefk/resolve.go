@@ -20,7 +20,7 @@ import (
 //
 // Its findings are all that only a database can tell: errors (a missing table or column, types that do not
 // compare, NOT NULL under async_nullify, a partition named as parent) and warnings (a foreign-key column without an
-// index). A definition with an error leaves its parent a reference that is Broken, so that whoever goes on all the
+// index). A definition with an error leaves its parent a reference that is Broken, so that a worker that goes on all the
 // same works off none of the parent's tombstones; so does one whose child cannot be reached. The error is a *SiteError.
 func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (map[string][]*Parent, problem.List, error) {
 	names := make([]definitions.Name, 0, 2*len(defs))
@@ -183,7 +183,7 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 	return home
 }
 
-// same tells whether two references of one parent are one.
+// same reports whether two references of one parent are one.
 func (r *Reference) same(other *Reference) bool {
 	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
 		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
@@ -337,7 +337,7 @@ func (r *resolver) missingColumn(d definitions.Definition, key string, name defi
 }
 
 // reportCycles tells of deletes that can come back to their own table. They end, as each row can go only
-// once, but whoever wrote them should know.
+// once, but their author should know.
 func (r *resolver) reportCycles() {
 	type node struct{ database, table string }
 	next := map[node][]*Reference{}

@@ -40,7 +40,7 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) ([]s
 	case deferrable(table, key):
 		r.report(d, problem.Error, ".parent_column",
 			fmt.Sprintf("the constraint on %s of parent %s is deferrable", strings.Join(key, ", "), d.Parent),
-			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and nobody can tell which of them is gone")
+			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and a trigger cannot tell which of them is gone")
 		return nil, false
 	}
 	return key, true

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/batch"
 )
 
-// Revived tombstones are kept for whoever wonders why children stay: so many days, and so many of them.
+// Revived tombstones are kept for operators who ask why children stay: so many days, and so many of them.
 const (
 	revivedDays = 7
 	mostRevived = 10_000

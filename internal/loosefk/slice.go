@@ -289,7 +289,7 @@ func (r *run) readWindow(ctx context.Context, t *task, limits batch.Limits, sql 
 	return err
 }
 
-// remove takes those that have ended out of the chunk.
+// remove takes the tombstones that have ended out of the chunk.
 func (r *run) remove(c *chunk, ended settled) {
 	r.stats.count(c.parent, ParentCounts{Processed: int64(len(ended.gone)), Revived: int64(len(ended.revived))})
 	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool {
@@ -341,12 +341,12 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 		c.idle = 0
 	}
 	c.passes++
-	// Nobody can hold that many children up one after another; a trigger that undoes the change can.
+	// Other sessions cannot hold that many children up one after another; a trigger that undoes the change can.
 	const most = 20
 	if c.idle >= patience || c.passes > most {
 		f := fault.Fault{
 			Table:   c.parent.Label(),
-			Message: "children remain that nobody has locked: a trigger or rule of a child table keeps them or puts them back",
+			Message: "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back",
 		}
 		r.stats.fail(f)
 		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
@@ -358,7 +358,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	return later(c), nil
 }
 
-// blame counts an attempt for tombstones and records the reason. Those that wait for another database are put off for a
+// blame counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
 // while, which is no attempt.
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
 	for _, l := range r.lanes {

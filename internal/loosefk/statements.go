@@ -253,7 +253,7 @@ func (p *Parent) probeStatement(database string, keys any, without ...*Reference
 }
 
 // removeStatement removes those of the tombstones that have no child left in the references marked in
-// verify, and returns their ids. Those that are also marked in exact are looked at only where the child may
+// verify, and returns their ids. References that are also marked in exact are looked at only where the child may
 // have kept rows from them. It decides by rows that are not there and never by a count of rows that
 // were cleaned: locked rows are skipped, and rows that move during a statement are missed. Row pointers and
 // OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and

@@ -35,7 +35,7 @@ type Stats struct {
 	Rescheduled int64 `json:"rescheduled"`
 	// Revived counts tombstones whose parents live, so that their children stay.
 	Revived int64 `json:"revived"`
-	// Confirmed counts removed tombstones that a second look found without children, LateChildren those that it
+	// Confirmed counts removed tombstones that a second look found without children, LateChildren tombstones that it
 	// brought back, as a child had come late.
 	Confirmed    int64 `json:"confirmed"`
 	LateChildren int64 `json:"late_children"`
@@ -50,7 +50,7 @@ type Stats struct {
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Held is why a run left something undone that others were in the way of, or that takes too long.
 	Held string `json:"held,omitempty"`
-	// WaitingClass says of what sort that is, for whoever has to count and compare.
+	// WaitingClass says of what sort that is, for readers that count and compare.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type ParentCounts struct {
 	Revived int64
 }
 
-// Changed tells whether the run did anything worth a line of its own in the history.
+// Changed reports whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren+s.ConfirmedEarly > 0 ||
 		len(s.Errors) > 0 || s.OverLimit || s.Interrupted
@@ -104,7 +104,7 @@ func (s *Stats) clean(r *Reference, rows int64) {
 
 func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
 
-// budget is what a run may still do.
+// budget is the work that a run may still do.
 type budget struct {
 	limits Limits
 	stats  *Stats
@@ -115,7 +115,7 @@ func (b *budget) over() bool {
 	return b.rowsOver() || !time.Now().Before(b.until)
 }
 
-// rowsOver tells whether a limit of rows is met.
+// rowsOver reports whether a limit of rows is met.
 func (b *budget) rowsOver() bool {
 	return b.left(b.limits.Deletes, b.stats.DeleteCount) <= 0 || b.left(b.limits.Updates, b.stats.UpdateCount) <= 0
 }
@@ -127,7 +127,7 @@ func (*budget) left(limit int, count int64) int64 {
 	return int64(limit) - count
 }
 
-// limited tells whether the run may only do so many rows of the reference's kind.
+// limited reports whether the run may only do so many rows of the reference's kind.
 func (b *budget) limited(r *Reference) bool {
 	if r.Updates() {
 		return b.limits.Updates > 0

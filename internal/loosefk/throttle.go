@@ -12,7 +12,7 @@ type Throttle struct {
 	// Hold says why no batch may begin now, and "" where one may. It is asked between batches, at most once a second,
 	// and again and again while it has a reason.
 	Hold func(ctx context.Context) string
-	// Blocker says who holds the lock that the running batch waits for, and "" where nobody is known. It is asked from
+	// Blocker says who holds the lock that the running batch waits for, and "" where no holder is known. It is asked from
 	// another goroutine while the session of that database is busy, never twice at a time. The context ends with the batch.
 	Blocker func(ctx context.Context, database string) string
 }
@@ -36,7 +36,7 @@ func (r *run) waitsFor(ctx context.Context, class pace.WaitClass, reason string)
 }
 
 // watch finds out whom a batch of the waiting pass waits for, until the function that it returns is called. Between
-// the two nobody else touches the statistics.
+// the two no other goroutine touches the statistics.
 func (r *run) watch(ctx context.Context, database string, form pass) (end func() string) {
 	ask := r.engine.Throttle.Blocker
 	if ask == nil || form != waiting {

@@ -41,7 +41,7 @@ type PendingTombstone struct {
 	Key string `json:"key"`
 	// Attempts counts the runs that could not finish it since it was last put back.
 	Attempts int `json:"attempts"`
-	// Failed is true for tombstones with attempts and for those that are put off.
+	// Failed is true for tombstones with attempts and for tombstones that are put off.
 	Failed bool `json:"failed"`
 	// LastError is table, SQLSTATE and message of the last attempt; nil before the first one.
 	LastError *string `json:"last_error"`
@@ -59,19 +59,19 @@ type ListOptions struct {
 	// FailedOnly leaves out what has not failed.
 	FailedOnly bool
 	Limit      int
-	// Window is how many tombstones of a parent are looked at in each of the two places where those that failed stand; 0 means 10,000.
+	// Window is how many tombstones of a parent are looked at in each of the two places where failed ones stand; 0 means 10,000.
 	Window int
 }
 
 // TombstoneList is the beginning of a queue.
 type TombstoneList struct {
 	Tombstones []PendingTombstone
-	// More counts those that the limit left out. Capped tells that counting stopped, so there are at least as many.
+	// More counts tombstones that the limit left out. Capped tells that counting stopped, so there are at least as many.
 	More   int64
 	Capped bool
 }
 
-// listSQL lists the tombstones of the parents $1, those that failed first, in the order of the index. Per parent
+// listSQL lists the tombstones of the parents $1, failed ones first, in the order of the index. Per parent
 // it reads two stretches of the index of at most $2 rows. $3 leaves out what has not failed, $4 is the limit.
 const listSQL = `
 WITH pending AS (
@@ -111,7 +111,7 @@ WHERE NOT $3 OR pending.cleanup_attempts > 0 OR pending.deferred
 ORDER BY 5 DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
 LIMIT $4`
 
-// List returns the first tombstones, those that failed before all others, and else by parent and in the order
+// List returns the first tombstones, failed ones before all others, and else by parent and in the order
 // in which they are worked off. However long the queue is, it reads a bounded part of it.
 func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneList, error) {
 	list := TombstoneList{Tombstones: []PendingTombstone{}}
@@ -150,19 +150,19 @@ type RetryOptions struct {
 	IDs []int64
 }
 
-// Retried is what became of the tombstones that a retry was meant for.
+// Retried is the outcome for the tombstones that a retry was meant for.
 type Retried struct {
 	// Retried were made due. Due were so already and did not fail; they are counted where they were asked for by id.
 	Retried int64 `json:"retried"`
 	Due     int64 `json:"due"`
-	// Busy are those that a worker had in hand at that moment. They were left alone.
+	// Busy are tombstones that a worker had in hand at that moment. They were left alone.
 	Busy int64 `json:"busy"`
 	// Unknown are the ids that no waiting tombstone has.
 	Unknown []int64 `json:"unknown"`
 }
 
 // pageSQL reads at most $4 tombstones of parent $1 behind a position and returns those with an id in $5, or, where
-// $5 is NULL, those that failed. The last one of a full page comes as well: there may be more behind it.
+// $5 is NULL, the failed ones. The last one of a full page comes as well: there may be more behind it.
 const pageSQL = `
 SELECT page.consume_after, page.id, page.failed, page.wanted, page.number = $4
 FROM (
@@ -182,7 +182,7 @@ ORDER BY page.number`
 
 // retrySQL makes tombstones of parent $1 due and counts those; the rest of the ones that are there are locked, or
 // have just been changed by somebody else. The reason of the last failure stays until the next attempt, for
-// whoever looks at the tombstone in between.
+// a session that looks at the tombstone in between.
 const retrySQL = `
 WITH wanted AS (
     SELECT tombstone.consume_after, tombstone.id

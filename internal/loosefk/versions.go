@@ -13,7 +13,7 @@ import (
 
 // A child in another database is never seen in one snapshot with its parent. So a step there looks first at children, then
 // at the parents' database, and then changes exactly those versions of rows that it has seen, and only those whose key had no
-// parent in between. A parent that was there before its child is seen by the second look; whoever inserts the parent after
+// parent in between. A parent that was there before its child is seen by the second look; a session that inserts the parent after
 // that and gives it an old child makes a new version of that row, which the third statement leaves alone.
 
 // exactly is true for references whose children are changed by versions.

@@ -9,14 +9,14 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// Waiting is what waits in one database.
+// Waiting is the backlog of one database.
 type Waiting struct {
-	// Pending counts tombstones, those that are put off included, up to 10,000; Capped tells that there are more.
+	// Pending counts tombstones, tombstones that are put off included, up to 10,000; Capped tells that there are more.
 	Pending int64
 	Capped  bool
 	// OldestAge is the age of the oldest at the head of a parent's queue, 0 where none waits.
 	OldestAge time.Duration
-	// Deferred counts those that are put off, up to 10,000; DeferredUntil is when the first of them falls due, nil where
+	// Deferred counts tombstones that are put off, up to 10,000; DeferredUntil is when the first of them falls due, nil where
 	// there is none or that is never, and DeferredReason why that one was put off.
 	Deferred       int64
 	DeferredUntil  *time.Time

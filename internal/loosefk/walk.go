@@ -13,7 +13,7 @@ import (
 // read a block costs about as much as to take five rows by pointers that were read and sent to and fro before.
 const denseBlock = 8
 
-// firstWindow is what the first look reads. It decides, so it is smaller than those which have to serve many
+// firstWindow is the size of the first look. It decides, so it is smaller than those which have to serve many
 // statements: reading 50,000 pointers takes longer than a statement should.
 const firstWindow = largestBatch / 2
 
@@ -34,7 +34,7 @@ type walk struct {
 func (w *walk) underWay() bool { return w.left > 0 }
 
 // begin goes on from what a look has found: pointers to all children that it was to look for, which the index has in
-// the order of the table. It tells whether they are worth a walk with statements of so many rows.
+// the order of the table. It reports whether they are worth a walk with statements of so many rows.
 func (w *walk) begin(window []pgtype.TID, limit int) bool {
 	if w.over || len(window) == 0 {
 		return false
