@@ -77,8 +77,6 @@ type soak struct {
 	random  *rand.Rand
 	workers []*runningWorker
 	begun   map[string]int
-
-	wrongClocks bool
 }
 
 const blackHole = "black hole"
@@ -86,9 +84,9 @@ const blackHole = "black hole"
 // fault begins something bad and returns what ends it.
 type fault func(t *testing.T) (end func())
 
-func newSoak(t *testing.T, site workSite, seed uint64, wrongClocks bool) *soak {
+func newSoak(t *testing.T, site workSite, seed uint64) *soak {
 	t.Helper()
-	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}, wrongClocks: wrongClocks}
+	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}}
 	s.network, s.site.url = newSoakProxy(t, site.url)
 	for range 2 {
 		s.workers = append(s.workers, s.start(t))
@@ -133,16 +131,13 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 	t.Logf("faults: %v", s.begun)
 }
 
-// start starts a worker, with a wrong clock where clocks are wrong.
+// start starts a worker with a wrong clock.
 func (s *soak) start(t *testing.T) *runningWorker {
 	t.Helper()
-	environ := []string{cronOff}
-	if s.wrongClocks {
-		s.begun["clock"]++
-		environ = append(environ, clock(s.random))
-		t.Logf("a worker starts with %s", environ[1])
-	}
-	return s.site.start(t, environ)
+	s.begun["clock"]++
+	wrong := clock(s.random)
+	t.Logf("a worker starts with %s", wrong)
+	return s.site.start(t, []string{cronOff, wrong})
 }
 
 // kill kills a worker, which may be stopped, and starts another.
@@ -211,7 +206,7 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 	t.Helper()
 	site := newTwinSite(t, p, pgtest.New(t).URL, "")
 	site.exec(t, soakTables)
-	s := newSoak(t, site.workSite, seed, true)
+	s := newSoak(t, site.workSite, seed)
 	w := &crashWorkload{twinSite: site, random: s.random, made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400}}
 	w.conn = connect(t, site.url)
 	// Who holds the lock may be a stopped worker, which goes on only when this test does.
@@ -252,8 +247,7 @@ func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
 	t.Helper()
 	bucket := s3test.New(t, s3test.Options{})
 	site := newDiffSite(t, p, diffsIn(t, bucket))
-	// By the worker's clock River says when a failed attempt is tried again: with one that is ahead, so much later.
-	s := newSoak(t, site.workSite, seed, false)
+	s := newSoak(t, site.workSite, seed)
 	last := 0
 	s.run(t, length, map[string]fault{"store": func(*testing.T) func() {
 		bucket.Proxy.Fail(badStore(s.random.Uint64()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,36 +44,12 @@ type driver struct {
 	own struct{ queues, keys, digests []string }
 	// said is when it was last logged of a queue.
 	said map[string]time.Time
+	// ahead is by how much this machine's clock was ahead of the server's at the last look.
+	ahead atomic.Int64
 }
 
 func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
 	return &listener{Listener: d.Driver.GetListener(params), driver: d}
-}
-
-// tickLock bounds how long a tick waits for another transaction that inserts the same job and has not ended. While it waits, other schedules
-// fall due, and River inserts those together: within this time that is one at most, as they are set apart.
-const tickLock = "100ms"
-
-// GetExecutor bounds the lock waits of insertions in River's own transactions. Those are of ticks: all else is inserted in transactions of ours.
-func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor()} }
-
-type executor struct{ riverdriver.Executor }
-
-func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
-	tx, err := e.Executor.Begin(ctx)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // River words it
-	}
-	return transaction{tx}, nil
-}
-
-type transaction struct{ riverdriver.ExecutorTx }
-
-func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
-	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
-		return nil, err //nolint:wrapcheck // River words it
-	}
-	return t.ExecutorTx.JobInsertFastMany(ctx, params) //nolint:wrapcheck // River words it
 }
 
 // listener is used by one goroutine at a time, as River's is.
@@ -148,7 +125,8 @@ SELECT wanted.name,
         SELECT FROM "sexton".river_job AS job
         WHERE job.state OPERATOR(pg_catalog.=) 'available' AND job.queue OPERATOR(pg_catalog.=) wanted.name
           AND job.scheduled_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-    )
+    ),
+    pg_catalog.clock_timestamp()
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
 // readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
@@ -160,10 +138,12 @@ func (l *listener) readPauses(ctx context.Context) {
 	l.look = time.Now().Add(pauseLook)
 	var name string
 	var paused, led, outdated, waiting, some bool
+	var clock time.Time
 	states, own := map[string]bool{}, l.driver.own
 	rows, err := l.driver.jobs.Async().Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting, &clock}, func() error {
+			l.driver.ahead.Store(int64(time.Now().Round(0).Sub(clock)))
 			if waiting && !paused && !outdated {
 				l.told = append(l.told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, name)})
 			}

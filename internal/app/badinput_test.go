@@ -196,7 +196,7 @@ func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
 		},
 		"wrong value": {
 			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),
-			[]string{`DIR/loose_foreign_keys.yml:2:80: issues[0].conditions[0].value: value "me" does not fit column author_id of type bigint`},
+			[]string{`DIR/loose_foreign_keys.yml:2:108: issues[0].conditions[0].value: value "me" does not fit column author_id of type bigint`},
 		},
 		"nullify on NOT NULL": {
 			entry("table: projects, column: author_id, on_delete: async_nullify"),

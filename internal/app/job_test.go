@@ -176,7 +176,7 @@ func TestJobRunThatFails(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &document))
 	require.Equal(t, "failed", document.Outcome)
-	require.EqualValues(t, 1, document.RunID)
+	require.Positive(t, document.RunID, "the history has it")
 	require.Contains(t, document.Error, `violates check constraint "broken"`)
 	require.Empty(t, document.Stats)
 	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
@@ -186,7 +186,7 @@ func TestJobRunThatFails(t *testing.T) {
 	require.Equal(t, "sexton: run of loose_foreign_keys_cleanup failed: "+document.Error, lines[1])
 
 	require.Equal(t, [][]string{{"failed", document.Error}}, s.Rows("SELECT outcome, error FROM sexton.runs"))
-	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT expires_at > clock_timestamp() FROM sexton.leases"), "the lease is given back")
+	require.Empty(t, s.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()"), "no lease is held")
 	status := s.run("status")
 	require.Contains(t, status.stdout, "failed")
 	require.Contains(t, status.stdout, `violates check constraint "broken"`)

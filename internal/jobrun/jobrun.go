@@ -169,11 +169,19 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 
 // begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.
 func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
-	if spec.LeaseKey == "" {
-		id, err := queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
-		return id, nil, err //nolint:wrapcheck // Do words it
+	start := func() (int64, error) {
+		return queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
 	}
-	return r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	if spec.LeaseKey == "" {
+		id, err := start()
+		return id, nil, err
+	}
+	id, granted, err := r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	if id == 0 && ctx.Err() == nil {
+		// What keeps the lease from being taken took the run back with it; the history is to tell of it all the same.
+		id, _ = start()
+	}
+	return id, granted, err
 }
 
 // underLease works under what begin returned. It also returns the databases that the pass may have written to.

@@ -231,7 +231,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	}()
 	pgtest.WaitFor(t, "the first holder to wait for the fence", func(ctx context.Context) (bool, error) {
 		var waiting bool
-		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid')").Scan(&waiting)
+		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')").Scan(&waiting)
 		return waiting, err
 	})
 	_, err = blocker.Exec(t.Context(), "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
