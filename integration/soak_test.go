@@ -260,7 +260,7 @@ func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
 	})
 	// Attempts that failed wait longer and longer.
 	site.exec(t, "UPDATE sexton.river_job SET scheduled_at = now() WHERE state = 'retryable'")
-	site.wait(t, 3*time.Minute, "all diffs to be moved", allMoved)
+	site.wait(t, 6*time.Minute, "all diffs to be moved", allMoved)
 	site.sleeps(t)
 	site.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) <= 2")
 	s.survivor(t).stop(t)
