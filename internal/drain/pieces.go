@@ -16,7 +16,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		var n, aside int64
 		var gone []Place
 		var statements []batch.Statement
-		if !skip && len(t.RefsOf(w.Leaf)) > 0 {
+		if !skip && (r.Patient || len(t.RefsOf(w.Leaf)) > 0) {
 			// A session that is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
 			// would take all that they commit, be it a million rows: a statement does not look again at what it has seen.
 			statements = append(statements, batch.Statement{SQL: lockStatement(w.Leaf), Args: []any{piece.At, piece.Version}})

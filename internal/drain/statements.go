@@ -269,3 +269,15 @@ SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_
 FROM want JOIN ONLY %s AS held ON held.ctid OPERATOR(pg_catalog.=) want.at AND held.xmin OPERATOR(pg_catalog.=) want.version`,
 		wantSQL, leaf.SQL())
 }
+
+// HoldStatement keeps other sessions from changing a window's rows until the transaction ends; new rows may still refer to them. It fails with a
+// division by zero where they are not all there as they were read.
+func HoldStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf(`WITH %s,
+held AS MATERIALIZED (
+	SELECT FROM want JOIN ONLY %s AS held ON held.ctid OPERATOR(pg_catalog.=) want.at AND held.xmin OPERATOR(pg_catalog.=) want.version
+	FOR NO KEY UPDATE OF held
+)
+SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]))::integer FROM held`,
+		wantSQL, leaf.SQL())
+}

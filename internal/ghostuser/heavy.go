@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
@@ -73,24 +74,31 @@ func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgty
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), err)
 	}
-	for {
-		if r.paused(ctx) {
-			return yielded, fault.Fault{}, nil
-		}
+	read := func() (*drain.Window, fault.Fault, error) {
 		sql, args := s.versionsStatement(leaf, j, only)
-		rows, err := j.tree.Versions(ctx, sql, args...)
-		if err != nil {
-			f, _ := judgeStep(err, s)
-			return r.beaten(j, f, err)
-		}
-		w, known := root.Window(leaf.OID, rows)
-		if rows.Len() == 0 || !known {
-			return finished, fault.Fault{}, nil
-		}
-		if result, f, err := r.take(ctx, j, w, j.tree.Take); result != finished || err != nil || only != nil {
-			return result, f, err
-		}
+		w, err := j.window(ctx, root, leaf, sql, args)
+		f, _ := judgeStep(err, s)
+		return w, f, err
 	}
+	before := j.tree.Changes
+	result, f, err := r.take(ctx, j, read, j.tree.Take)
+	if result == finished && err == nil && only != nil && j.tree.Changes > before {
+		return yielded, f, nil // A trigger may have moved the row away from its pointer: the next turn looks for it.
+	}
+	return result, f, err
+}
+
+// window reads which rows of a leaf a statement selects, with their versions; nil where there are none.
+func (j *job) window(ctx context.Context, root *drain.Table, leaf Table, sql string, args []any) (*drain.Window, error) {
+	rows, err := j.tree.Versions(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	w, known := root.Window(leaf.OID, rows)
+	if rows.Len() == 0 || !known {
+		return nil, nil //nolint:nilnil // There is nothing to do.
+	}
+	return w, nil
 }
 
 // clearUser takes down what refers to the user by keys that no step is about: those of more or other columns than its id.
@@ -101,54 +109,79 @@ func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error
 		return r.beaten(j, fault.Judge(err), err)
 	}
 	for _, leaf := range root.Leaves {
-		rows, err := j.tree.Versions(ctx, fmt.Sprintf(
-			"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), j.userID)
-		if err != nil {
-			return r.beaten(j, fault.Judge(err), err)
-		}
-		w, known := root.Window(leaf.OID, rows)
-		if rows.Len() == 0 || !known {
-			continue
+		read := func() (*drain.Window, fault.Fault, error) {
+			w, err := j.window(ctx, root, leaf, fmt.Sprintf(
+				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{j.userID})
+			return w, fault.Judge(err), err
 		}
 		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
 			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.engine.Plan.steps(j.hardDelete), func(s *step) bool {
 				return s.table.OID == f.Table.OID && slices.Contains(f.Columns, s.column)
 			})
 		})
-		return r.take(ctx, j, w, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+		result, f, err := r.take(ctx, j, read, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
 			ended, err := j.tree.Clear(ctx, w, refs)
 			if ended == drain.Finished {
 				return drain.Rows{}, ended, err
 			}
 			return w.Rows, ended, err
 		})
+		if result != finished || err != nil {
+			return result, f, err
+		}
 	}
 	return finished, fault.Fault{}, nil
 }
 
-// take works off a window until all of it has gone. Rings of rows, for which no row is to blame, go once nothing else moves.
+// take works off the windows that read returns until there is none, or once finds nothing to do. An application, or a trigger on rows below,
+// may change the rows of a window at any time, so each attempt reads them anew: a row is to blame only if it has not changed since. Rings of rows, for
+// which no row is to blame, go once nothing else moves.
 func (r *run) take(
-	ctx context.Context, j *job, w *drain.Window, once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
+	ctx context.Context, j *job, read func() (*drain.Window, fault.Fault, error),
+	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
 ) (result, fault.Fault, error) {
-	tree := j.tree
+	tree, changed := j.tree, 0
 	tree.Patient = j.patient
-	for {
+	for !r.paused(ctx) {
+		w, f, err := read()
+		switch {
+		case err != nil:
+			return r.beaten(j, f, err)
+		case w == nil:
+			return finished, fault.Fault{}, nil
+		}
 		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Place{}
 		before := tree.Changes
 		left, ended, err := once(ctx, w)
+		top, held := errors.AsType[*topError](err)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
 			return yielded, fault.Fault{}, nil // The next turn finds no row in the queue.
-		case err != nil:
+		case held && top.Lock():
+			return r.beaten(j, top.Fault, err)
+		case err != nil && !held:
 			return r.beaten(j, fault.Judge(err), err)
 		case ended == drain.Yielded:
 			return yielded, fault.Fault{}, nil
 		case tree.Fault != nil:
 			return failed, tooSlow(*tree.Fault), nil
-		case left.Len() == 0:
-			return finished, fault.Fault{}, nil
 		case tree.Changes > before:
-			w.Rows = left
+			changed = 0
+			continue
+		case !held && left.Len() == 0:
+			return finished, fault.Fault{}, nil
+		}
+		if !held {
+			same, err := drain.Query(ctx, tree, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.At, w.Rows.Version)
+			if err != nil {
+				return r.beaten(j, fault.Judge(err), err)
+			}
+			held = !same[0]
+		}
+		switch changed++; {
+		case held && changed > mostRounds:
+			return r.beaten(j, fault.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: fault.Conflict}, nil)
+		case held:
 		case tree.Obstacle.Lock():
 			return r.beaten(j, tree.Obstacle, nil)
 		case !tree.Patient:
@@ -160,6 +193,35 @@ func (r *run) take(
 				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)}, nil
 		}
 	}
+	return yielded, fault.Fault{}, nil
+}
+
+// topError says that a row at the top of a tree has changed since it was read, or that another session keeps it locked. No row below may go then.
+type topError struct{ fault.Fault }
+
+func (e *topError) Error() string { return e.Message }
+
+// alter runs a transaction that deletes or changes rows of a tree. It locks the user's row of the queue and, before anything below them goes, the rows
+// at the top, if they are as they were read: the application may have given one to another user. That lock comes behind those of rows
+// below, as it does where an application or a trigger counts them.
+func (r *run) alter(ctx context.Context, j *job, limits batch.Limits, statements []batch.Statement) error {
+	session, top := r.engine.Session, -1
+	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: session.Names.Render(queuedSQL), Args: []any{j.id}})
+	if len(j.tree.Stack) > 0 {
+		on := j.tree.Stack[0]
+		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
+		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: []any{on.Rows.At, on.Rows.Version}})
+	}
+	_, err := session.RunWithin(ctx, r.within(limits), all...)
+	f := fault.Judge(err)
+	switch failed, ok := errors.AsType[*batch.StatementError](err); {
+	case ok && failed.Index == 0 && f.SQLState == "22012":
+		return drain.ErrCancelled
+	case ok && failed.Index == top && (f.SQLState == "22012" || f.Lock()):
+		f.Table = j.tree.Stack[0].Table.Label()
+		return &topError{f}
+	}
+	return err
 }
 
 // root returns a table with what hangs below it, and has the user's tree count the step's rows; without a step there are none.
@@ -192,21 +254,16 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 // newTree makes the run that takes down the trees of a user's rows, as part of the user's turns.
 func (r *run) newTree(j *job) *drain.Run {
 	session := r.engine.Session
-	send := func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-		_, err := session.RunWithin(ctx, r.within(limits), statements...)
-		return err
-	}
-	queued := batch.Statement{SQL: session.Names.Render(queuedSQL), Args: []any{j.id}}
 	return &drain.Run{
-		Session: session, Rows: r.engine.Sizes.Delete, Pace: r.pace, Ended: r.ended, Paused: r.paused, Blocker: r.engine.Blocker, Send: send,
+		Session: session, Rows: r.engine.Sizes.Delete, Pace: r.pace, Ended: r.ended, Paused: r.paused, Blocker: r.engine.Blocker,
 		Steer:  pace.Steer{Target: cmp.Or(r.engine.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
 		Failed: map[uint32][]drain.Place{},
-		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-			err := send(ctx, limits, slices.Insert(slices.Clone(statements), 0, queued)...)
-			if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == 0 && fault.Judge(err).SQLState == "22012" {
-				return drain.ErrCancelled
-			}
+		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			_, err := session.RunWithin(ctx, r.within(limits), statements...)
 			return err
+		},
+		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			return r.alter(ctx, j, limits, statements)
 		},
 		Progress: func(ctx context.Context) {
 			r.left--

@@ -158,3 +158,62 @@ func TestHeavyTreesBelowTheUserItself(t *testing.T) {
 	require.Equal(t, [][]string{{"1000"}}, b.Rows("SELECT id FROM visas"))
 	require.Equal(t, fmt.Sprint(600), b.Rows("SELECT payload ->> 'deleted' FROM sexton.events")[0][0])
 }
+
+// Rows at the top that change meanwhile, by the application or by a trigger on the rows below, stay in the run and are to blame for nothing.
+func TestHeavyTreesWhoseTopChanges(t *testing.T) {
+	t.Parallel()
+	const counted = topics + `
+		ALTER TABLE topics ADD n integer NOT NULL DEFAULT 0;
+		CREATE FUNCTION recount() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE topics SET n = n - 1 WHERE id = old.topic_id; RETURN old; END $$;`
+	want := map[string]int64{"topics.user_id": 2, "replies": 601, "marks": 601}
+	t.Run("by a trigger", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, counted+"CREATE TRIGGER recount AFTER DELETE ON replies FOR EACH ROW EXECUTE FUNCTION recount();", lists())
+		b.queue(true, 1)
+		stats := b.run(t)
+		b.requireDone(t, stats, 1)
+		require.Equal(t, want, stats.Deleted)
+	})
+	t.Run("by the application", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, counted, lists())
+		b.queue(true, 1)
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE topics SET n = n + 1 WHERE user_id = 1") }
+		stats := b.run(t)
+		b.requireDone(t, stats, 1)
+		require.Equal(t, want, stats.Deleted)
+	})
+	t.Run("of a duplicate", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, counted+`
+			CREATE TRIGGER recount AFTER DELETE ON replies FOR EACH ROW EXECUTE FUNCTION recount();
+			ALTER TABLE topics ADD name text, ADD UNIQUE (user_id, name);
+			INSERT INTO topics VALUES (90, 9, 0, 'one');
+			UPDATE topics SET name = 'one' WHERE id = 1;`, lists())
+		l := lists()
+		l.Move = append(l.Move, ghostuser.Move{Table: "topics", Columns: []string{"user_id"}})
+		b.engine.Plan = plan(t, b.DB, l)
+		b.queue(false, 1)
+		stats := b.run(t)
+		b.requireDone(t, stats, 1)
+		require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 600, "marks": 600}, stats.Deleted)
+	})
+}
+
+// A row that the application gives to another user meanwhile keeps all that is still below it.
+func TestHeavyTreesGivenToAnotherUser(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics, lists())
+	b.queue(true, 1)
+	left := 0
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if left == 0 && stats.Deleted["replies"] > 0 {
+			left = len(b.Rows("SELECT FROM replies WHERE topic_id = 1"))
+			b.Exec("UPDATE topics SET user_id = 2 WHERE id = 1")
+		}
+	}
+	b.requireDone(t, b.run(t), 1)
+	require.Positive(t, left)
+	require.Len(t, b.Rows("SELECT FROM replies WHERE topic_id = 1"), left)
+	require.Equal(t, [][]string{{"1", "2"}, {"3", "2"}, {"4", "5"}}, b.Rows("SELECT * FROM topics ORDER BY id"))
+}
