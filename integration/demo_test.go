@@ -409,7 +409,8 @@ func testDemoIsKept(t *testing.T, p program) {
 		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-c", strings.Replace(start, " -w start", " -m immediate stop", 1)).Run()
 	})
 	require.Equal(t, "0\n", shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'"))
-	// The server's own count: nothing but the worker deletes from these.
+	// What is not there any more of what came in, as nothing but the worker deletes from these. The server's count of deleted rows has
+	// those of batches that were rolled back, too: on a busy machine a statement may time out.
 	for _, table := range []string{"p_ci_builds", "notes", "todos", "events", "web_hook_logs"} {
 		deleted := summary.Jobs.Loose.Children[table]
 		for column, n := range summary.Jobs.Ghost.Deleted {
@@ -418,7 +419,8 @@ func testDemoIsKept(t *testing.T, p program) {
 			}
 		}
 		require.Equal(t, strconv.FormatInt(deleted, 10)+"\n",
-			shell(psql+` -Atc "SELECT sum(n_tup_del) FROM pg_stat_user_tables WHERE relname ~ '^`+table+`(_10[01])?$'"`), "rows of %s deleted", table)
+			shell(psql+` -Atc "SELECT sum(n_tup_ins) - (SELECT count(*) FROM `+table+`) FROM pg_stat_user_tables
+				WHERE schemaname = 'public' AND relname ~ '^`+table+`(_10[01])?$'"`), "rows of %s deleted", table)
 	}
 	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")
 	worker := command("exec " + run)

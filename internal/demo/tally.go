@@ -129,8 +129,10 @@ func (t Tally) flat() map[string]any {
 
 const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
 
+// runsSQL reads runs, and whether each has ended so long ago that no figure changes any more: a younger run may be seen first, as
+// ids are given before the commit, and the counts of a failed run are added after its end, within a minute.
 const runsSQL = `
-SELECT run.id, run.ended_at IS NOT NULL, run.stats
+SELECT run.id, coalesce(run.ended_at < clock_timestamp() - interval '2 minutes', false), run.stats
 FROM "sexton".runs AS run
 WHERE run.kind = ANY ($1) AND run.id > $2
 ORDER BY run.id`
@@ -147,7 +149,7 @@ type runs struct {
 	kinds []string
 	// earlier is the last run of what came before, which does not count.
 	earlier int64
-	// settled is the sum of all runs up to lastSettled: they have ended, and are not read again.
+	// settled is the sum of all runs up to lastSettled: they have ended long ago, and are not read again.
 	settled     Tally
 	lastSettled int64
 }
@@ -160,9 +162,9 @@ func (r *runs) total(ctx context.Context) (Tally, error) {
 	}
 	total, settling := r.settled, true
 	var id int64
-	var ended bool
+	var old bool
 	var raw []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &raw}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &old, &raw}, func() error {
 		var stats map[string]json.RawMessage
 		if err = json.Unmarshal(raw, &stats); err == nil {
 			total, err = total.add(stats)
@@ -170,7 +172,7 @@ func (r *runs) total(ctx context.Context) (Tally, error) {
 		if err != nil {
 			return fmt.Errorf("read statistics of run %d: %w", id, err)
 		}
-		if settling = settling && ended; settling {
+		if settling = settling && old; settling {
 			r.settled, r.lastSettled = total, id
 		}
 		return nil

@@ -53,6 +53,12 @@ func (h runHistory) fold(database string) {
 	require.NoError(h.t, err)
 }
 
+// age has all runs that have ended do so long ago.
+func (h runHistory) age() {
+	h.t.Helper()
+	h.db.Exec("UPDATE sexton.runs SET ended_at = ended_at - interval '1 hour'")
+}
+
 // plainSum adds up all rows on the server, but for the number of runs.
 func (h runHistory) plainSum() Tally {
 	h.t.Helper()
@@ -116,15 +122,17 @@ func TestTallyEqualAPlainSum(t *testing.T) {
 		{what: "the first grows on", do: func() {
 			h.progress(first, `{"processed": 7, "delete_count_by_table": {"notes": 50, "events": 1}, "update_count_by_table": {"builds": 1}}`)
 		}},
-		{what: "the first ends", settled: &second, do: func() {
+		{what: "the first ends", do: func() {
 			h.finish(first, true, `{"processed": 8, "delete_count_by_table": {"notes": 51, "events": 2}}`)
 		}},
+		{what: "both have ended long ago", settled: &second, do: h.age},
 		{what: "nothing happens", settled: &second, do: func() {}},
 		{what: "an idle run has a row, two fold into it", settled: &third, do: func() {
 			third = h.start(testKind, "main")
 			h.finish(third, false, "{}")
 			h.fold("main")
 			h.fold("main")
+			h.age()
 		}},
 		{what: "an idle run folds into a row that is settled", settled: &third, do: func() { h.fold("main") }},
 		{what: "a run after all", do: func() {
@@ -140,7 +148,7 @@ func TestTallyEqualAPlainSum(t *testing.T) {
 		want.Runs = got.Runs // The next test's.
 		require.Equal(t, want, got, step.what)
 		if step.settled != nil {
-			require.Equal(t, *step.settled, r.lastSettled, "%s: what has ended is not read again", step.what)
+			require.Equal(t, *step.settled, r.lastSettled, "%s: what has ended long ago is not read again", step.what)
 		}
 	}
 	require.Zero(t, pgtest.Scalar[int64](t, h.db.Database, "SELECT count(*) - 5 FROM sexton.runs"), "the idle runs share a row")
@@ -152,6 +160,34 @@ func TestTallyEqualAPlainSum(t *testing.T) {
 	require.NoError(t, err)
 	before.Runs = after.Runs
 	require.Equal(t, before, after, "history may be pruned")
+}
+
+// A run may be seen later than a younger one, and batches of a failed run are counted after its end.
+func TestTallyCountWhatComesLate(t *testing.T) {
+	t.Parallel()
+	h := newRunHistory(t)
+	r := newTestRuns(h.db)
+	tx, err := h.db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	hidden, err := dbtest.Names().Queries(tx).RunStart(t.Context(), dbsqlc.RunStartParams{Kind: testKind, Database: "main", Holder: "test"})
+	require.NoError(t, err)
+	younger := h.start(testKind, "main")
+	require.Less(t, hidden, younger)
+	h.finish(younger, true, `{"processed": 1, "delete_count_by_table": {"notes": 1}}`)
+	_, err = r.total(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	h.finish(hidden, true, `{"processed": 2, "delete_count_by_table": {"notes": 20}}`)
+	got, err := r.total(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 21, got.Rows())
+
+	require.NoError(t, h.queries.RunCounted(t.Context(), dbsqlc.RunCountedParams{
+		ID: younger, Stats: json.RawMessage(`{"processed": 1, "delete_count_by_table": {"notes": 300}}`), Counted: json.RawMessage("{}"),
+	}))
+	got, err = r.total(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 320, got.Rows())
 }
 
 // Idle runs share a row, whose column folded counts them.
