@@ -52,8 +52,9 @@ changes the diff's row. Diffs in the database stay there. The stores are externa
 both before, restart the workers, and diffs are read, checked and removed in both. --from names a store that is neither.
 
 It may be stopped or killed at any time, and goes on when it is run again. Several may run at once, beside workers. A diff that
-another worker has, or whose object is damaged, stays and is listed; with damaged ones it exits 5. The old objects go after
---grace, as readers may have looked at the rows before: by a worker, or by a later run of this command.`,
+another worker has, whose object is damaged, or that fails alone, stays and is listed; with damaged or failed ones it exits 5. It
+ends at an outage of a store, and at the tenth failure in a row. The old objects go after --grace, as readers may have looked at
+the rows before: by a worker, or by a later run of this command.`,
 		Example: "  sexton diffs move --to 's3://diffs?region=eu-central-1' --dry-run\n" +
 			"  sexton diffs move --to 's3://diffs?region=eu-central-1'\n  sexton diffs move --to file:///var/lib/sexton/diffs --limit 1000 --json",
 		Args: cobra.NoArgs,
@@ -84,6 +85,10 @@ func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffs
 	if err != nil {
 		return err
 	}
+	remover, err := m.remover(ctx, configured, from, to)
+	if err != nil {
+		return err
+	}
 	to.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return from, nil }}
 	document := movedDiffs{From: from.Store.String(), To: to.Store.String(), DryRun: m.dryRun, Left: []leftDiff{}}
 	if !m.dryRun {
@@ -94,7 +99,7 @@ func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffs
 	}
 	told := time.Now()
 	relocation := extdiff.Relocation{
-		Engine: to, Limit: m.limit, Later: m.grace, DryRun: m.dryRun,
+		Engine: to, Remover: remover, Limit: m.limit, Later: m.grace, DryRun: m.dryRun,
 		Left: func(id int64, reason error) {
 			document.Left = append(document.Left, leftDiff{DiffID: id, Reason: reason.Error()})
 			_, _ = fmt.Fprintf(a.stderr, "%v; it stays in %s\n", reason, from.Store)
@@ -107,14 +112,13 @@ func (a *app) moveDiffs(ctx context.Context, configured *extdiff.Engine, m diffs
 		},
 	}
 	document.Relocations, err = relocation.Run(ctx)
-	if other, _ := configured.Other.Get(ctx); to.Store.Identity() != configured.Store.Identity() &&
-		(other == nil || other.Store.Identity() != to.Store.Identity()) {
+	if remover != configured && to.Store.Identity() != configured.Store.Identity() {
 		_, _ = fmt.Fprintf(a.stderr, "set external_diffs.other_bucket, or bucket, to %s: workers and other commands do not find these diffs before\n", to.Store)
 	}
 	if printErr := a.printMoved(document); printErr != nil || err != nil {
 		return errors.Join(err, printErr)
 	}
-	if document.Damaged > 0 {
+	if document.Damaged+document.Failed > 0 {
 		return errFindings
 	}
 	return nil
@@ -131,8 +135,8 @@ func (a *app) printMoved(d movedDiffs) error {
 	if d.OverLimit {
 		more = "; more are left, as --limit is met"
 	}
-	a.printf("%s of %d bytes %s from %s to %s: %d damaged, %d busy%s\n",
-		counted(d.Diffs, "diff"), d.Bytes, verb, d.From, d.To, d.Damaged, d.Busy, more)
+	a.printf("%s of %d bytes %s from %s to %s: %d damaged, %d failed, %d busy%s\n",
+		counted(d.Diffs, "diff"), d.Bytes, verb, d.From, d.To, d.Damaged, d.Failed, d.Busy, more)
 	if d.Removed > 0 {
 		a.printf("%s removed\n", counted(d.Removed, "old object"))
 	}
@@ -166,4 +170,29 @@ func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *
 			"copy the objects with a tool of the store, then change external_diffs.bucket", from.Store, to.Store, to.Store.Kind())}
 	}
 	return from, to, err
+}
+
+// remover is the engine that removes old objects: that of the workers, with the store that is not configured where one kind has none.
+// Workers look for an object in the configured store of its kind, so to must not be another one.
+func (m diffsMove) remover(ctx context.Context, configured, from, to *extdiff.Engine) (*extdiff.Engine, error) {
+	other, err := configured.Other.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for key, known := range map[string]*extdiff.Engine{"external_diffs.bucket": configured, "external_diffs.other_bucket": other} {
+		if known != nil && known.Store.Kind() == to.Store.Kind() && known.Store.Identity() != to.Store.Identity() {
+			return nil, usageError{fmt.Errorf("--to %s is another store than %s, %s, and rows say of both no more than %s: no worker would find "+
+				"the diffs; name the configured store, as it is written there, or change %s first",
+				to.Store.Identity(), key, known.Store.Identity(), to.Store.Kind(), key)}
+		}
+	}
+	if other != nil {
+		return configured, nil
+	}
+	if other = to; to.Store.Kind() == configured.Store.Kind() {
+		other = from
+	}
+	remover := *configured
+	remover.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return other, nil }}
+	return &remover, nil
 }

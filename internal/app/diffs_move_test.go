@@ -21,12 +21,12 @@ func TestDiffsMoveBetweenStores(t *testing.T) {
 	// With a configuration that knows the folder alone.
 	dry := s.run("diffs", "move", "--to", bucket, "--dry-run")
 	require.Zero(t, dry.code, dry.stderr)
-	require.Equal(t, "1 diff of 10 bytes to be moved from file://"+folder+" to s3://diffs: 0 damaged, 0 busy\n", dry.stdout)
+	require.Equal(t, "1 diff of 10 bytes to be moved from file://"+folder+" to s3://diffs: 0 damaged, 0 failed, 0 busy\n", dry.stdout)
 	require.Contains(t, dry.stderr, "set external_diffs.other_bucket, or bucket, to s3://diffs: workers and other commands do not find these diffs before\n")
 	require.Empty(t, s.Rows("SELECT FROM sexton.audit"))
 	require.Equal(t, map[string]any{
 		"from": "file://" + folder, "to": "s3://diffs", "dry_run": false, "left": []any{},
-		"diffs": 1.0, "bytes": 10.0, "damaged": 0.0, "busy": 0.0, "objects_removed": 0.0, "over_limit": false,
+		"diffs": 1.0, "bytes": 10.0, "damaged": 0.0, "failed": 0.0, "busy": 0.0, "objects_removed": 0.0, "over_limit": false,
 	}, s.json(0, "diffs", "move", "--to", bucket))
 	require.Equal(t, [][]string{{"2"}}, s.Rows("SELECT external_diff_store FROM merge_request_diffs WHERE id = 1"))
 	require.FileExists(t, filepath.Join(folder, object), "readers may still look for it")
@@ -52,7 +52,7 @@ func TestDiffsMoveBetweenStores(t *testing.T) {
 
 	back := s.run("diffs", "move", "--to", "file://"+folder, "--grace", "0s")
 	require.Zero(t, back.code, back.stderr)
-	require.Equal(t, "1 diff of 10 bytes moved from s3://diffs to file://"+folder+": 0 damaged, 0 busy\n1 old object removed\n", back.stdout)
+	require.Equal(t, "1 diff of 10 bytes moved from s3://diffs to file://"+folder+": 0 damaged, 0 failed, 0 busy\n1 old object removed\n", back.stdout)
 	require.Empty(t, back.stderr)
 	require.Equal(t, shown, s.ok("diffs", "show", "1"))
 	require.Equal(t, [][]string{{"move", "diffs of file://" + folder}}, s.Rows("SELECT action, reason FROM sexton.audit ORDER BY id LIMIT 1"))
@@ -61,7 +61,7 @@ func TestDiffsMoveBetweenStores(t *testing.T) {
 	damaged := s.run("diffs", "move", "--to", bucket)
 	require.Equal(t, 5, damaged.code)
 	require.Regexp(t, "^diff 1 is damaged: the object's checksum is .*; it stays in file://"+folder+"\n$", damaged.stderr)
-	require.Contains(t, damaged.stdout, ": 1 damaged, 0 busy\n")
+	require.Contains(t, damaged.stdout, ": 1 damaged, 0 failed, 0 busy\n")
 	s.Exec("DELETE FROM merge_request_diffs")
 	s.ok("job", "run", scheduleKind)
 	require.NoFileExists(t, filepath.Join(folder, object))
@@ -91,9 +91,18 @@ func TestDiffsMoveRefuses(t *testing.T) {
 		require.Contains(t, r.stderr, c.want)
 		require.NotContains(t, r.stderr, "hunter2")
 	}
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\n"+
+		"external_diffs: {enabled: true, bucket: \"s3://b?region=x\", other_bucket: \"file://"+folder+"\"}\n")
+	for _, from := range []string{"s3://b?region=x", "s3://old?region=x"} {
+		wrong := s.run("diffs", "move", "--to", "file://"+t.TempDir(), "--from", from, "--grace", "0s")
+		require.Equal(t, 2, wrong.code, "nothing reads that folder")
+		require.Contains(t, wrong.stderr, " is another store than external_diffs.other_bucket, file://"+folder)
+	}
+	require.Empty(t, s.Rows("SELECT FROM sexton.audit"))
 	gone := s.run("diffs", "move", "--to", "file:///nowhere/at/all", "--from", "s3://b?region=x")
 	require.Equal(t, 1, gone.code)
 	require.Contains(t, gone.stderr, "--to file:///nowhere/at/all: no such file or directory (create the folder, or mount the disk that it is on)")
+	s.configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
 	none := s.run("diffs", "adopt", "--other")
 	require.Equal(t, 2, none.code)
 	require.Contains(t, none.stderr, "external_diffs.other_bucket is not set")

@@ -23,7 +23,7 @@ type bucket struct {
 }
 
 func (b *bucket) version(ctx context.Context, key string) (Version, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return "", err
 	}
 	found, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
@@ -34,7 +34,7 @@ func (b *bucket) version(ctx context.Context, key string) (Version, error) {
 }
 
 func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return nil, time.Time{}, err
 	}
 	request := &s3.GetObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)}
@@ -57,7 +57,7 @@ func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.R
 }
 
 func (b *bucket) remove(ctx context.Context, key string) error {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return err
 	}
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
@@ -65,7 +65,7 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 }
 
 func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return nil, err
 	}
 	return b.uploads.open(ctx, wanted, key, over, resume), nil

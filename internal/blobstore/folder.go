@@ -21,7 +21,7 @@ type folder string
 
 // path returns the file of an object. A key that leads out of the folder, or to a folder, is no key.
 func (f folder) path(key string) (string, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return "", err
 	}
 	return filepath.Join(string(f), filepath.FromSlash(key)), nil

@@ -85,8 +85,8 @@ type backend interface {
 	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
 }
 
-// checkKey refuses a key that is none in a folder, or that a client or service would write in another way.
-func checkKey(key string) error {
+// CheckKey refuses a key that is none in a folder, or that a client or service would write in another way.
+func CheckKey(key string) error {
 	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
 		return fmt.Errorf("%q is no key of an object", key)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/blobstore"
 	"sexton/internal/extdiff"
 	"sexton/internal/s3test"
 )
@@ -312,4 +314,91 @@ func TestADiffInAStoreThatIsNotConfigured(t *testing.T) {
 	require.Empty(t, p.move(t, 2).Skipped, "the configured store is none the worse for it")
 	_, err = (&extdiff.Relocation{Engine: p.bucket}).Run(t.Context())
 	require.NoError(t, err)
+}
+
+// One bad diff is listed, and those behind it move.
+func TestADiffThatFailsAloneEndsNoRelocation(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	p := paired(t, gateway)
+	const diffs = 12
+	for id := int64(1); id <= diffs; id++ {
+		p.add(id, threeFiles()...)
+		p.move(t, id)
+	}
+	p.Exec("UPDATE merge_request_diffs SET external_diff = '../diff-1' WHERE id = 1")
+	left := map[int64]string{}
+	note := func(id int64, err error) { left[id] = err.Error() }
+	require.Equal(t, int64(1), p.relocate(t, extdiff.Relocation{Left: note}).Damaged)
+	require.Equal(t, map[int64]string{1: `diff 1 is damaged: "merge_request_diffs/mr-7/../diff-1" is no key of an object`}, left)
+	require.Len(t, at(t, p.bucket), diffs-1)
+
+	p.Exec("UPDATE merge_request_diffs SET external_diff = 'diff-1' WHERE id = 1")
+	refuse := func(method, object string) {
+		gateway.Proxy.Fail(func(request string) s3test.Fault {
+			if strings.HasPrefix(request, method) && strings.Contains(request, object) {
+				return s3test.Deny
+			}
+			return s3test.Pass
+		})
+	}
+	refuse("GET ", "diff-2")
+	left = map[int64]string{}
+	done := p.relocate(t, extdiff.Relocation{Engine: p.engine, Left: note, Limit: 1, Later: time.Hour})
+	require.Equal(t, []int64{1, 1}, []int64{done.Failed, done.Diffs})
+	require.Contains(t, left[2], "AccessDenied")
+
+	refuse("GET ", "mr-7")
+	done, err := (&extdiff.Relocation{Engine: p.engine, Left: note}).Run(t.Context())
+	require.Equal(t, int64(9), done.Failed, "ten in a row are more than single diffs")
+	var refused *blobstore.AccessError
+	require.ErrorAs(t, err, &refused)
+
+	refuse("DELETE ", "mr-7")
+	p.Exec("UPDATE sexton.external_diff_removals SET not_before = now()")
+	done, err = (&extdiff.Relocation{Engine: p.engine, Window: 2}).Run(t.Context())
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, int64(diffs-2), done.Diffs, "a store that keeps its old objects ends nothing, either")
+}
+
+// Another application names another object while this one is copied.
+func TestADiffWithAnotherObjectMeanwhileMovesThatOne(t *testing.T) {
+	t.Parallel()
+	p := inBoth(t)
+	p.add(1, threeFiles()...)
+	p.move(t, 1)
+	before := p.texts(t, 1)
+	rename := func(name string) func(extdiff.Point) {
+		return func(point extdiff.Point) {
+			if point == extdiff.PointVerified || point == extdiff.PointCollected {
+				key := "merge_request_diffs/mr-7/" + name
+				p.spoil(t, key, p.object(t, extdiff.Key(7, 1)))
+				p.Exec("UPDATE merge_request_diffs SET external_diff = $1 WHERE id = 1", name)
+			}
+		}
+	}
+	p.engine.Reached = rename("diff-1-v2")
+	_, err := p.engine.Restore(t.Context(), 1)
+	require.ErrorContains(t, err, "the diff has changed meanwhile")
+	require.Equal(t, before, p.texts(t, 1))
+	p.bucket.Reached = rename("diff-1-v3")
+	moved, err := p.bucket.Relocate(t.Context(), 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, "merge_request_diffs/mr-7/diff-1-v3", moved.Key)
+	require.Equal(t, [][]string{{"t", "diff-1-v3", "2"}}, p.stored(1))
+	require.Equal(t, before, p.texts(t, 1))
+}
+
+// The object of a diff that is deleted while workers move it is in the configured store, whichever way a relocation goes.
+func TestARelocationRemovesObjectsOfTheConfiguredStoreThere(t *testing.T) {
+	t.Parallel()
+	p := inBoth(t)
+	p.add(1, threeFiles()...)
+	p.move(t, 1)
+	p.Exec("UPDATE merge_request_diffs SET stored_externally = false WHERE id = 1") // As a worker leaves it that dies before the switch.
+	p.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
+	require.Equal(t, [][]string{{"NULL"}}, p.Rows("SELECT store FROM sexton.external_diff_removals"))
+	require.Equal(t, extdiff.Relocations{Removed: 1}, p.relocate(t, extdiff.Relocation{Remover: p.engine}))
+	require.Empty(t, at(t, p.engine))
+	require.Empty(t, p.Rows("SELECT FROM sexton.external_diff_removals"))
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"sexton/internal/blobstore"
 )
 
 // Relocation moves the objects of all diffs that are in the other store to the engine's. Several may run at once, beside workers.
 type Relocation struct {
 	Engine *Engine
+	// Remover, if set, removes old objects in place of Engine: entries without a store are those of its own.
+	Remover *Engine
 	// Limit is the number of diffs that are moved at most; 0 means all.
 	Limit int64
 	// Later is how long the old objects stay for readers that have seen the rows before.
@@ -18,10 +22,14 @@ type Relocation struct {
 	DryRun bool
 	// Window is how many diffs, wherever they are, one statement looks at; 0 means 2000.
 	Window int
-	// Left is called with each diff that stays where it is: a *BusyError or a *BrokenError.
+	// Left is called with each diff that stays where it is: a *BusyError, a *BrokenError, or another error that is about this diff alone.
 	Left func(diffID int64, err error)
 	// Progress, if set, is called after each diff.
 	Progress func(Relocations)
+
+	// inARow counts the failures since the last diff that was moved. refused is why old objects could not be removed.
+	inARow  int
+	refused error
 }
 
 // Relocations are what a Relocation has done.
@@ -29,14 +37,19 @@ type Relocations struct {
 	// Diffs and Bytes count what was moved or, in a dry run, what there is to be moved.
 	Diffs int64 `json:"diffs"`
 	Bytes int64 `json:"bytes"`
-	// Damaged counts diffs whose object is missing or not what the rows say, Busy diffs that another worker has.
+	// Damaged counts diffs whose object is missing or not what the rows say, Failed those that stay for another reason, Busy diffs that
+	// another worker has.
 	Damaged int64 `json:"damaged"`
+	Failed  int64 `json:"failed"`
 	Busy    int64 `json:"busy"`
 	// Removed counts old objects, and those of deleted diffs, that have been removed.
 	Removed int64 `json:"objects_removed"`
 	// OverLimit reports that the limit was met before the last diff.
 	OverLimit bool `json:"over_limit"`
 }
+
+// mostFailures is how many diffs may fail one after the other: by then it is about the store or the database.
+const mostFailures = 10
 
 // relocatableSQL looks at $2 diffs behind $1: how many there are, the last of them, and the ones that are in the store $3.
 const relocatableSQL = `
@@ -57,7 +70,8 @@ SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
 FROM pg_catalog.unnest($1::bigint[]) AS wanted (id)
 LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id`
 
-// Run goes through all diffs once. It ends at the first error that is not about one diff alone, such as an outage: another Run goes on.
+// Run goes through all diffs once. It ends at an outage and at the tenth failure in a row: another Run goes on. After an
+// old object that could not be removed no other one is, and the error comes at the end.
 func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
 	var done Relocations
 	other, err := r.Engine.Other.Get(ctx)
@@ -79,10 +93,10 @@ func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
 			return done, fmt.Errorf("look for diffs in %s: %w", other.Store, err)
 		}
 		if err := r.window(ctx, ids, &done); err != nil {
-			return done, err
+			return done, errors.Join(err, r.refused)
 		}
 	}
-	return done, nil
+	return done, r.refused
 }
 
 func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations) error {
@@ -106,9 +120,26 @@ func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations)
 			return err
 		}
 	}
-	removed, err := r.Engine.Remove(ctx, windowRows)
+	if r.refused != nil {
+		return nil //nolint:nilerr // Run returns it
+	}
+	remover := r.Remover
+	if remover == nil {
+		remover = r.Engine
+	}
+	removed, err := remover.Remove(ctx, windowRows)
 	done.Removed += removed.Objects
-	return err
+	if ends(ctx, err) {
+		return err
+	}
+	r.refused = err
+	return nil
+}
+
+// ends reports whether an error ends a run: it is none of a single diff or object.
+func ends(ctx context.Context, err error) bool {
+	_, outage := errors.AsType[*blobstore.OutageError](err)
+	return outage || ctx.Err() != nil || errors.Is(err, ErrNotOurs)
 }
 
 func (r *Relocation) one(ctx context.Context, id int64, done *Relocations) error {
@@ -123,10 +154,15 @@ func (r *Relocation) one(ctx context.Context, id int64, done *Relocations) error
 		done.Damaged++
 		r.leave(id, broken)
 	case err != nil:
-		return err
+		if r.inARow++; r.inARow >= mostFailures || ends(ctx, err) {
+			return err
+		}
+		done.Failed++
+		r.leave(id, err)
 	case moved.Skipped == "":
 		done.Diffs++
 		done.Bytes += moved.Bytes
+		r.inARow = 0
 	}
 	if r.Progress != nil {
 		r.Progress(*done)

@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/blobstore"
 )
 
 // Restored is the diff that Restore has brought back.
@@ -177,7 +179,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 		SELECT FROM "public".merge_request_diffs AS diff
 		WHERE diff.id OPERATOR(pg_catalog.=) $1 AND diff.stored_externally AND diff.merge_request_id OPERATOR(pg_catalog.=) $2
 		  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) $3
-		FOR UPDATE`), was.diffID, was.mergeRequestID, was.store)
+		  AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) $4::pg_catalog.text
+		FOR UPDATE`), was.diffID, was.mergeRequestID, was.store, was.name)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}
@@ -282,7 +285,11 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	case name == nil || *name == "":
 		return found, nameless(diffID)
 	}
-	found.key = fmt.Sprintf("%s%d/%s", folderPrefix, found.mergeRequestID, *name)
+	found.name = *name
+	found.key = fmt.Sprintf("%s%d/%s", folderPrefix, found.mergeRequestID, found.name)
+	if err := blobstore.CheckKey(found.key); err != nil {
+		return found, &BrokenError{DiffID: diffID, Reason: err.Error()}
+	}
 	if len(checksum) == sha256.Size {
 		sum := [sha256.Size]byte(checksum)
 		found.sha256 = &sum
@@ -313,8 +320,9 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 // external is a diff in its store.
 type external struct {
 	diffID, mergeRequestID int64
-	key                    string
-	store                  int
+	// name is external_diff, the last part of key.
+	name, key string
+	store     int
 	// at works on the store that the object is in.
 	at *Engine
 	// size and sha256 are what was written; nil where somebody else has moved the diff.
