@@ -35,6 +35,8 @@ const (
 	placeholderTTL      = time.Minute
 	// placeholderRuntime leaves a run a few seconds of its lease to end in.
 	placeholderRuntime = 50 * time.Second
+	// pendingTimeout bounds the wait for a database that does not say whether tombstones wait there.
+	pendingTimeout = 5 * time.Second
 )
 
 // PlaceholderUserCleanupArgs are none: the job offers all users that are due.
@@ -216,6 +218,8 @@ func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database
 	}
 	if deps.Config.LooseForeignKeys.Enabled {
 		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
+			ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
+			defer cancel()
 			return pendingAbove(ctx, deps, db, references, columns)
 		}
 	}

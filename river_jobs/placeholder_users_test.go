@@ -322,3 +322,16 @@ func TestPlaceholderKinds(t *testing.T) {
 		require.Equal(t, 25, args.InsertOpts().MaxAttempts, "%T", args)
 	}
 }
+
+// One database that cannot be asked for its tombstones stops no pass.
+func TestPlaceholdersAreOfferedWhileADatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
+	b.deps.Databases = append(b.deps.Databases, nowhere(t))
+	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	require.NoError(t, err)
+	require.Contains(t, string(report.Stats), `"message":"database ci: look for tombstones: `)
+	require.Equal(t, [][]string{{"11", "1"}, {"12", "1"}, {"13", "0"}},
+		b.db.Rows("SELECT placeholder_user_id, deletion_attempts FROM import_placeholder_user_details ORDER BY id"))
+	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user'"))
+}

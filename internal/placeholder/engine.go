@@ -34,7 +34,8 @@ type Engine struct {
 	Runtime time.Duration
 	// References, if set, are looked at before a row is offered, many rows in one statement: a row that they keep needs no job.
 	References *References
-	// Pending, if set, returns the tables with tombstones that may take rows of these columns along.
+	// Pending, if set, returns the tables with tombstones that may take rows of these columns along. After an error it is not called
+	// again in this run, and references are left to jobs.
 	Pending func(ctx context.Context, columns []string) ([]string, error)
 	// Offered, if set, is told of every attempt, after its commit.
 	Offered func(ctx context.Context, item Item)
@@ -55,8 +56,8 @@ type run struct {
 	stats *Stats
 	stop  context.Context //nolint:containedctx // asked between rows; the statements themselves outlive it
 	until time.Time
-	// blind ends the looks at many users in one statement.
-	blind bool
+	// blind ends the looks at many users in one statement, unasked the questions for tombstones.
+	blind, unasked bool
 }
 
 // Run offers all rows that can be, in the order of their ids, until the time is over or ctx ends. A row that the database

@@ -77,16 +77,24 @@ func (r *run) keep(ctx context.Context, rows []row) (rest []row, _ error) {
 }
 
 // stuck returns a function that reports whether no tombstone may take rows of these columns along. It asks once for the same columns.
+// An error, of a database that cannot be reached say, ends the asking of this run: jobs ask for one user each.
 func (r *run) stuck() func(context.Context, []string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, columns []string) (bool, error) {
 		key := strings.Join(columns, "\n")
-		if _, asked := known[key]; !asked && r.Pending != nil {
+		if _, asked := known[key]; !asked && r.Pending != nil && !r.unasked {
 			pending, err := r.Pending(ctx, columns)
 			if err != nil {
-				return false, err
+				if ctx.Err() != nil {
+					return false, fmt.Errorf("look for tombstones: %w", err)
+				}
+				// Whatever the verdict: the error may be of another database, and the next statement finds out about this one.
+				f := fault.Judge(err)
+				f.Message = err.Error()
+				r.stats.Errors = fault.Count(r.stats.Errors, f)
+				r.unasked = true
 			}
-			known[key] = len(pending) == 0
+			known[key] = err == nil && len(pending) == 0
 		}
 		return r.Pending == nil || known[key], nil
 	}

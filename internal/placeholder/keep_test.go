@@ -2,6 +2,7 @@ package placeholder_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/fault"
 	"sexton/internal/placeholder"
 )
 
@@ -131,6 +133,23 @@ func TestReferencesThatMayGoAreLeftToAJob(t *testing.T) {
 	}
 	require.Zero(t, b.run(t).Kept)
 	require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}}, b.jobs(), "the tombstones are gone, and the rows with them")
+}
+
+// A database that cannot be asked for its tombstones ends no run: each user is left to a job.
+func TestReferencesAreLeftToJobsWhileADatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	b := looking(t, 6)
+	b.Exec("DELETE FROM notes WHERE id = 2; UPDATE import_placeholder_user_details SET deletion_attempts = 2, blocked_by = '{issues.author_id}' WHERE id = 4")
+	asked := 0
+	b.engine.Pending = func(context.Context, []string) ([]string, error) {
+		asked++
+		return nil, errors.New("database ci: refused")
+	}
+	stats := b.run(t)
+	require.EqualValues(t, 6, stats.Scheduled)
+	require.Zero(t, stats.Kept+stats.Counted)
+	require.Equal(t, 1, asked)
+	require.Equal(t, []fault.Counts{{Message: "database ci: refused", Count: 1}}, stats.Errors)
 }
 
 // A look at many that the database refuses leaves each to its job.
