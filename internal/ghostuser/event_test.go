@@ -95,6 +95,44 @@ func TestHeavyRowsAreToldOf(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "topics", `{"id": 1}`}, {"1", "topics", `{"id": 2}`}}, b.told())
 }
 
+// Rows that are told of go by themselves, before rows that would take them along, in whatever order the lists name them. Rows below that go
+// children first are told of, too, even where another user owns them.
+func TestRowsBelowOthersAreToldOf(t *testing.T) {
+	t.Parallel()
+	const uploads = `
+		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, topic_id bigint REFERENCES topics ON DELETE CASCADE);
+		CREATE INDEX ON uploads (user_id);
+		CREATE INDEX ON uploads (topic_id);
+		INSERT INTO uploads VALUES (1, 1, 2), (2, 1, NULL), (3, 2, 1);`
+	for name, test := range map[string]struct {
+		order, events []string
+		heavy         bool
+		want          [][]string
+	}{
+		"below first":     {order: []string{"uploads", "topics"}, events: []string{"uploads"}},
+		"above first":     {order: []string{"topics", "uploads"}, events: []string{"uploads"}},
+		"both told of":    {order: []string{"topics", "uploads"}, events: []string{"topics", "uploads"}, want: [][]string{{"1", "topics", `{"id": 2}`}}},
+		"children first":  {order: []string{"topics", "uploads"}, events: []string{"uploads"}, heavy: true, want: [][]string{{"1", "uploads", `{"id": 3}`}}},
+		"above not named": {order: []string{"uploads"}, events: []string{"uploads"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, topics+uploads, lists())
+			if !test.heavy {
+				b.Exec("UPDATE replies SET topic_id = 3 WHERE id > 0; DELETE FROM topics WHERE id = 1")
+			}
+			l := lists()
+			for _, table := range test.order {
+				l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: slices.Contains(test.events, table)})
+			}
+			b.engine.Plan = plan(t, b.DB, l)
+			b.queue(true, 1)
+			b.requireDone(t, b.run(t), 1)
+			require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`}, []string{"1", "uploads", `{"id": 2}`}), b.told())
+		})
+	}
+}
+
 func TestAnEventNeedsAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE heaps (user_id bigint); CREATE INDEX ON heaps (user_id);", lists())

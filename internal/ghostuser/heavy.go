@@ -246,7 +246,10 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 	if j.tree == nil {
 		j.tree = r.newTree(j)
 	}
-	root.Told = s != nil && s.told != nil
+	for _, t := range r.below {
+		of := r.teller(j, s, root, t)
+		t.Told = of != nil && of.told != nil
+	}
 	j.tree.Owner = r.owner(j, s, root)
 	return root, nil
 }
@@ -272,6 +275,20 @@ func (r *run) newTree(j *job) *drain.Run {
 	}
 }
 
+// teller returns the step that tells of deleted rows of a table: the one in hand of its own rows, of rows below any that tells; nil where there is
+// none.
+func (r *run) teller(j *job, inHand *step, root, t *drain.Table) *step {
+	if t == root && inHand != nil {
+		return inHand
+	}
+	steps := r.engine.Plan.steps(j.hardDelete)
+	at := slices.IndexFunc(steps, func(s *step) bool { return s.told != nil && s.table.OID == t.OID })
+	if at < 0 {
+		return nil
+	}
+	return steps[at]
+}
+
 // owner has rows counted for the user: the step's as any others of the step, what hangs below them by table, or by column where it is
 // changed.
 func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
@@ -288,7 +305,8 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 	return drain.Owner{
 		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: nullify.field(),
 		Beside: func(t *drain.Table) drain.Beside {
-			if t != root || s == nil {
+			s := r.teller(j, s, root, t)
+			if s == nil {
 				return drain.Beside{}
 			}
 			user := "(SELECT queued.user_id FROM " + names.Render(`"public".`) + queueTable + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"

@@ -126,7 +126,7 @@ type typedCondition struct {
 
 func (s *step) partitioned() bool { return len(s.leaves) != 1 || s.leaves[0].OID != s.table.OID }
 
-// Plan lists the work for a user, in this order: moves, deletions, nullifications, other foreign keys. It is
+// Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign keys. It is
 // bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.
 type Plan struct {
 	users Table

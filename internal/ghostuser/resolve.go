@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -99,6 +100,8 @@ type resolver struct {
 	columns  map[place]*bound
 	// order has the columns as the lists and then the catalogue name them first, for moves and for the rest.
 	moves, deletes, nullifies, keys []*bound
+	// told are the tables whose rows are told of, those below others first.
+	told []uint32
 }
 
 func (r *resolver) reportf(severity problem.Severity, key, fix, format string, args ...any) {
@@ -151,7 +154,49 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 			r.checkIndex(b)
 		}
 	}
+	return r.orderTold(ctx, tx)
+}
+
+// orderTold finds which of the tables whose rows are told of hang below which.
+func (r *resolver) orderTold(ctx context.Context, tx pgx.Tx) error {
+	r.told = nil
+	for _, b := range r.deletes {
+		if b.told && !slices.Contains(r.told, b.relation.OID) {
+			r.told = append(r.told, b.relation.OID)
+		}
+	}
+	if len(r.told) < 2 {
+		return nil
+	}
+	c, err := drain.Read(ctx, tx, r.told)
+	if err != nil {
+		return err
+	}
+	var roots []*drain.Table
+	for _, oid := range r.told {
+		if t := c.Table(c.Relations[oid]); t != nil {
+			roots = append(roots, t)
+		}
+	}
+	r.told = nil
+	for _, t := range drain.Order(c.Spread(roots, nil, nil), roots...) {
+		r.told = append(r.told, t.OID)
+	}
 	return nil
+}
+
+// rest are the columns whose rows are deleted or changed. What is told of comes first, as rows of other columns would take it along without an
+// event.
+func (r *resolver) rest() []*bound {
+	rank := func(b *bound) int {
+		if !b.told {
+			return len(r.told)
+		}
+		return slices.Index(r.told, b.relation.OID)
+	}
+	all := slices.Concat(r.deletes, r.nullifies, r.keys)
+	slices.SortStableFunc(all, func(a, b *bound) int { return rank(a) - rank(b) })
+	return all
 }
 
 func (r *resolver) plan() *Plan {
@@ -169,19 +214,17 @@ func (r *resolver) steps(hard bool) []*step {
 			steps = append(steps, s)
 		}
 	}
-	for _, rest := range [][]*bound{r.deletes, r.nullifies, r.keys} {
-		for _, b := range rest {
-			moved := b.moves && (!hard || b.always)
-			if b.rest() == restrict && b.refusal == "" || moved && len(b.conditions) == 0 {
-				continue
-			}
-			s := r.step(b, b.rest())
-			s.refusal = b.refusal
-			if moved {
-				s.except = b.conditions
-			}
-			steps = append(steps, s)
+	for _, b := range r.rest() {
+		moved := b.moves && (!hard || b.always)
+		if b.rest() == restrict && b.refusal == "" || moved && len(b.conditions) == 0 {
+			continue
 		}
+		s := r.step(b, b.rest())
+		s.refusal = b.refusal
+		if moved {
+			s.except = b.conditions
+		}
+		steps = append(steps, s)
 	}
 	return steps
 }
