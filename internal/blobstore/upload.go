@@ -193,6 +193,9 @@ func (u *upload) begin() error {
 		if !isNoUpload(err) && !isDenied(err) {
 			return err
 		}
+		if isDenied(err) {
+			u.end(&u.resume.ID) // Its parts would stay, and cost, for ever.
+		}
 		if u.resume.Complete = u.over != "" && isNoUpload(err); u.resume.Complete {
 			return nil
 		}
@@ -312,13 +315,17 @@ func (u *upload) complete() error {
 
 // abort removes the parts of an upload that has failed and does not go on later.
 func (u *upload) abort() {
-	if u.id == nil || u.resume != nil {
-		return
+	if u.id != nil && u.resume == nil {
+		u.end(u.id)
 	}
+}
+
+// end ends an upload in parts.
+func (u *upload) end(id *string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
 	defer cancel()
 	// Who cannot be reached keeps them for a while.
-	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: u.id})
+	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: id})
 }
 
 var _ io.WriteCloser = (*upload)(nil)

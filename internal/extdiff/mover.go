@@ -212,6 +212,9 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	}
 	if reason := surveyed.obstacle(found); reason != "" {
 		moved.Skipped = reason
+		if _, err := e.earlierUpload(held, claimed, moved.Key, ""); err != nil {
+			return moved, err
+		}
 		return moved, e.record(held, claimed, reason, surveyed.state(found))
 	}
 	e.reach(PointUploaded)
@@ -220,10 +223,14 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 	}
 	e.reach(PointVerified)
 	moved.Bytes, moved.Files = digest.Size, surveyed.files
-	if moved.Skipped, err = e.finish(held, claimed, found, surveyed, digest); err == nil && moved.Skipped == "" {
-		e.reach(PointMoved)
+	switch moved.Skipped, err = e.finish(held, claimed, found, surveyed, digest); {
+	case err != nil:
+		return moved, err
+	case moved.Skipped != "":
+		return moved, e.forgetUpload(held, claimed) // It is complete.
 	}
-	return moved, err
+	e.reach(PointMoved)
+	return moved, nil
 }
 
 // look is how a diff stands.

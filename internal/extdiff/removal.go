@@ -180,6 +180,9 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 	}
 	held, letGo := claimed.hold(ctx)
 	gone, sure, err := at.destroyHeld(held, d, owner)
+	if sure && err == nil {
+		err = e.endUpload(held, claimed, d.key)
+	}
 	letGo()
 	if !sure {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))

@@ -43,6 +43,9 @@ const (
 	uploadSQL = `SELECT ledger.upload_id, ledger.upload_state FROM "sexton".external_diffs AS ledger
 WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1 AND ledger.token OPERATOR(pg_catalog.=) $2 AND ledger.upload_id IS NOT NULL`
 
+	// goneUploadSQL is the upload of a diff that is deleted.
+	goneUploadSQL = uploadSQL + ` AND NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)`
+
 	beganSQL = `
 UPDATE "sexton".external_diffs
 SET upload_id = $3,
@@ -126,6 +129,21 @@ func (e *Engine) earlierUpload(ctx context.Context, claimed *claim, key, state s
 		return "", e.forgetUpload(ctx, claimed)
 	}
 	return id, nil
+}
+
+// endUpload ends the upload that a deleted diff has left, in whichever store it is.
+func (e *Engine) endUpload(ctx context.Context, claimed *claim, key string) error {
+	var id, state string
+	err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(goneUploadSQL), claimed.diffID, claimed.token).Scan(&id, &state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for the upload of diff %d: %w", claimed.diffID, err)
+	}
+	// What cannot be ended is left to the sweep.
+	_ = e.Each(ctx, func(at *Engine) error { return at.Store.Abort(ctx, key, id) })
+	return e.forgetUpload(ctx, claimed)
 }
 
 // noteBrokenOff notes how far an upload has come. That of a worker that is stopped is no failure.

@@ -198,6 +198,67 @@ func TestAnotherObjectIsNotTakenForTheEndOfAnUpload(t *testing.T) {
 	require.Equal(t, before, b.texts(t, 1))
 }
 
+// A key that may not list parts begins anew each time, and leaves the parts of no attempt but the last.
+func TestAnUploadWhosePartsCannotBeListedIsAborted(t *testing.T) {
+	t.Parallel()
+	b, gateway, _ := onGateway(t)
+	b.kill(t, "move", extdiff.PointPart)
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.HasPrefix(request, "GET ") && strings.Contains(request, "uploadId=") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	for range 2 {
+		b.expire()
+		b.kill(t, "move", extdiff.PointPart)
+		require.Equal(t, 1, b.uploads(t))
+	}
+	b.expire()
+	require.Zero(t, b.move(t, 1).Kept)
+	require.Zero(t, b.uploads(t))
+}
+
+// Neither a diff that is deleted or refused in the middle of its upload leaves parts, nor one that is skipped after it an entry.
+func TestUploadsThatNoAttemptGoesOnWithEnd(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, b *bundle){
+		"deleted": func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.kill(t, "move", extdiff.PointPart)
+			b.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
+			b.expire()
+			removed, err := b.engine.Remove(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+		},
+		"refused": func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.kill(t, "move", extdiff.PointPart)
+			b.expire()
+			b.Exec("UPDATE merge_request_diffs SET files_count = 3 WHERE id = 1")
+			require.Equal(t, extdiff.FilesMissing, b.move(t, 1).Skipped)
+		},
+		"not due any more": func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.engine.Reached = func(point extdiff.Point) {
+				if point == extdiff.PointVerified {
+					b.Exec("UPDATE merge_request_diffs SET files_count = 0 WHERE id = 1")
+				}
+			}
+			require.Equal(t, extdiff.NotDue, b.move(t, 1).Skipped)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _, _ := onGateway(t)
+			end(t, b)
+			require.Zero(t, b.uploads(t))
+			require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE upload_id IS NOT NULL OR busy_until IS NOT NULL"))
+		})
+	}
+}
+
 func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 	t.Parallel()
 	b, gateway, _ := onGateway(t)
