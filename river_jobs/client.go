@@ -23,8 +23,8 @@ const (
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: the listener looks for jobs that wait, each time that it looks for pauses. Behind a transaction pooler River hears
-	// nothing, and polls as lanes do.
+	// fetchPoll may be long: the listener looks for jobs that wait, each time that it looks for pauses. Behind a transaction pooler no
+	// notification arrives, and it polls as lanes do.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,32 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	heard.look = time.Time{}
 	require.Equal(t, "river_insert{}", next(), "what River inserts is heard beside a look that fails")
 	require.Contains(t, b.log.String(), "pauses cannot be read")
+}
+
+// River waits ever longer between its attempts, for the life of the process.
+func TestALostListenerDialsAgainByItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: []string{"a"}, log: slog.New(slog.NewTextHandler(b.log, nil))}
+	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
+	require.True(t, ok)
+	require.NoError(t, heard.Connect(t.Context()))
+	defer func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) }()
+	require.NoError(t, heard.Listen(t.Context(), insertTopic))
+	for range 3 {
+		b.db.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
+		heard.look = time.Now().Add(time.Hour)
+		n, err := heard.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, controlTopic, n.Topic, "it has dialled again, and looks for what came meanwhile")
+		heard.told, heard.look = nil, time.Now().Add(time.Hour)
+		b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"a"}')`)
+		n, err = heard.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, insertTopic, n.Topic)
+	}
+	require.NoError(t, heard.Ping(t.Context()))
+	require.Equal(t, 3, strings.Count(b.log.String(), "wake-up connection lost"))
 }
 
 // What River believes of a notification, and how its listener is used, are no promise of River's.

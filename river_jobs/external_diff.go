@@ -115,7 +115,7 @@ type moveStats struct {
 func runMigrateExternalDiff(ctx context.Context, deps Deps, args MigrateExternalDiffArgs) (jobrun.Report, error) {
 	db := deps.jobsDB()
 	holder := ""
-	spec := jobrun.Spec{Kind: MigrateExternalDiff, Database: db.Name, Shared: true}
+	spec := jobrun.Spec{Kind: MigrateExternalDiff, Database: db.Name, Shared: true, Long: true}
 	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
 		moved, err := moveDiff(ctx, deps, args.DiffID)
 		stats := &moveStats{Moved: moved}

@@ -88,6 +88,8 @@ type Session struct {
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
+	// path is the one of triggers, once it is known.
+	path string
 	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
 	took, quickest time.Duration
 }
@@ -115,7 +117,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if err == nil {
 		return affected, nil
 	}
-	delete(s.Conn.PgConn().CustomData(), pathKey)
+	s.path = ""
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
@@ -243,11 +245,10 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 		}
 	}()
 	for i := range frame {
-		var path, run string
 		if i < frame-1 {
 			_, err = results.Exec()
-		} else if err = results.QueryRow().Scan(&path, &run); err == nil {
-			s.Conn.PgConn().CustomData()[pathKey] = path
+		} else {
+			err = results.QueryRow().Scan(&s.path, new(string))
 		}
 		if err != nil {
 			return nil, &StatementError{Index: Frame, Err: err}

@@ -21,14 +21,12 @@ const (
 	knownSQL = `SELECT pg_catalog.set_config('search_path', $1, true)` + runSQL
 )
 
-// pathKey is where a connection carries the path, which the catalogue says, until a batch fails: it may have been the path's fault.
-const pathKey = "sexton.batch.path"
-
-// queuePath adds the statement that sets path and run.
+// queuePath adds the statement that sets path and run. A session asks the catalogue for the path once, and again after a batch that failed: it may
+// have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch) {
 	sql, path := s.Names.Render(frameSQL), s.Names.Path
-	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(string); ok {
-		sql, path = knownSQL, known
+	if s.path != "" {
+		sql, path = knownSQL, s.path
 	}
 	pipeline.Queue(sql, path, s.Fence.Run())
 }

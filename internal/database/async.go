@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/dbsqlc"
@@ -20,8 +19,9 @@ import (
 //   - A job: its row of work is still due, and the lane that looks after it has connected again inserts another one.
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
 //   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
-//   - A lease or a fence: with the batches under its token. The token is given a second time, to the only holder there is.
-//   - The end of a run that changed nothing: a later run under its lease closes it. Other ends wait, and all that came before with them.
+//   - A lease or a fence: with all batches under its token. The token is given a second time; its first holder's pass ended with its connection,
+//     and it can neither renew nor release what another one holds.
+//   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
 //   - A tick: its row is written before its job, so rarely it is noted without a job; the lane's look finds what is due.
 //
 // With databases on several servers a crash of one could give a token twice, while a batch under it lives on the other: there all commits wait.
@@ -44,7 +44,7 @@ const warm = 2
 
 // ForWork gives a worker's databases, all that it has, the connections that it keeps.
 func ForWork(ctx context.Context, databases []Database) error {
-	together, err := onOneServer(ctx, databases)
+	waits, err := onOneServer(ctx, databases)
 	if err != nil {
 		return err
 	}
@@ -52,23 +52,21 @@ func ForWork(ctx context.Context, databases []Database) error {
 		d := &databases[i]
 		settings := d.Pool.Config()
 		settings.MinConns = max(settings.MinConns, min(warm, settings.MaxConns))
-		direct := !pooled(settings.ConnConfig, "") && d.Sessions == d.Pool
-		if direct && together {
-			look := settings.AfterConnect
-			settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-				if err := look(ctx, conn); err != nil {
-					return err
-				}
-				_, err := conn.Exec(ctx, asyncSQL)
-				return err //nolint:wrapcheck // the pool words it
-			}
+		async := waits != nil && !d.pooled
+		if async {
+			// Not by SET: a pooler that looks like a server would hand such a session on to the application. It refuses these, or drops them.
+			settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+			settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = waits[i]
 		}
 		pool, err := pgxpool.NewWithConfig(ctx, settings)
 		if err != nil {
 			return fmt.Errorf("make pool for database %s: %w", d.Name, err)
 		}
-		if direct {
-			d.async, d.Sessions = pool, pool
+		if d.Sessions == d.Pool {
+			d.Sessions = pool
+		}
+		if async {
+			d.async = pool
 			continue
 		}
 		d.Pool.Close()
@@ -77,36 +75,31 @@ func ForWork(ctx context.Context, databases []Database) error {
 	return nil
 }
 
-// asyncSQL keeps what the session would have had for batches that wait, see begin_batch.
-const asyncSQL = `
-SELECT
-    pg_catalog.set_config('sexton.synchronous_commit', pg_catalog.current_setting('synchronous_commit'), false),
-    pg_catalog.set_config('synchronous_commit', 'off', false)`
-
-// onOneServer reports whether all databases are on one running server. One that cannot be reached may be anywhere. Two servers may have been
-// copied from each other, and have one identifier; they have not started in the same microsecond.
-func onOneServer(ctx context.Context, databases []Database) (bool, error) {
+// onOneServer returns each database's synchronous_commit, for the batches that wait (see begin_batch), or nil where they are not all on one
+// running server. One that cannot be reached may be anywhere. Two servers may have been copied from each other, and have one identifier; they have
+// not started in the same microsecond.
+func onOneServer(ctx context.Context, databases []Database) (waits []string, err error) {
 	type server struct {
 		identifier int64
 		started    time.Time
 	}
 	var first server
 	for i, d := range databases {
-		if len(databases) == 1 {
-			return true, nil
-		}
 		var each server
-		const sql = "SELECT control.system_identifier, pg_catalog.pg_postmaster_start_time() FROM pg_catalog.pg_control_system() AS control"
-		switch err := d.Pool.QueryRow(ctx, sql).Scan(&each.identifier, &each.started); {
+		var wait string
+		const sql = `SELECT control.system_identifier, pg_catalog.pg_postmaster_start_time(), pg_catalog.current_setting('synchronous_commit')
+			FROM pg_catalog.pg_control_system() AS control`
+		switch err := d.Pool.QueryRow(ctx, sql).Scan(&each.identifier, &each.started, &wait); {
 		case ctx.Err() != nil:
-			return false, ctx.Err()
+			return nil, ctx.Err()
 		case err != nil:
-			return false, nil //nolint:nilerr // Its commits wait, as do all others.
+			return nil, nil //nolint:nilerr // Its commits wait, as do all others.
 		case i == 0:
 			first = each
 		case each.identifier != first.identifier || !each.started.Equal(first.started):
-			return false, nil
+			return nil, nil
 		}
+		waits = append(waits, wait)
 	}
-	return true, nil
+	return waits, nil
 }

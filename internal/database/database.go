@@ -26,7 +26,9 @@ type Database struct {
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
 
-	async *pgxpool.Pool
+	// pooled is true where Pool leads through a transaction pooler.
+	pooled bool
+	async  *pgxpool.Pool
 }
 
 // Close closes all connections.
@@ -62,8 +64,9 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 	// Each child table has statements of its own, and GitLab has more than two hundred of them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
 	// What the URL asks for is meant for the application's triggers.
-	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, pooled(settings.ConnConfig, direct)))
-	db := Database{Name: name, Names: names, Direct: settings.ConnConfig.Copy()}
+	db := Database{Name: name, pooled: pooled(settings.ConnConfig, direct)}
+	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, db.pooled))
+	db.Names, db.Direct = names, settings.ConnConfig.Copy()
 	directly := settings
 	if direct != "" {
 		if directly, err = parse(name, keyListen, direct); err != nil {

@@ -177,6 +177,7 @@ UPDATE "sexton".leases
 SET token = $1
 WHERE key = $2
   AND token = $3
+  AND holder = $4
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
@@ -184,11 +185,18 @@ type LeaseAdvanceParams struct {
 	NewToken int64
 	Key      string
 	Token    int64
+	Holder   string
 }
 
+// The holder is compared, too: a crash of the server may take back a token, which then has two holders, one of the past.
 // Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.
 func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseAdvance, arg.NewToken, arg.Key, arg.Token)
+	result, err := q.db.Exec(ctx, leaseAdvance,
+		arg.NewToken,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -371,16 +379,18 @@ UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = $1
   AND token = $2
+  AND holder = $3
 `
 
 type LeaseReleaseParams struct {
-	Key   string
-	Token int64
+	Key    string
+	Token  int64
+	Holder string
 }
 
 // Not now: where the server's clock is set back, now comes again.
 func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease, arg.Key, arg.Token)
+	result, err := q.db.Exec(ctx, leaseRelease, arg.Key, arg.Token, arg.Holder)
 	if err != nil {
 		return 0, err
 	}
@@ -392,6 +402,7 @@ UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 WHERE key = $2
   AND token = $3
+  AND holder = $4
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
@@ -399,10 +410,16 @@ type LeaseRenewParams struct {
 	TtlSeconds float64
 	Key        string
 	Token      int64
+	Holder     string
 }
 
 func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRenew, arg.TtlSeconds, arg.Key, arg.Token)
+	result, err := q.db.Exec(ctx, leaseRenew,
+		arg.TtlSeconds,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+	)
 	if err != nil {
 		return 0, err
 	}

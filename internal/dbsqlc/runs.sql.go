@@ -159,7 +159,7 @@ func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
 const runFinish = `-- name: RunFinish :one
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', CASE
-        WHEN $2::boolean AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
+        WHEN ($2::boolean OR $1::pg_catalog.text = 'failed') AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
         ELSE pg_catalog.current_setting('synchronous_commit')
     END, true) AS synchronous_commit
 ), told AS (
@@ -188,7 +188,7 @@ type RunFinishParams struct {
 }
 
 // The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
-// The end of a run that changed something waits for the disk, with it all that the run has left to the log before: batches and the lease's release.
+// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
 	row := q.db.QueryRow(ctx, runFinish,
 		arg.Outcome,
@@ -314,7 +314,7 @@ WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
   AND started_at < pg_catalog.clock_timestamp() - CASE
-      WHEN EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      WHEN $3::boolean AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
       ELSE interval '5 minutes'
   END
 `
@@ -322,11 +322,12 @@ WHERE kind = $1
 type RunsAbandonOldParams struct {
 	Kind     string
 	Database string
+	Long     bool
 }
 
-// The workers that left these rows open are gone. That of an upload lasts as long as bytes move, so a worker that beats has a day.
+// The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database)
+	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database, arg.Long)
 	if err != nil {
 		return 0, err
 	}

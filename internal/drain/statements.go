@@ -67,7 +67,7 @@ const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
 // matches is the condition for the rows of a key (alias child) that refer to a row (alias parent, or another one).
 func (f *Ref) matches(parent string) string { return f.On("child", parent) }
 
-// on is matches for any alias.
+// On is matches for any alias.
 func (f *Ref) On(child, parent string) string {
 	terms := make([]string, len(f.Columns), len(f.Columns)+1)
 	for i, column := range f.Columns {
@@ -79,7 +79,7 @@ func (f *Ref) On(child, parent string) string {
 	return strings.Join(terms, " AND ")
 }
 
-// exists is true where rows of the key refer to the row. OFFSET 0 keeps it a look at an index per row, whatever the planner
+// Exists is true where rows of the key refer to the row. OFFSET 0 keeps it a look at an index per row, whatever the planner
 // thinks of the tables.
 func (f *Ref) Exists(parent string) string {
 	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, f.matches(parent))

@@ -40,6 +40,8 @@ type Spec struct {
 	LeaseTTL time.Duration
 	// Shared tells that passes of the kind run side by side in the database, under leases of their own or without.
 	Shared bool
+	// Long says that a run may take hours, as long as it gets on.
+	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
 }

@@ -51,7 +51,7 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	if !due {
 		return nil
 	}
-	closed, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database})
+	closed, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database, Long: spec.Long})
 	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}

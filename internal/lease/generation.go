@@ -57,5 +57,5 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 		return false
 	}
 	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
-	return err == nil && look.Held && look.Token == l.token
+	return err == nil && look.Held && look.Token == l.token && look.Holder == l.manager.Holder
 }

@@ -194,7 +194,9 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 // ErrLost where the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
-	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{Key: l.key, Token: l.token, TtlSeconds: l.ttl.Seconds()})
+	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
+		Key: l.key, Token: l.token, Holder: l.manager.Holder, TtlSeconds: l.ttl.Seconds(),
+	})
 	if err != nil {
 		return fmt.Errorf("renew lease %s: %w", l.key, err)
 	}
@@ -236,7 +238,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (m *Manager) release(ctx context.Context, key string, token int64) error {
-	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token})
+	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token, Holder: m.Holder})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -324,7 +326,9 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{NewToken: token, Key: l.key, Token: l.token})
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{
+		NewToken: token, Key: l.key, Token: l.token, Holder: l.manager.Holder,
+	})
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -200,37 +199,11 @@ func (s *session) wake(ctx context.Context) error {
 	if s.awake || !s.lane.Ear.hears() {
 		return nil
 	}
-	s.awake = true // A statement that fails may have got the lock.
-	return s.woke(ctx, s.script(ctx, strings.Join(s.lock(), "; ")))
-}
-
-// wakeAndLook takes the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing is,
-// the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
-func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
+	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
+	// belongs to the session and outlives the transaction. A statement that fails may have got it.
 	s.awake = true
-	due, err := s.look(ctx, behind{s.conn.Conn(), s.lock()}, fresh)
-	if err == nil {
-		return due, nil
-	}
-	if err := s.woke(ctx, err); err != nil {
-		return Due{}, err
-	}
-	return s.due(ctx, fresh)
-}
-
-// lock are statements that take the lock within a time that the other statements of the connection do not inherit. The lock
-// belongs to the session and outlives the transaction.
-func (s *session) lock() []string {
-	return []string{
-		"BEGIN",
-		fmt.Sprintf("SET LOCAL lock_timeout = %d", s.lane.timing.LockTimeout.Milliseconds()),
-		fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int)", s.lane.Key1, s.lane.Key2),
-		"COMMIT",
-	}
-}
-
-// woke settles how the lock statements ended: without the lock, where somebody else held it for the whole time.
-func (s *session) woke(ctx context.Context, err error) error {
+	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+		s.lane.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil:
@@ -248,38 +221,35 @@ func (s *session) woke(ctx context.Context, err error) error {
 	}
 }
 
-// behind sends a query behind statements without rows, in one round trip.
-type behind struct {
-	conn       *pgx.Conn
-	statements []string
+// wakeAndLook tries to take the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing
+// is, the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
+func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
+	s.awake = true
+	return s.look(ctx, behindLock{s}, fresh)
 }
 
-func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+// behindLock sends a query behind the one that tries to take the awake lock.
+type behindLock struct{ *session }
+
+func (s behindLock) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	pipeline := &pgx.Batch{}
-	for _, statement := range b.statements {
-		pipeline.Queue(statement)
-	}
+	pipeline.Queue("SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int)", s.lane.Key1, s.lane.Key2)
 	pipeline.Queue(sql, args...)
-	results := b.conn.SendBatch(ctx, pipeline)
-	for range b.statements {
-		if _, err := results.Exec(); err != nil {
-			return row{results, nil, err}
-		}
-	}
-	return row{results, results.QueryRow(), nil}
+	results := s.conn.Conn().SendBatch(ctx, pipeline)
+	err := results.QueryRow().Scan(&s.awake)
+	return lastRow{results, err}
 }
 
-// row is the last result of a pipeline, which its Scan closes.
-type row struct {
+// lastRow is the last result of a pipeline, which its Scan closes.
+type lastRow struct {
 	results pgx.BatchResults
-	last    pgx.Row
 	err     error
 }
 
-func (r row) Scan(into ...any) error {
+func (r lastRow) Scan(into ...any) error {
 	err := r.err
 	if err == nil {
-		err = r.last.Scan(into...)
+		err = r.results.QueryRow().Scan(into...)
 	}
 	return cmp.Or(err, r.results.Close())
 }

@@ -104,11 +104,13 @@ SELECT
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
+-- The holder is compared, too: a crash of the server may take back a token, which then has two holders, one of the past.
 -- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.
 UPDATE "sexton".leases
 SET token = @new_token
 WHERE key = @key
   AND token = @token
+  AND holder = @holder
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRenew :execrows
@@ -116,6 +118,7 @@ UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE key = @key
   AND token = @token
+  AND holder = @holder
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRelease :execrows
@@ -123,7 +126,8 @@ WHERE key = @key
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
-  AND token = @token;
+  AND token = @token
+  AND holder = @holder;
 
 -- name: LeaseEnd :one
 -- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which

@@ -17,7 +17,7 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :execrows
--- The workers that left these rows open are gone. That of an upload lasts as long as bytes move, so a worker that beats has a day.
+-- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -27,7 +27,7 @@ WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
   AND started_at < pg_catalog.clock_timestamp() - CASE
-      WHEN EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      WHEN @long::boolean AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
       ELSE interval '5 minutes'
   END;
 
@@ -39,10 +39,10 @@ WHERE id = @id
 
 -- name: RunFinish :one
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
--- The end of a run that changed something waits for the disk, with it all that the run has left to the log before: batches and the lease's release.
+-- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', CASE
-        WHEN @changed::boolean AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
+        WHEN (@changed::boolean OR @outcome::pg_catalog.text = 'failed') AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
         ELSE pg_catalog.current_setting('synchronous_commit')
     END, true) AS synchronous_commit
 ), told AS (
