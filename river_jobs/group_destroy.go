@@ -12,6 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -61,7 +62,11 @@ func (*GroupDestroyWorker) Timeout(*river.Job[GroupDestroyArgs]) time.Duration {
 // with the groups that wait.
 func (w *GroupDestroyWorker) Work(ctx context.Context, job *river.Job[GroupDestroyArgs]) error {
 	return workItem(ctx, w.deps, job, func(ctx context.Context, deps Deps, args GroupDestroyArgs) (jobrun.Report, error) {
-		return destroyGroups(ctx, deps, args, deps.Config.AdjournedGroups.Spacing == 0)
+		report, err := destroyGroups(ctx, deps, args, deps.Config.AdjournedGroups.Spacing == 0)
+		if _, other := errors.AsType[*otherGroupError](err); other {
+			err = nil // The group of this job is gone, the run's row has the error, and the other group has a job of its own.
+		}
+		return report, err
 	})
 }
 
@@ -124,8 +129,21 @@ func passGroupDestroy(
 		return stats, err
 	}
 	d.stats = stats
-	return stats, d.others(ctx, granted.Run())
+	if err := d.others(ctx, granted.Run()); err != nil {
+		f := fault.Judge(err)
+		f.Message = err.Error()
+		stats.Errors = fault.Count(stats.Errors, f)
+		// The run fails, so that its figures become those that the batches have counted.
+		return stats, &otherGroupError{fmt.Sprintf("after group %d was done: %s", args.GroupID, err)}
+	}
+	return stats, nil
 }
+
+// otherGroupError is an error of a run that has done its own group. It wraps nothing: the error of another group's lease says nothing about
+// the run's own.
+type otherGroupError struct{ text string }
+
+func (e *otherGroupError) Error() string { return e.text }
 
 // destroyer destroys groups on one connection, one after the other.
 type destroyer struct {
@@ -216,7 +234,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 		}
 		over, err := d.other(ctx, run, args)
 		if err != nil {
-			return err
+			return fmt.Errorf("destroy group %d: %w", args.GroupID, err)
 		}
 		if !over {
 			return nil

@@ -192,3 +192,27 @@ func TestGroupThatIsStuckEndsTheRunOfMany(t *testing.T) {
 	require.Equal(t, [][]string{{"scheduled"}}, b.db.Rows("SELECT state FROM sexton.river_job"))
 	require.Contains(t, b.log.String(), "level=ERROR msg=group_stuck kind=group_destroy database=main group_id=11")
 }
+
+// The job of a group that is gone does not fail by the error of another group, whose own job is left to try it.
+func TestErrorOfAnotherGroupFailsTheRunAndNotTheJob(t *testing.T) {
+	t.Parallel()
+	b := destroyBundle(t)
+	b.deps.Config.AdjournedGroups.Spacing = 0
+	// The job of 11 waits from the moment in which 10 goes. 11 is kept, and its lease cannot be released.
+	b.db.Exec(`UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 11;
+		SELECT sexton.enqueue('group_destroy', '{"group_id": 11, "user_id": 1}', now() + interval '1 hour');
+		CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			UPDATE sexton.river_job SET state = 'available', scheduled_at = now() WHERE state = 'scheduled'; RETURN NULL;
+		END $$;
+		CREATE TRIGGER wait AFTER DELETE ON groups FOR EACH ROW EXECUTE FUNCTION wait();
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no release'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON sexton.leases FOR EACH ROW
+			WHEN (NEW.key = 'groups/11' AND NEW.expires_at = '-infinity') EXECUTE FUNCTION refuse()`)
+	require.Equal(t, river.EventKindJobCompleted, b.workDestroy(t, 10).Kind)
+	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
+	require.Equal(t, [][]string{{"10", "completed"}, {"11", "scheduled"}}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
+	const message = "destroy group 11: release lease groups/11: ERROR: no release (SQLSTATE P0001)"
+	require.Equal(t, [][]string{{"failed", "after group 10 was done: " + message, "[11]", "1", "1", message}}, b.db.Rows(`
+		SELECT outcome, error, stats ->> 'together', stats ->> 'groups', stats ->> 'projects', stats #>> '{errors,0,message}' FROM sexton.runs`))
+	require.Contains(t, b.log.String(), "level=ERROR msg=run_failed")
+}
