@@ -220,7 +220,7 @@ func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database,
 	}
 	limit := limits.Limit
 	// One that is asked for although the tick's limit is spent has that of one pass.
-	if left := limits.LimitPerTick - int(stats.DueInTick); left > 0 {
+	if left := perTick(limits) - int(stats.DueInTick); left > 0 {
 		limit = min(limit, left)
 	}
 	scheduler := extdiff.Scheduler{
@@ -232,10 +232,19 @@ func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database,
 		stats.Schedule = *found
 	}
 	stats.DueInTick += stats.Due
-	if stats.OverLimit && stats.DueInTick < int64(limits.LimitPerTick) {
-		stats.OverLimit, stats.More = false, true
-	}
+	stats.goOn(limits)
 	return err
+}
+
+// perTick is how many diffs a tick hands on at most.
+func perTick(c config.ExternalDiffs) int { return max(c.Limit, c.LimitPerTick) }
+
+// goOn has the next pass follow in this tick where this one ended before the tick's limit was met: its time was over, too, where it has
+// looked at many diffs and found few.
+func (s *scheduleStats) goOn(c config.ExternalDiffs) {
+	if s.OverLimit && s.DueInTick < int64(perTick(c)) {
+		s.OverLimit, s.More = false, true
+	}
 }
 
 // enqueueDiffs makes one job per diff, all of them in one statement, and counts the new ones.
@@ -286,7 +295,7 @@ func scheduleResult(stats *scheduleStats) jobrun.Result {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
 	}
 	if stats.More {
-		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on as jobs end"
+		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on in this tick"
 	}
 	if stats.Objects > 0 {
 		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsRemoved, N: stats.Objects})

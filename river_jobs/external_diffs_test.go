@@ -244,6 +244,23 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.NoError(t, taken.Release(t.Context()))
 }
 
+// Where most diffs are small, the search for big ones is longer than a pass, and waits for no tick.
+func TestASearchThatHasFoundLittleGoesOnInItsTick(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		perTick    int
+		due        int64
+		more, over bool
+	}{{0, 0, true, false}, {0, 9, true, false}, {0, 10, false, true}, {30, 29, true, false}, {30, 30, false, true}} {
+		stats := scheduleStats{Schedule: extdiff.Schedule{OverLimit: true}, DueInTick: c.due}
+		stats.goOn(config.ExternalDiffs{Limit: 10, LimitPerTick: c.perTick})
+		require.Equal(t, []bool{c.more, c.over}, []bool{stats.More, stats.OverLimit}, c)
+		stats = scheduleStats{DueInTick: c.due}
+		stats.goOn(config.ExternalDiffs{Limit: 10, LimitPerTick: c.perTick})
+		require.False(t, stats.More, "all were looked at")
+	}
+}
+
 // An upload is as long as bytes move: neither River's limit nor its rescuer may end it.
 func TestAnUploadHasNoTimeout(t *testing.T) {
 	t.Parallel()

@@ -71,6 +71,9 @@ func (b *bucket) write(ctx, wanted context.Context, key string, over Version, re
 	return b.uploads.open(ctx, wanted, key, over, resume), nil
 }
 
+// stopsInCircles ends a listing whose next page is the one before, as faulty services send it for ever.
+func stopsInCircles(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true }
+
 // list goes through the keys in their order, page by page.
 func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
 	request := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
@@ -78,7 +81,7 @@ func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info,
 		request.StartAfter = aws.String(b.prefix + after)
 	}
 	return func(yield func(Info, error) bool) {
-		for pages := s3.NewListObjectsV2Paginator(b.client, request); pages.HasMorePages(); {
+		for pages := s3.NewListObjectsV2Paginator(b.client, request, stopsInCircles); pages.HasMorePages(); {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
 				yield(Info{}, err)

@@ -103,10 +103,12 @@ func (f folder) write(ctx, wanted context.Context, key string, over Version, _ *
 
 // sweep removes the files that writers of the object have not finished. Most writers are dead; one that is not cannot finish any more.
 func (f folder) sweep(name string) {
-	left, _ := filepath.Glob(name + ".*.tmp") // Only a wrong pattern is an error.
-	for _, path := range left {
-		// A file that cannot be removed is no obstacle to the new one.
-		_ = os.Remove(path)
+	around, base := filepath.Split(name)
+	left, _ := os.ReadDir(around) // A folder that cannot be read, or a file that cannot be removed, is no obstacle to the new one.
+	for _, file := range left {
+		if strings.HasPrefix(file.Name(), base+".") && strings.HasSuffix(file.Name(), ".tmp") {
+			_ = os.Remove(filepath.Join(around, file.Name()))
+		}
 	}
 }
 

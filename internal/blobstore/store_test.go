@@ -373,3 +373,35 @@ func TestAKeyLeadsNowhereElse(t *testing.T) {
 		require.Empty(t, list(t, store, ""))
 	})
 }
+
+// What an earlier writer of an object has left goes, whatever the object is called; another's stays.
+func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	store := open(t, "file://"+root, blobstore.Options{})
+	for _, name := range []string{"a[1]*?.X.tmp", "a1.X.tmp"} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), nil, 0o600))
+	}
+	_, err := store.Put(t.Context(), "a[1]*?", "", func(io.Writer) error { return nil })
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(root, "a[1]*?.X.tmp"))
+	require.FileExists(t, filepath.Join(root, "a1.X.tmp"))
+}
+
+// A faulty service has its next page be the one before.
+func TestAListingThatGoesInCirclesEnds(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if pages++; pages > 10 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken></ListBucketResult>`)
+	}))
+	t.Cleanup(service.Close)
+	store := open(t, "s3://diffs?anonymous=true&endpoint="+service.URL, blobstore.Options{})
+	for _, err := range store.List(t.Context(), "a/") {
+		require.NoError(t, err)
+	}
+}

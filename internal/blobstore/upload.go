@@ -218,7 +218,8 @@ func (u *upload) begin() error {
 func (u *upload) find() error {
 	kept := map[int32]types.Part{}
 	request := &s3.ListPartsInput{Bucket: &u.bucket, Key: &u.key, UploadId: &u.resume.ID}
-	for pages := s3.NewListPartsPaginator(u.client, request); pages.HasMorePages(); {
+	stops := func(o *s3.ListPartsPaginatorOptions) { o.StopOnDuplicateToken = true }
+	for pages := s3.NewListPartsPaginator(u.client, request, stops); pages.HasMorePages(); {
 		page, err := pages.NextPage(u.ctx)
 		if err != nil {
 			return err

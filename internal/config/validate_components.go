@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"sexton/internal/bucketurl"
@@ -86,8 +85,9 @@ func (v *validator) buckets(c ExternalDiffs) {
 		return
 	}
 	v.bucket("external_diffs.other_bucket", c.OtherBucket)
-	kind, _, _ := strings.Cut(string(c.Bucket), ":")
-	if strings.HasPrefix(string(c.OtherBucket), kind+":") {
+	one, err := bucketurl.Parse(string(c.Bucket))
+	two, otherErr := bucketurl.Parse(string(c.OtherBucket))
+	if err == nil && otherErr == nil && one.Scheme == two.Scheme {
 		v.fail("external_diffs.other_bucket", "is a store of the same kind as external_diffs.bucket, and rows name the kind alone",
 			"write s3://… beside a folder, or file:///… beside a bucket")
 	}
