@@ -21,7 +21,7 @@ import (
 type foreseen struct {
 	GroupID int64 `json:"group_id,omitempty"`
 	UserID  int64 `json:"user_id,omitempty"`
-	// Moved, Deleted and Nullified count rows by table; nullified ones of groups by table.column.
+	// Moved, Deleted and Nullified count rows by table; nullified ones of groups, and those below a user's deleted rows, by table.column.
 	Moved     map[string]int64 `json:"moved,omitempty"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`

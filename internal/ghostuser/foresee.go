@@ -3,20 +3,26 @@ package ghostuser
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/fault"
+	"sexton/internal/pgcatalog"
 )
 
 const (
-	// mostForeseen bounds the rows of one column that Foresee counts, foreseeTime a statement of it.
-	mostForeseen = 10_000
+	// mostForeseen bounds the rows of one column that Foresee counts, and all rows below deleted ones; foreseeTime bounds a statement.
+	mostForeseen = 100_000
 	foreseeTime  = 5 * time.Second
 )
 
 // Foresight foresees the deletion of a user.
 type Foresight struct {
-	// Moved, Deleted and Nullified count rows by table, as the statistics of a run do. Capped reports that there are more.
+	// Moved, Deleted and Nullified count rows by table, and rows that refer to deleted ones and are kept by table.column. Capped reports that there are more.
 	Moved, Deleted, Nullified map[string]int64
 	Rows                      int64
 	Capped                    bool
@@ -24,9 +30,10 @@ type Foresight struct {
 	Forbidden []string
 }
 
-// Foresee counts what refers to a user, in one READ ONLY transaction.
+// Foresee counts what refers to a user in one READ ONLY transaction, and what native cascades take along in further ones.
 func (p *Plan) Foresee(ctx context.Context, db interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+	pgcatalog.Beginner
+	drain.TxBeginner
 }, user int64, hardDelete bool,
 ) (*Foresight, error) {
 	seen := &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
@@ -42,7 +49,81 @@ func (p *Plan) Foresee(ctx context.Context, db interface {
 		}
 		return nil
 	})
-	return seen, err
+	if err != nil {
+		return seen, err
+	}
+	removes := slices.DeleteFunc(slices.Clone(p.steps(hardDelete)), func(s *step) bool { return s.action != remove })
+	if err := seen.cascades(ctx, db, drain.ReadOnly(db, foreseeTime), p, removes, &job{userID: user}); err != nil {
+		return seen, fmt.Errorf("count rows below: %w", err)
+	}
+	return seen, nil
+}
+
+// cascades adds what goes or changes with the rows of the steps, by foreign keys of the database. A row that would go in several ways counts once.
+func (seen *Foresight) cascades(
+	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, p *Plan, steps []*step, j *job,
+) error {
+	oids := make([]uint32, len(steps))
+	for i, s := range steps {
+		oids[i] = s.table.OID
+	}
+	below, err := drain.Below(ctx, db, oids)
+	if err != nil {
+		return err
+	}
+	r := &drain.Run{Session: &batch.Session{}, Send: send}
+	known := map[uint32]map[drain.Place]bool{}
+	// fresh returns how many rows of a window were not known before, and notes them.
+	fresh := func(w *drain.Window) (n int64) {
+		if known[w.Leaf.OID] == nil {
+			known[w.Leaf.OID] = map[drain.Place]bool{}
+		}
+		for _, at := range w.Rows.At {
+			if !known[w.Leaf.OID][at] {
+				known[w.Leaf.OID][at] = true
+				n++
+			}
+		}
+		return n
+	}
+	var windows []*drain.Window
+	for _, s := range steps {
+		for _, leaf := range s.leaves {
+			args := &arguments{}
+			sql := s.pick(leaf, "picked.ctid, picked.xmin", j, mostForeseen, args)
+			rows, err := r.Versions(ctx, sql, args.values...)
+			if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+				return err
+			}
+			seen.Capped = seen.Capped || err != nil
+			if root := below[s.table.OID]; root != nil && rows.Len() > 0 {
+				if w, found := root.Window(leaf.OID, rows); found {
+					fresh(w)
+					windows = append(windows, w)
+				}
+			}
+		}
+	}
+	left := mostForeseen
+	for _, w := range windows {
+		c, err := r.Spread(ctx, w, w.Rows.Len()+left)
+		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+			return err
+		}
+		seen.Capped = seen.Capped || c.Most || err != nil
+		left = max(0, left-(c.Rows-w.Rows.Len()))
+		for _, with := range c.Windows[1:] {
+			if n := fresh(with); n > 0 {
+				seen.Deleted[p.label(with.Table)] += n
+				seen.Rows += n
+			}
+		}
+		for label, n := range c.Changed {
+			seen.Nullified[label] += n
+			seen.Rows += n
+		}
+	}
+	return nil
 }
 
 // count adds the rows of one step.

@@ -294,13 +294,10 @@ func (r *run) teller(j *job, inHand *step, root, t *drain.Table) *step {
 func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 	names := r.engine.Session.Names
 	label := func(t *drain.Table) string {
-		switch {
-		case s != nil && t == root:
+		if s != nil && t == root {
 			return s.label
-		case t.Schema == r.engine.Plan.users.Schema:
-			return t.Name
 		}
-		return t.Label()
+		return r.engine.Plan.label(t)
 	}
 	return drain.Owner{
 		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: nullify.field(),

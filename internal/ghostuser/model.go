@@ -13,6 +13,7 @@ package ghostuser
 import (
 	"strings"
 
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 )
 
@@ -139,4 +140,12 @@ func (p *Plan) steps(hardDelete bool) []*step {
 		return p.hard
 	}
 	return p.soft
+}
+
+// label is the name of a table for people.
+func (p *Plan) label(t *drain.Table) string {
+	if t.Schema == p.users.Schema {
+		return t.Name
+	}
+	return t.Label()
 }

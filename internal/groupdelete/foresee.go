@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/fault"
@@ -35,7 +33,7 @@ type Foresight struct {
 
 // Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds. loose
 // is the plan of ResolveLoose, or nil.
-func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan, loose *Plan, group int64) (*Foresight, error) {
+func Foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan, loose *Plan, group int64) (*Foresight, error) {
 	seen, err := foresee(ctx, db, names, plan, group)
 	if err != nil || !seen.Exists || loose == nil {
 		return seen, err
@@ -55,14 +53,9 @@ func Foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan, lo
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
+func foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
 	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
-	r.Run = &drain.Run{
-		Session: &batch.Session{Names: names},
-		Send: func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
-			return readOnly(ctx, db, statements)
-		},
-	}
+	r.Run = &drain.Run{Session: &batch.Session{Names: names}, Send: drain.ReadOnly(db, foreseeTime)}
 	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
 	w, err := r.groupWindow(ctx, group)
 	if err != nil || w == nil {
@@ -97,28 +90,4 @@ func foresee(ctx context.Context, db pgxBeginner, names pgschema.Names, plan *Pl
 		seen.Rows = max(seen.Rows, guessed)
 	}
 	return seen, nil
-}
-
-// pgxBeginner is a pool or a connection.
-type pgxBeginner interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-}
-
-// readOnly runs statements that change nothing.
-func readOnly(ctx context.Context, db pgxBeginner, statements []batch.Statement) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)",
-			foreseeTime.String())
-		for i := 0; i < len(statements) && err == nil; i++ {
-			var rows pgx.Rows
-			if rows, err = tx.Query(ctx, statements[i].SQL, statements[i].Args...); err == nil {
-				err = statements[i].Scan(rows)
-				rows.Close()
-			}
-			if err == nil {
-				err = rows.Err()
-			}
-		}
-		return err
-	})
 }

@@ -1,0 +1,36 @@
+package drain
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+)
+
+// TxBeginner is a pool or a connection.
+type TxBeginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// ReadOnly is the Send of a run that changes nothing: each call is a READ ONLY transaction whose statements may take so long.
+func ReadOnly(db TxBeginner, statementTime time.Duration) func(context.Context, batch.Limits, ...batch.Statement) error {
+	return func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
+		return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "+
+				"pg_catalog.set_config('statement_timeout', $1, true)", statementTime.String())
+			for i := 0; i < len(statements) && err == nil; i++ {
+				var rows pgx.Rows
+				if rows, err = tx.Query(ctx, statements[i].SQL, statements[i].Args...); err == nil {
+					err = statements[i].Scan(rows)
+					rows.Close()
+				}
+				if err == nil {
+					err = rows.Err()
+				}
+			}
+			return err
+		})
+	}
+}
