@@ -217,3 +217,19 @@ func TestHeavyTreesGivenToAnotherUser(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM replies WHERE topic_id = 1"), left)
 	require.Equal(t, [][]string{{"1", "2"}, {"3", "2"}, {"4", "5"}}, b.Rows("SELECT * FROM topics ORDER BY id"))
 }
+
+// A transaction that gives a row to another user has not committed: the rows below wait for it, and stay.
+func TestHeavyTreesWaitForARowThatIsGivenAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics, lists())
+	b.queue(true, 1)
+	b.Exec("UPDATE users_ghost_user_migrations SET children_first = '{topics}'")
+	tx := b.begin(t, "UPDATE topics SET user_id = 2 WHERE id = 1")
+	wait := b.runWhile(t.Context(), t)
+	b.waitForLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	stats := wait()
+	b.requireDone(t, stats, 1)
+	require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 1, "marks": 1}, stats.Deleted)
+	require.Empty(t, stats.Nullified)
+}
