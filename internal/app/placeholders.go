@@ -58,10 +58,11 @@ func (a *app) placeholdersListCommand() *cobra.Command {
 		Short: "List placeholder users without an owner, and what keeps them",
 		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
 waits or runs), put off until its next attempt, queued among the users to be deleted, given up after its last attempt,
-or obsolete (the user is gone or no placeholder any more). The reason names every table and column that referred to the user at the last
-attempt, each with one row. The next attempt is the next one that looks: what a reference keeps is looked at after 1, 2, 4 and
-8 retry periods, and at the last attempt; the attempts between are only counted. Below, they are counted by what keeps
-them, and all of them, up to 10,000.`,
+or obsolete (the user is gone or no placeholder any more). A last_deletion_attempt_at of infinity puts one off for ever.
+The reason names every table and column that referred to the user at the last attempt, each with one row. The next
+attempt is the next one that looks: what a reference keeps is looked at after 1, 2, 4 and 8 retry periods, and at the
+last attempt; the attempts between are only counted. Below, they are counted by what keeps them, and all of them, up to
+10,000.`,
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
 		Args:    noArguments,
 		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
@@ -141,7 +142,14 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 	}
 	_, _ = fmt.Fprintln(w, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON")
 	for _, p := range placeholders {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, age(p.LastAttemptAt), moment(p.NextAttemptAt), text(&p.LastError))
+		last, next := age(p.LastAttemptAt), moment(p.NextAttemptAt)
+		if p.LastAttemptAt == nil && p.Attempts > 0 {
+			last = "unknown" // The row says infinity.
+		}
+		if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
+			next = "never"
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, last, next, text(&p.LastError))
 	}
 }
 

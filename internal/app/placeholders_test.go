@@ -102,6 +102,8 @@ func TestPlaceholdersList(t *testing.T) {
 	document := s.json(0, "placeholders", "list", "--limit", "2").(map[string]any)
 	require.Equal(t, true, document["more"])
 	require.Equal(t, map[string]any{"detail_id": 11.0, "user_id": 11.0, "state": "due", "attempts": 0.0, "last_attempt_at": nil}, document["placeholders"].([]any)[0])
+	s.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 12")
+	require.Regexp(t, `\n12 +put_off +2 +unknown +never +-\n(.*\n)+2 may still be offered, 1 of them put off; 1 given up\n$`, s.ok("placeholders", "list"))
 	s.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1")
 	require.Equal(t, "no placeholder user is without an owner\n", s.ok("placeholders", "list"))
 	require.Equal(t, "no placeholder user is given up\n", s.ok("placeholders", "list", "--given-up"))

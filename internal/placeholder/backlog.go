@@ -18,8 +18,8 @@ type Backlog struct {
 	// OldestAge is how long the first of the placeholders that can be offered could be: since its retry period was over or, where it was
 	// never tried, since it was created.
 	OldestAge time.Duration
-	// Deferred counts placeholders that were tried within the retry period, no further than Pending. The first of them can be
-	// offered again at DeferredUntil; DeferredReason says what kept it.
+	// Deferred counts placeholders that were tried within the retry period, or at infinity, which puts one off for ever; no further
+	// than Pending. The first of them that can be offered again can be at DeferredUntil; DeferredReason says what kept it.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string

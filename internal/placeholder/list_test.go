@@ -96,6 +96,13 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, "two", backlog.DeferredReason)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), *backlog.DeferredUntil, time.Minute)
 	require.InDelta(t, 3*time.Hour, backlog.OldestAge, float64(time.Minute), "of the one that could be tried again three hours ago")
+	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 1")
+	until := *backlog.DeferredUntil
+	backlog, err = placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, backlog.Deferred, "1 for ever")
+	require.Equal(t, until, *backlog.DeferredUntil)
+	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 0, last_deletion_attempt_at = NULL WHERE id = 1")
 	b.Exec("DELETE FROM import_placeholder_user_details WHERE id = 7")
 	backlog, err = placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
 	require.NoError(t, err)

@@ -84,7 +84,6 @@ BEGIN
                 WHERE detail.namespace_id IS NULL
                   AND detail.deletion_attempts < $1
                   AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
-                  AND detail.last_deletion_attempt_at < 'infinity'
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
