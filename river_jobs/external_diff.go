@@ -26,7 +26,7 @@ const (
 	migrateAttempts = 3
 	// migrateWorkers is little: the database is there for others.
 	migrateWorkers = 2
-	// longestTransfer bounds the reading of one object back into rows.
+	// longestTransfer bounds each statement that puts an object back into rows.
 	longestTransfer = 100 * time.Second
 	// A job pauses firstPause after the first outage, twice as long after each one more, and longestPause at most.
 	firstPause   = 10 * time.Second

@@ -96,7 +96,7 @@ type ExternalDiffs struct {
 	Enabled  bool     `yaml:"enabled"`
 	Schedule Schedule `yaml:"schedule"`
 	When     DiffRule `yaml:"when"`
-	// Limit is the number of diffs per run, LimitPerTick that of all runs between two ticks; 0 stands for one run.
+	// Limit is the number of diffs per run, LimitPerTick that of all runs between two ticks; 0 stands for Limit.
 	Limit        int       `yaml:"limit"`
 	LimitPerTick int       `yaml:"limit_per_tick"`
 	Order        DiffOrder `yaml:"order"`

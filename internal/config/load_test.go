@@ -169,7 +169,7 @@ func TestLoadErrors(t *testing.T) {
 		"stores of one kind":  {with("external_diffs: {other_bucket: \"file:///x\"}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: is a store of the same kind as external_diffs.bucket, and rows name the kind alone (write s3://… beside a folder, or file:///… beside a bucket)"},
 		"a kind in capitals":  {with("external_diffs: {other_bucket: \"FILE:///x\"}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: is a store of the same kind as external_diffs.bucket, and rows name the kind alone (write s3://… beside a folder, or file:///… beside a bucket)"},
 		"no other store":      {with("external_diffs: {other_bucket: x}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: has the scheme \"\" (write file:///folder or s3://bucket?region=…)"},
-		"less than one run":   {with("external_diffs: {limit_per_tick: 999, order: age}\n"), "sexton.yaml:2:34: external_diffs.limit_per_tick: must be 0, for one run per tick, or at least external_diffs.limit\nsexton.yaml:2:46: external_diffs.order: must be one of id, size"},
+		"less than one run":   {with("external_diffs: {limit_per_tick: 999, order: age}\n"), "sexton.yaml:2:34: external_diffs.limit_per_tick: must be 0, for external_diffs.limit, or at least as much\nsexton.yaml:2:46: external_diffs.order: must be one of id, size"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func (v *validator) components() {
 
 	v.positive("external_diffs.limit", c.ExternalDiffs.Limit)
 	if n := c.ExternalDiffs.LimitPerTick; n != 0 && n < c.ExternalDiffs.Limit {
-		v.fail("external_diffs.limit_per_tick", "must be 0, for one run per tick, or at least external_diffs.limit", "")
+		v.fail("external_diffs.limit_per_tick", "must be 0, for external_diffs.limit, or at least as much", "")
 	}
 	v.buckets(c.ExternalDiffs)
 	v.longerThanZero("external_diffs.sweep.every", c.ExternalDiffs.Sweep.Every)

@@ -66,16 +66,16 @@ const (
 const (
 	// mostTries is how often a diff is begun anew because its rows or its object changed meanwhile.
 	mostTries = 3
-	// defaultTransfer bounds the reading of one object back into rows, defaultStatement any other statement.
+	// defaultTransfer bounds each statement that puts an object back into rows, defaultStatement any other statement.
 	defaultTransfer  = 10 * time.Minute
 	defaultStatement = 30 * time.Second
 	defaultLock      = 5 * time.Second
 	defaultSnapshot  = time.Minute
 )
 
-// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a minute. An upload has none as a whole.
+// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a minute. Neither an upload nor a restore has one as a whole.
 type Limits struct {
-	// Transfer bounds the reading of one object back into rows, from the first to the last byte.
+	// Transfer bounds each statement that puts an object back into rows: some pieces of it, or all of its files.
 	Transfer time.Duration
 	// Statement bounds every statement but the one that streams the texts; Lock each wait for a lock.
 	Statement, Lock time.Duration

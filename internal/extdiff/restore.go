@@ -117,11 +117,10 @@ SET kept = true,
 WHERE diff_id OPERATOR(pg_catalog.=) $1
   AND token OPERATOR(pg_catalog.=) $2`
 
-// bringBack does all of it in one transaction, which locks nothing before the object has been read. It returns the object, on the
+// bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
+// the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
 // list of those to be removed.
 func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object doomed, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Limits.orDefaults().Transfer)
-	defer cancel()
 	err = pgx.BeginFunc(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
 			return err
@@ -204,7 +203,10 @@ func collect(ctx context.Context, tx pgx.Tx, was external) error {
 	defer from.Close()
 	hash := sha256.New()
 	source := &pieces{from: io.TeeReader(from, hash), files: was.files, buffer: make([]byte, pieceBytes)}
-	_, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source)
+	for copied := int64(1); err == nil && copied > 0; {
+		source.room = piecesAtOnce
+		copied, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source)
+	}
 	switch {
 	case source.ended:
 		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d", source.read, was.bytes())}
@@ -225,6 +227,9 @@ func collect(ctx context.Context, tx pgx.Tx, was external) error {
 	return nil
 }
 
+// piecesAtOnce are the pieces of one statement, so that bytes that move are the only limit of an object, as of an upload.
+const piecesAtOnce = 16
+
 // pieces cuts an object into the pieces of its files.
 type pieces struct {
 	from   io.Reader
@@ -234,6 +239,8 @@ type pieces struct {
 	done   int64
 	number int32
 	piece  []byte
+	// room is how many more pieces the statement takes.
+	room int
 	// read counts the bytes of all files; ended tells that there are no more although there should be.
 	read  int64
 	ended bool
@@ -244,9 +251,10 @@ func (p *pieces) Next() bool {
 	for len(p.files) > 0 && p.done == p.files[0].size {
 		p.files, p.done, p.number = p.files[1:], 0, -1
 	}
-	if len(p.files) == 0 {
+	if len(p.files) == 0 || p.room == 0 {
 		return false
 	}
+	p.room--
 	p.piece = p.buffer[:min(int64(len(p.buffer)), p.files[0].size-p.done)]
 	n, err := io.ReadFull(p.from, p.piece)
 	p.read += int64(n)

@@ -112,3 +112,16 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
 	require.Empty(t, b.keys(t))
 }
+
+// Statements have a limit, which is here too short for the server to know it; a restore has none.
+func TestARestoreTakesAsLongAsItsBytes(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 500_000))})
+	before := b.texts(t, 1)
+	b.move(t, 1)
+	b.engine.Limits.Transfer = time.Nanosecond
+	_, err := b.engine.Restore(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, before, b.texts(t, 1))
+}
