@@ -133,7 +133,7 @@ func passGroupDestroy(
 		f := fault.Judge(err)
 		f.Message = err.Error()
 		stats.Errors = fault.Count(stats.Errors, f)
-		// The run fails, so that its figures become those that the batches have counted.
+		// The run fails, so that the counts of its batches become its figures.
 		return stats, &otherGroupError{fmt.Sprintf("after group %d was done: %s", args.GroupID, err)}
 	}
 	return stats, nil

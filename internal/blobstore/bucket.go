@@ -17,7 +17,7 @@ import (
 type bucket struct {
 	client *s3.Client
 	name   string
-	// prefix is what all keys begin with in the bucket.
+	// prefix begins all keys in the bucket.
 	prefix  string
 	uploads *uploads
 }

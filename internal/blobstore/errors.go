@@ -20,11 +20,11 @@ import (
 // ErrNotFound says that there is no such object.
 var ErrNotFound = errors.New("no such object")
 
-// ErrChanged says that somebody else has written the object in the meantime.
-var ErrChanged = errors.New("the object has been written by somebody else meanwhile")
+// ErrChanged says that another writer has written the object in the meantime.
+var ErrChanged = errors.New("another writer has written the object meanwhile")
 
-// OutageError says that the store cannot do its work for now: it is not reachable, overloaded or full. Nobody has to change
-// anything in the configuration, and the same request will succeed later.
+// OutageError says that the store cannot do its work for now: it is not reachable, overloaded or full. The configuration
+// needs no change, and the same request will succeed later.
 type OutageError struct {
 	// Store is the URL without its parameters, Reason what went wrong, both fit for every eye.
 	Store, Reason string
@@ -45,7 +45,7 @@ type AccessError struct {
 	// Key is the configuration key with the URL; Store is the URL without its parameters.
 	Key, Store string
 	Reason     string
-	// Fix is what to do about it.
+	// Fix says what to do about it.
 	Fix string
 	Err error
 }
@@ -60,7 +60,7 @@ func (s *Store) refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
 
-// Refuse is an AccessError of this store, for who finds in it that it must not be used.
+// Refuse is an AccessError of this store, for callers that find in it that it must not be used.
 func (s *Store) Refuse(reason, fix string, err error) *AccessError { return s.refuse(reason, fix, err) }
 
 // fixes are what to do about answers of S3 that come from the configuration.
@@ -104,7 +104,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == noSuchUpload: // It is complete, and the answer got lost, or somebody has tidied up.
+		code == noSuchUpload: // It is complete, and the answer got lost, or another process has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -116,7 +116,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
 
-// noSuchUpload is what a service says of an upload that is complete or aborted.
+// noSuchUpload is the code of a service for an upload that is complete or aborted.
 const noSuchUpload = "NoSuchUpload"
 
 // passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.

@@ -2,7 +2,7 @@
 //
 // It is made for objects that are the only copy of something: what Put has returned for is whole and, in a folder, on disk; a
 // write names the version that it replaces, so that of two writers who do not know each other one fails; and every error
-// says whether it will pass by itself (OutageError), needs somebody to act (AccessError), or is about the one object.
+// says whether it will pass by itself (OutageError), needs an operator to act (AccessError), or is about the one object.
 // Objects are streamed: memory does not depend on their size.
 package blobstore
 
@@ -43,7 +43,7 @@ func (k Kind) String() string {
 	}
 }
 
-// Digest is what an object contains.
+// Digest stands for the content of an object.
 type Digest struct {
 	// Size is in bytes.
 	Size   int64
@@ -199,8 +199,8 @@ func fill(into io.Writer, write func(io.Writer) error, cancel context.CancelFunc
 	return err
 }
 
-// displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, somebody has
-// removed the unfinished file, or the folder around it.
+// displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, another process
+// has removed the unfinished file, or the folder around it.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)

@@ -21,7 +21,7 @@ const (
 	// partsAtOnce are the parts that all uploads to a store hold together: memory depends neither on the size of objects nor on how
 	// many are written at a time. One part is sent while the next one is filled, so a third lets a second upload go on.
 	partsAtOnce = 3
-	// smallSize is what an upload holds beside: most objects are smaller, and wait for nobody.
+	// smallSize is the memory that each upload holds beside: most objects are smaller, and wait for no other upload.
 	smallSize = 128 << 10
 	// abortTimeout bounds the end of an upload that has failed. What it cannot remove has no name, and the service's rules remove it.
 	abortTimeout = 5 * time.Second
@@ -48,7 +48,7 @@ type Parts struct {
 type uploads struct {
 	client         *s3.Client
 	bucket, prefix string
-	// checksum is what the service wants with each part, as with the whole; empty where it may not know any.
+	// checksum is the sort that the service wants with each part, as with the whole; empty where it may not know any.
 	checksum types.ChecksumAlgorithm
 	slots    chan struct{}
 	parts    sync.Pool
@@ -74,10 +74,10 @@ type upload struct {
 	wanted context.Context //nolint:containedctx // as above
 	key    string
 	over   Version
-	// content is what is to be sent next. It is a part's, and counts, where part is set.
+	// content holds the bytes that are sent next. It is a part's, and counts, where part is set.
 	content []byte
 	part    *[PartSize]byte
-	// id names an upload in parts; sent has those that the service has, underWay the end of the one that it is being sent.
+	// id names an upload in parts; sent has the parts that the service has, underWay the end of the one that is being sent.
 	id       *string
 	sent     []types.CompletedPart
 	underWay chan error
@@ -107,7 +107,7 @@ func (u *upload) Write(p []byte) (written int, err error) {
 	return written, u.failed
 }
 
-// makeRoom sees that content can take more: some of n bytes.
+// makeRoom ensures that content can take more: some of n bytes.
 func (u *upload) makeRoom(n int) error {
 	switch {
 	case u.part == nil && len(u.content)+n <= smallSize:
@@ -325,7 +325,7 @@ func (u *upload) abort() {
 func (u *upload) end(id *string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
 	defer cancel()
-	// Who cannot be reached keeps them for a while.
+	// A service that cannot be reached keeps them for a while.
 	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: id})
 }
 
