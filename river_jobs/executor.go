@@ -56,7 +56,7 @@ func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 	return e.Executor.JobSetStateIfRunningMany(ctx, &corrected) //nolint:wrapcheck // River words it
 }
 
-// sameClock is what a round trip may make of two clocks that are equal.
+// sameClock is the difference that a round trip may make between two equal clocks.
 const sameClock = time.Second
 
 // byServer is a time of this machine's clock by that of the server.

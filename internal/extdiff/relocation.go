@@ -37,7 +37,7 @@ type Relocations struct {
 	// Diffs and Bytes count what was moved or, in a dry run, what there is to be moved.
 	Diffs int64 `json:"diffs"`
 	Bytes int64 `json:"bytes"`
-	// Damaged counts diffs whose object is missing or not what the rows say, Failed those that stay for another reason, Busy diffs that
+	// Damaged counts diffs whose object is missing or not what the rows say, Failed the ones that stay for another reason, Busy diffs that
 	// another worker has.
 	Damaged int64 `json:"damaged"`
 	Failed  int64 `json:"failed"`
