@@ -42,7 +42,7 @@ func (d Database) AsyncQueries() *dbsqlc.Queries { return d.Names.Queries(d.Asyn
 // warm are the connections that a worker keeps for its work at any time: what they have prepared is worth four round trips of a wake-up.
 const warm = 2
 
-// ForWork gives a worker's databases, all that it has, the connections that it keeps.
+// ForWork gives a worker's databases, all that it has, the connections that it keeps. To do so again changes nothing.
 func ForWork(ctx context.Context, databases []Database) error {
 	waits, err := onOneServer(ctx, databases)
 	if err != nil {
@@ -50,6 +50,9 @@ func ForWork(ctx context.Context, databases []Database) error {
 	}
 	for i := range databases {
 		d := &databases[i]
+		if d.async != nil {
+			continue // They have worked before.
+		}
 		settings := d.Pool.Config()
 		settings.MinConns = max(settings.MinConns, min(warm, settings.MaxConns))
 		async := waits != nil && !d.pooled

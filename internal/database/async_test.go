@@ -40,8 +40,13 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 				databases[i] = db
 			}
 			require.NoError(t, database.ForWork(t.Context(), databases))
+			kept := databases[0].Async()
+			require.NoError(t, database.ForWork(t.Context(), databases))
 			for i := range databases {
 				t.Cleanup(databases[i].Close)
+			}
+			if test.want.own == "off" {
+				require.Same(t, kept, databases[0].Async(), "the second time")
 			}
 			show := func(pool *pgxpool.Pool, setting string) (value string) {
 				require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')", setting).Scan(&value))

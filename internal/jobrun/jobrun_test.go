@@ -301,7 +301,7 @@ func TestPassesSideBySide(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
-	b.spec.Shared, b.spec.LeaseKey = true, "some/key/1"
+	b.spec.Shared, b.spec.Long, b.spec.LeaseKey = true, true, "some/key/1"
 	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('uploading', 'host', 1)`)
 	b.db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES
 		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes'),
