@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 )
@@ -37,11 +38,47 @@ type transaction struct {
 	driver *driver
 }
 
+// JobInsertFastMany inserts ticks. Each is due by now: its time of the worker's clock may be an hour ahead, and keep out every other job of its kind.
 func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
 	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return t.ExecutorTx.JobInsertFastMany(ctx, params) //nolint:wrapcheck // River words it
+	return t.ExecutorTx.JobInsertFastMany(ctx, dueByServer(params, func(*time.Time) *time.Time { return serversNow() })) //nolint:wrapcheck // River words it
+}
+
+// UnwrapExecutor is for insertions in transactions of ours.
+func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
+	return inserter{d.Driver.UnwrapExecutor(tx), d}
+}
+
+type inserter struct {
+	riverdriver.ExecutorTx
+
+	driver *driver
+}
+
+func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+	return i.ExecutorTx.JobInsertFastMany(ctx, dueByServer(params, func(at *time.Time) *time.Time { //nolint:wrapcheck // River words it
+		if at == nil {
+			return serversNow()
+		}
+		return i.driver.byServer(at)
+	}))
+}
+
+// serversNow stands for now() in River's insertion.
+func serversNow() *time.Time { return new(time.Time) }
+
+// dueByServer returns the jobs with times by the server's clock. The parameters are River's own, and may be used again.
+func dueByServer(params *riverdriver.JobInsertFastManyParams, correct func(*time.Time) *time.Time) *riverdriver.JobInsertFastManyParams {
+	corrected := *params
+	corrected.Jobs = make([]*riverdriver.JobInsertFastParams, len(params.Jobs))
+	for i, job := range params.Jobs {
+		due := *job
+		due.ScheduledAt = correct(job.ScheduledAt)
+		corrected.Jobs[i] = &due
+	}
+	return &corrected
 }
 
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {

@@ -42,4 +42,24 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	}
 	require.Zero(t, schedule(time.Now().Add(ahead)), "it is not due by the server's clock")
 	require.Equal(t, 1, schedule(time.Now().Add(ahead+6*time.Minute)))
+
+	ctx := t.Context()
+	insert := func(tx riverdriver.ExecutorTx, at *time.Time) {
+		b.db.Exec("DELETE FROM sexton.river_job")
+		_, err := tx.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{Schema: "sexton", Jobs: []*riverdriver.JobInsertFastParams{{
+			EncodedArgs: []byte("{}"), Kind: "x", MaxAttempts: 1, Priority: 1, Queue: "x", ScheduledAt: at, State: rivertype.JobStateAvailable, Tags: []string{},
+		}}})
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(ctx))
+	}
+	tick, err := on.GetExecutor().Begin(ctx)
+	require.NoError(t, err)
+	insert(tick, &byWorker)
+	require.Zero(t, minutes("scheduled_at"), "a tick is due")
+	for at, want := range map[*time.Time]int64{nil: 0, &byWorker: 5} {
+		tx, err := b.db.Connected.Pool.Begin(ctx)
+		require.NoError(t, err)
+		insert(on.UnwrapExecutor(tx), at)
+		require.Equal(t, want, minutes("scheduled_at"))
+	}
 }
