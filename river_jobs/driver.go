@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/riverqueue/river/riverdriver"
@@ -42,8 +41,6 @@ type driver struct {
 	own struct{ queues, keys, digests []string }
 	// said is when it was last logged of a queue.
 	said map[string]time.Time
-	// ahead is by how much this machine's clock was ahead of the server's at the last look.
-	ahead atomic.Int64
 }
 
 func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {

@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,53 +30,38 @@ func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return transaction{tx, e.driver}, nil
+	return transaction{tx}, nil
 }
 
-type transaction struct {
-	riverdriver.ExecutorTx
-
-	driver *driver
-}
+type transaction struct{ riverdriver.ExecutorTx }
 
 // JobInsertFastMany inserts ticks. Each is due by now: its time of the worker's clock may be an hour ahead, and keep out every other job of its kind.
 func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
 	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return t.ExecutorTx.JobInsertFastMany(ctx, dueByServer(params, func(*time.Time) *time.Time { return serversNow() })) //nolint:wrapcheck // River words it
+	return t.ExecutorTx.JobInsertFastMany(ctx, dueNow(params)) //nolint:wrapcheck // River words it
 }
 
-// UnwrapExecutor is for insertions in transactions of ours.
+// UnwrapExecutor is for insertions in transactions of ours, all of jobs that are due.
 func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
-	return inserter{d.Driver.UnwrapExecutor(tx), d}
+	return inserter{d.Driver.UnwrapExecutor(tx)}
 }
 
-type inserter struct {
-	riverdriver.ExecutorTx
-
-	driver *driver
-}
+type inserter struct{ riverdriver.ExecutorTx }
 
 func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
-	return i.ExecutorTx.JobInsertFastMany(ctx, dueByServer(params, func(at *time.Time) *time.Time { //nolint:wrapcheck // River words it
-		if at == nil {
-			return serversNow()
-		}
-		return i.driver.byServer(at)
-	}))
+	return i.ExecutorTx.JobInsertFastMany(ctx, dueNow(params)) //nolint:wrapcheck // River words it
 }
 
-// serversNow stands for now() in River's insertion.
-func serversNow() *time.Time { return new(time.Time) }
-
-// dueByServer returns the jobs with times by the server's clock. The parameters are River's own, and may be used again.
-func dueByServer(params *riverdriver.JobInsertFastManyParams, correct func(*time.Time) *time.Time) *riverdriver.JobInsertFastManyParams {
+// dueNow returns the jobs due at the server's now(), for which River's insertion takes a zero time. The parameters are River's own, and may be
+// used again.
+func dueNow(params *riverdriver.JobInsertFastManyParams) *riverdriver.JobInsertFastManyParams {
 	corrected := *params
 	corrected.Jobs = make([]*riverdriver.JobInsertFastParams, len(params.Jobs))
 	for i, job := range params.Jobs {
 		due := *job
-		due.ScheduledAt = correct(job.ScheduledAt)
+		due.ScheduledAt = new(time.Time)
 		corrected.Jobs[i] = &due
 	}
 	return &corrected
@@ -83,33 +69,29 @@ func dueByServer(params *riverdriver.JobInsertFastManyParams, correct func(*time
 
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {
 	corrected := *params
-	corrected.Now = t.driver.byServer(params.Now)
+	corrected.Now = nil                              // The server's.
 	return t.ExecutorTx.JobSchedule(ctx, &corrected) //nolint:wrapcheck // River words it
 }
 
+// JobSetStateIfRunningMany asks for the server's clock where a job goes on later: those that were snoozed or have failed.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	corrected := *params
-	corrected.ScheduledAt, corrected.FinalizedAt = e.driver.allByServer(params.ScheduledAt), e.driver.allByServer(params.FinalizedAt)
+	corrected.ScheduledAt = make([]*time.Time, len(params.ScheduledAt))
+	var ahead time.Duration
+	asked := false
+	for i, at := range params.ScheduledAt {
+		if at == nil {
+			continue
+		}
+		if !asked {
+			var now time.Time
+			if err := e.driver.jobs.Async().QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
+				return nil, fmt.Errorf("ask for the server's time: %w", err)
+			}
+			ahead, asked = time.Now().Round(0).Sub(now), true
+		}
+		later := at.Add(-ahead)
+		corrected.ScheduledAt[i] = &later
+	}
 	return e.Executor.JobSetStateIfRunningMany(ctx, &corrected) //nolint:wrapcheck // River words it
-}
-
-// sameClock is the difference that a round trip may make between two equal clocks.
-const sameClock = time.Second
-
-// byServer is a time of this machine's clock by that of the server.
-func (d *driver) byServer(at *time.Time) *time.Time {
-	ahead := time.Duration(d.ahead.Load())
-	if at == nil || ahead.Abs() < sameClock {
-		return at
-	}
-	corrected := at.Add(-ahead)
-	return &corrected
-}
-
-func (d *driver) allByServer(times []*time.Time) []*time.Time {
-	corrected := make([]*time.Time, len(times))
-	for i, at := range times {
-		corrected[i] = d.byServer(at)
-	}
-	return corrected
 }

@@ -132,8 +132,7 @@ SELECT wanted.name,
         SELECT FROM "sexton".river_job AS job
         WHERE job.state OPERATOR(pg_catalog.=) 'available' AND job.queue OPERATOR(pg_catalog.=) wanted.name
           AND job.scheduled_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-    ),
-    pg_catalog.clock_timestamp()
+    )
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
 // readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
@@ -145,12 +144,10 @@ func (l *listener) readPauses(ctx context.Context) {
 	l.look = time.Now().Add(pauseLook)
 	var name string
 	var paused, led, outdated, waiting, some bool
-	var clock time.Time
 	states, own := map[string]bool{}, l.driver.own
 	rows, err := l.driver.jobs.Async().Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting, &clock}, func() error {
-			l.driver.ahead.Store(int64(time.Now().Round(0).Sub(clock)))
+		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting}, func() error {
 			if waiting && !paused && !outdated {
 				l.told = append(l.told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, name)})
 			}
