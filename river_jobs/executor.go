@@ -73,7 +73,7 @@ func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobSch
 	return t.ExecutorTx.JobSchedule(ctx, &corrected) //nolint:wrapcheck // River words it
 }
 
-// JobSetStateIfRunningMany asks for the server's clock where a job goes on later: those that were snoozed or have failed.
+// JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	corrected := *params
 	corrected.ScheduledAt = make([]*time.Time, len(params.ScheduledAt))
