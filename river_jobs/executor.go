@@ -30,47 +30,43 @@ func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return transaction{tx}, nil
+	return transaction{inserter{tx}}, nil
 }
 
-type transaction struct{ riverdriver.ExecutorTx }
+// transaction is one of River's own.
+type transaction struct{ inserter }
 
-// JobInsertFastMany inserts ticks. Each is due by now: its time of the worker's clock may be an hour ahead, and keep out every other job of its kind.
 func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
 	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return t.ExecutorTx.JobInsertFastMany(ctx, dueNow(params)) //nolint:wrapcheck // River words it
-}
-
-// UnwrapExecutor is for insertions in transactions of ours, all of jobs that are due.
-func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
-	return inserter{d.Driver.UnwrapExecutor(tx)}
-}
-
-type inserter struct{ riverdriver.ExecutorTx }
-
-func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
-	return i.ExecutorTx.JobInsertFastMany(ctx, dueNow(params)) //nolint:wrapcheck // River words it
-}
-
-// dueNow returns the jobs due at the server's now(), for which River's insertion takes a zero time. The parameters are River's own, and may be
-// used again.
-func dueNow(params *riverdriver.JobInsertFastManyParams) *riverdriver.JobInsertFastManyParams {
-	corrected := *params
-	corrected.Jobs = make([]*riverdriver.JobInsertFastParams, len(params.Jobs))
-	for i, job := range params.Jobs {
-		due := *job
-		due.ScheduledAt = new(time.Time)
-		corrected.Jobs[i] = &due
-	}
-	return &corrected
+	return t.inserter.JobInsertFastMany(ctx, params)
 }
 
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {
 	corrected := *params
-	corrected.Now = nil                              // The server's.
+	corrected.Now = nil                              // River's query takes the server's then.
 	return t.ExecutorTx.JobSchedule(ctx, &corrected) //nolint:wrapcheck // River words it
+}
+
+// UnwrapExecutor is for insertions in transactions of ours.
+func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
+	return inserter{d.Driver.UnwrapExecutor(tx)}
+}
+
+// inserter inserts jobs that are due now: by the worker's clock that may be an hour ahead, and such a job keeps out every other one of its kind.
+type inserter struct{ riverdriver.ExecutorTx }
+
+// JobInsertFastMany inserts at the server's now(), for which River's query takes a zero time. The parameters are River's own, and may be used again.
+func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+	corrected := *params
+	corrected.Jobs = make([]*riverdriver.JobInsertFastParams, len(params.Jobs))
+	for n, job := range params.Jobs {
+		due := *job
+		due.ScheduledAt = new(time.Time)
+		corrected.Jobs[n] = &due
+	}
+	return i.ExecutorTx.JobInsertFastMany(ctx, &corrected) //nolint:wrapcheck // River words it
 }
 
 // JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed.
