@@ -44,6 +44,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run stops in a batch", func(t *testing.T) { t.Parallel(); testRunStops(t, p) })
 	t.Run("run stops in time", func(t *testing.T) { t.Parallel(); testRunStopsInTime(t, p) })
 	t.Run("run ends at the second signal", func(t *testing.T) { t.Parallel(); testRunSecondSignal(t, p) })
+	t.Run("frozen", func(t *testing.T) { t.Parallel(); testFrozen(t, p) })
 	t.Run("run needs few connections", func(t *testing.T) { t.Parallel(); testRunConnections(t, p) })
 	t.Run("run killed in a batch", func(t *testing.T) { t.Parallel(); testRunKilled(t, p) })
 	t.Run("run through crashes of the server", func(t *testing.T) { t.Parallel(); testRunServerCrash(t, p) })
