@@ -53,7 +53,9 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	}
 	ticker, periodic := newTicker(deps, ticks)
 	log := cmp.Or(deps.RiverLogger, deps.Logger)
-	on := &driver{Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log}
+	on := &driver{
+		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log, ticker: ticker,
+	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
 	client, err := river.NewClient(on, &river.Config{
 		ID:     id,

@@ -36,6 +36,8 @@ type driver struct {
 	jobs   database.Database
 	queues []string
 	log    *slog.Logger
+	// ticker records the ticks whose jobs are inserted.
+	ticker *ticker
 	// own are the queues whose jobs work with definitions, with the keys of their leases and the digests: a worker fetches no job of a
 	// queue for which others are installed, as it could only turn it away from a worker that has them.
 	own struct{ queues, keys, digests []string }

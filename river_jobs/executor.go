@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/fault"
 )
 
 // tickLock bounds how long a tick waits for another transaction that inserts the same job and has not ended. While it waits, other schedules
@@ -30,17 +32,28 @@ func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return transaction{inserter{tx}}, nil
+	return transaction{inserter{tx}, e.driver.ticker}, nil
 }
 
 // transaction is one of River's own.
-type transaction struct{ inserter }
+type transaction struct {
+	inserter
+
+	ticker *ticker
+}
 
 func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
 	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return t.inserter.JobInsertFastMany(ctx, params)
+	results, err := t.inserter.JobInsertFastMany(ctx, params)
+	if fault.Judge(err).Lock() {
+		err = fmt.Errorf("another transaction enqueues the same job and has not ended; the tick comes again within a minute: %w", err)
+	}
+	if err == nil {
+		err = t.ticker.record(ctx, t.ExecutorTx, params.Jobs)
+	}
+	return results, err
 }
 
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {

@@ -16,7 +16,7 @@ import (
 func TestJobsHaveTheServersTimes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, ticker: &ticker{}}
 	minutes := func(sql string) int64 {
 		return pgtest.Scalar[int64](t, b.db.Database, "SELECT round(extract(epoch FROM "+sql+" - now()) / 60)::bigint FROM sexton.river_job")
 	}

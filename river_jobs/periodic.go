@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/robfig/cron/v3"
 
 	"sexton/internal/config"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
 	"sexton/internal/schedule"
 )
 
@@ -44,7 +45,7 @@ type Tick struct {
 	delay  time.Duration
 
 	mu sync.Mutex
-	// last is the last tick that has its job, offered the one that River has been given a job for.
+	// last is the last tick that has its job, as it was last read; offered is the one that River has been given a job for.
 	last, offered time.Time
 }
 
@@ -139,8 +140,7 @@ func (t *Tick) due() time.Time {
 func (t *Tick) id() string { return t.Kind + ":" + t.Database }
 
 // ticker makes River's leader follow the schedules from where they stand in sexton.schedules, regardless of when the last leader was
-// there. The row is written beside the transaction in which River inserts the job, before its commit: if that fails, the tick has no
-// job. A limit that lasted until the tick is over all the same, so that the lane's next look works on what is due.
+// there. The row is written in the transaction in which River inserts the job: it is never durable without its job.
 type ticker struct {
 	river.PluginDefaults
 
@@ -149,10 +149,7 @@ type ticker struct {
 	ticks map[string]*Tick
 }
 
-var (
-	_ rivertype.HookPeriodicJobsStart = (*ticker)(nil)
-	_ rivertype.JobInsertMiddleware   = (*ticker)(nil)
-)
+var _ rivertype.HookPeriodicJobsStart = (*ticker)(nil)
 
 // newTicker returns the schedules as River's periodic jobs, and the plugin that they need.
 func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
@@ -202,38 +199,34 @@ func (k *ticker) look(ctx context.Context, t *Tick) error {
 	return nil
 }
 
-// InsertMany notes the ticks whose jobs have been inserted, or were there already. One that fails keeps its tick, which comes again.
-func (k *ticker) InsertMany(
-	ctx context.Context, many []*rivertype.JobInsertParams, insert func(context.Context) ([]*rivertype.JobInsertResult, error),
-) ([]*rivertype.JobInsertResult, error) {
-	results, err := insert(ctx)
-	if fault.Judge(err).Lock() {
-		err = fmt.Errorf("another transaction enqueues the same job and has not ended; the tick comes again within a minute: %w", err)
-	}
-	if err != nil {
-		return results, err
-	}
-	for _, params := range many {
+// record advances the schedules whose jobs a transaction inserts, or finds there already: tick and job are committed together, or neither. The
+// next look at a schedule reads what became of it, and one whose insertion failed keeps its tick.
+func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*riverdriver.JobInsertFastParams) error {
+	for _, job := range jobs {
 		var of struct {
 			ID string `json:"river:periodic_job_id"`
 		}
-		if json.Unmarshal(params.Metadata, &of) != nil || k.ticks[of.ID] == nil {
+		if json.Unmarshal(job.Metadata, &of) != nil || k.ticks[of.ID] == nil {
 			continue
 		}
-		if err := k.note(ctx, k.ticks[of.ID]); err != nil {
-			return nil, err
+		t := k.ticks[of.ID]
+		t.mu.Lock()
+		tick := dbsqlc.ScheduleAdvanceParams{Kind: t.Kind, Database: t.Database, Tick: t.offered}
+		t.mu.Unlock()
+		if err := k.deps.jobsDB().Names.Queries(riverTx{on: on}).ScheduleAdvance(ctx, tick); err != nil {
+			return fmt.Errorf("record tick of %s: %w", t.Kind, err)
 		}
 	}
-	return results, nil
+	return nil
 }
 
-func (k *ticker) note(ctx context.Context, t *Tick) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	err := k.deps.jobsDB().AsyncQueries().ScheduleAdvance(ctx, dbsqlc.ScheduleAdvanceParams{Kind: t.Kind, Database: t.Database, Tick: t.offered})
-	if err != nil {
-		return fmt.Errorf("record tick of %s: %w", t.Kind, err)
-	}
-	t.last = t.offered
-	return nil
+// riverTx runs a generated query that returns no rows in a transaction of River's.
+type riverTx struct {
+	dbsqlc.DBTX
+
+	on riverdriver.Executor
+}
+
+func (r riverTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, r.on.Exec(ctx, sql, args...) //nolint:wrapcheck // The caller words it.
 }

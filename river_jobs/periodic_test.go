@@ -2,14 +2,14 @@ package riverjobs
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/rivertype"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
@@ -27,8 +27,8 @@ type term struct {
 	ticks []*Tick
 	clock time.Time
 	next  map[*Tick]time.Time
-	// refused is why insertions fail, if they do.
-	refused error
+	// refused: commits fail.
+	refused bool
 }
 
 // lead begins a term at a moment such as "2026-03-01 23:59:00", UTC.
@@ -58,14 +58,15 @@ func (m *term) construct(tick *Tick) {
 	if args == nil {
 		return
 	}
-	params := &rivertype.JobInsertParams{Args: args, Metadata: []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)}
-	_, err := m.k.InsertMany(m.Context(), []*rivertype.JobInsertParams{params}, func(ctx context.Context) ([]*rivertype.JobInsertResult, error) {
-		if m.refused == nil {
-			m.b.db.Exec("INSERT INTO ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database, tick.offered)
-		}
-		return nil, errors.Join(m.refused, ctx.Err())
-	})
-	require.ErrorIs(m, err, m.refused)
+	tx, err := riverpgxv5.New(m.b.db.Connected.Pool).GetExecutor().Begin(m.Context())
+	require.NoError(m, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(m.Context())) }()
+	require.NoError(m, tx.Exec(m.Context(), "INSERT INTO public.ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database, tick.offered))
+	metadata := []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)
+	require.NoError(m, m.k.record(m.Context(), tx, []*riverdriver.JobInsertFastParams{{Metadata: metadata}}))
+	if !m.refused {
+		require.NoError(m, tx.Commit(m.Context()))
+	}
 }
 
 // pass lets time pass, which River counts apart from the clock.
@@ -245,16 +246,16 @@ func TestSchedulesThatTakeTurns(t *testing.T) {
 		b.db.Rows("SELECT database, extract(minute FROM at) FROM ticked ORDER BY at"))
 }
 
-func TestAFailingInsertionIsRetriedAndItsTickKept(t *testing.T) {
+func TestAFailingCommitIsRetriedAndItsTickKept(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
 	b.tickedAt("2026-03-01 11:00:00")
 	m := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "0 * * * *"))
-	m.refused = errors.New("refused")
+	m.refused = true
 	m.pass(10 * time.Minute)
 	require.Empty(t, b.ticked())
 	require.Equal(t, "03-01 11:00:00", b.lastTick())
-	m.refused = nil
+	m.refused = false
 	m.pass(recheck)
 	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.ticked())
 }
@@ -324,29 +325,28 @@ func TestOfManyCopiesOneRuns(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
-// The row of a tick is written before River commits its job. A commit that fails leaves a tick without a job; the limits that lasted
-// until that tick are over, so that the lane's next look begins the work.
+// The commit of River's insertion fails, as in a crash of the server: tick and job are lost together, and come again together.
 func TestTheCommitOfATickFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
-	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, stats) " +
-		`SELECT kind, database, 'gone', last_tick + interval '1 minute', last_tick + interval '2 minutes', 'over_limit', '{"over_limit": true}' FROM sexton.schedules`)
 	b.db.Exec(`
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no commit'; END $$;
 		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON sexton.river_job DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
 			WHEN (NEW.metadata ? 'periodic') EXECUTE FUNCTION refuse();`)
-	spent, err := TickSpent(t.Context(), b.db.Connected, LooseForeignKeys, "main")
-	require.NoError(t, err)
-	require.True(t, spent)
-	startClient(t, b, "a")
+	leader := startClient(t, b, "a")
 	pgtest.WaitFor(t, "the commit to fail", func(context.Context) (bool, error) {
 		return strings.Contains(b.log.String(), "Error committing transaction"), nil
 	})
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, periodicJobs))
-	spent, err = TickSpent(t.Context(), b.db.Connected, LooseForeignKeys, "main")
-	require.NoError(t, err)
-	require.False(t, spent, "the lane's look finds the work")
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick < now() - interval '2 years' FROM sexton.schedules"), "the tick is kept")
+	b.db.Exec("DROP FUNCTION refuse CASCADE")
+	require.NoError(t, leader.Stop(t.Context()))
+	startClient(t, b, "b")
+	pgtest.WaitFor(t, "the tick's job", func(context.Context) (bool, error) {
+		return pgtest.Scalar[int64](t, b.db.Database, periodicJobs) == 1, nil
+	})
+	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
 // An application that has enqueued the job of a schedule and does not commit holds up River's insertions for a moment only.

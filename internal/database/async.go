@@ -22,7 +22,7 @@ import (
 //   - A lease or a fence: with all batches under its token. The token is given a second time; its first holder's pass ended with its connection,
 //     and it can neither renew nor release what another one holds.
 //   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
-//   - A tick: its row is written before its job, so rarely it is noted without a job; the lane's look finds what is due.
+//   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
 //
 // With databases on several servers a crash of one could give a token twice, while a batch under it lives on the other: there all commits wait.
 // Pauses, cancellations and whatever else an operator was told go through Pool, and wait everywhere.
