@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/definitions"
 )
 
 // window are so many pointers, perBlock in each block from the first one on.
@@ -98,16 +97,6 @@ func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 		w.looked(target/2-1, target)
 		require.Equal(t, want*largestBatch, w.every)
 	}
-}
-
-func TestStretchStatement(t *testing.T) {
-	t.Parallel()
-
-	parent, reference := example(definitions.Definition{Columns: []string{"p id"}, OnDelete: definitions.Delete})
-	sql, args := parent.stretchStatement(schemas, reference, leaf, doomed{[]int64{1}, true}, 5, 3)
-	require.Equal(t, squeeze(`DELETE FROM ONLY "public"."chil""dren" AS child WHERE child.ctid OPERATOR(pg_catalog.>=) $2::pg_catalog.tid AND child.ctid OPERATOR(pg_catalog.<) $3::pg_catalog.tid
-		AND (child."p id" OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND child."kind" OPERATOR(pg_catalog.=) $4::pg_catalog.text::pg_catalog.text) IS TRUE`), squeeze(sql))
-	require.Equal(t, []any{[]int64{1}, pgtype.TID{BlockNumber: 5, Valid: true}, pgtype.TID{BlockNumber: 8, Valid: true}, "A"}, args)
 }
 
 // By the index a stretch would look at all children of its parent.
