@@ -52,8 +52,9 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	settings := conn.Conn().Config()
 	conn.Release()
 	_, err = migrate.Up(t.Context(), logger, migrate.Database{
-		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true, GhostUsers: true, ExternalDiffs: true,
-		Kinds: Kinds(b.deps.Config),
+		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.ExternalDiffs},
+		Kinds:      Kinds(b.deps.Config),
 	})
 	require.NoError(t, err)
 	return b, folder
