@@ -13,7 +13,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
-	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/triggers"
@@ -53,9 +52,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			return bounds{database: args.Database, lease: looseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
 		},
 		pass: passLooseForeignKeys,
-		due: func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error) {
-			return looseForeignKeysDue(ctx, deps, on, db, fresh)
-		},
+		due:  looseForeignKeysDue,
 	}
 }
 
