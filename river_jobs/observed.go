@@ -11,7 +11,7 @@ import (
 	"sexton/internal/metrics"
 )
 
-// counted are counts by metric; those that are 0 are left out.
+// counted are counts by metric, without zeros.
 func counted(byMetric map[string]int64) (counts []jobrun.Count) {
 	for metric, n := range byMetric {
 		if n > 0 {
