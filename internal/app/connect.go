@@ -154,21 +154,12 @@ func (c *connections) schemas() []migrate.Database {
 	for i, db := range c.databases {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
-			Jobs: db.Name == c.config.Jobs.Database, Components: componentsIn(c.config, db.Name),
+			Jobs: db.Name == c.config.Jobs.Database, Components: c.config.ComponentsIn(db.Name),
 			Owner: c.config.Jobs.Owner,
 			Kinds: riverjobs.Kinds(c.config),
 		}
 	}
 	return out
-}
-
-// componentsIn are the keys of the enabled components that work in a database.
-func componentsIn(c *config.Config, database string) []string {
-	keys := c.Components()
-	if database != c.Jobs.Database {
-		keys = slices.DeleteFunc(keys, func(key string) bool { return key != migrate.LooseForeignKeys })
-	}
-	return keys
 }
 
 // checkSchemas returns a *migrate.SchemaError where the schema does not fit this binary.

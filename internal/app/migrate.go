@@ -195,7 +195,7 @@ func (a *app) printGrants(roles migrate.Roles, tables bool) error {
 	for _, settings := range c.Databases {
 		a.printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
 			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
-			Jobs: settings.Name == c.Jobs.Database, Components: componentsIn(c, settings.Name),
+			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
 		}, roles))
 		if !tables {
 			continue

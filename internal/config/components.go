@@ -21,6 +21,15 @@ func (c *Config) Components() []string {
 	return keys
 }
 
+// ComponentsIn are the keys of the enabled components that work in a database: outside the jobs database, only loose foreign keys.
+func (c *Config) ComponentsIn(database string) []string {
+	keys := c.Components()
+	if database != c.Jobs.Database {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" })
+	}
+	return keys
+}
+
 // Has reports whether a component is enabled.
 func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }
 
