@@ -2,7 +2,6 @@ package groupschedule
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 const (
@@ -37,64 +37,27 @@ type Engine struct {
 // group in hand is finished first. The statistics are valid beside an error, too. The error wraps lease.ErrLost where the
 // lease has passed on; then nothing of the last transaction remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
-	defer cancel()
-	r := &run{engine: e, stop: ctx, stats: &Stats{Errors: []fault.Counts{}}}
-	if deadline, ok := hard.Deadline(); ok {
-		r.until = deadline.Add(-reserve)
-	}
-	if limit := time.Now().Add(e.Runtime); e.Runtime > 0 && (r.until.IsZero() || limit.Before(r.until)) {
-		r.until = limit
-	}
-	err := r.work(hard)
-	if cause := context.Cause(hard); err != nil && cause != nil {
-		err = errors.Join(cause, err)
-	}
+	r := &run{engine: e, stats: &Stats{Errors: []fault.Counts{}}}
+	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
 	return r.stats, err
 }
 
 // run is the state of one Run.
 type run struct {
 	engine *Engine
-	stop   context.Context //nolint:containedctx // asked between groups; a transaction that has begun outlives it
 	stats  *Stats
-	until  time.Time
-	// start is when the next destruction may begin.
+	// after is the last group that was loaded, start when the next destruction may begin.
+	after int64
 	start time.Time
 }
 
-// ended reports whether no further group may be decided about.
-func (r *run) ended() bool {
-	return r.stop.Err() != nil || !r.until.IsZero() && !time.Now().Before(r.until)
-}
-
-func (r *run) work(ctx context.Context) error {
+func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 	if err := r.open(ctx); err != nil || r.stats.Cutoff == nil {
 		return err
 	}
-	page := r.engine.Page
-	if page <= 0 {
-		page = defaultPage
-	}
-	for last, more := int64(0), true; more; {
-		ids, err := r.page(ctx, last, page)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if r.ended() {
-				r.stats.Interrupted = r.stop.Err() != nil
-				r.stats.OverLimit = !r.stats.Interrupted
-				return nil
-			}
-			if err := r.decide(ctx, id); err != nil {
-				return fmt.Errorf("decide about group %d: %w", id, err)
-			}
-			last = id
-		}
-		more = len(ids) == page
-	}
-	return nil
+	groups := pace.Items[int64]{Page: r.page, One: r.decide, Failed: r.putOff, Doing: func(id int64) string { return fmt.Sprintf("decide about group %d", id) }}
+	r.stats.OverLimit, r.stats.Interrupted, err = groups.Each(ctx, frame)
+	return err
 }
 
 // open reads the cutoff and when the first destruction may begin, and tidies up.
@@ -103,64 +66,64 @@ func (r *run) open(ctx context.Context) error {
 	_, err := r.engine.Session.Run(ctx,
 		batch.Statement{SQL: names.Render(forgetSQL)},
 		batch.Statement{SQL: names.Render(forgetGoneSQL)},
-		batch.Statement{SQL: names.Render(openingSQL), Args: []any{r.engine.Spacing.Seconds()}, Scan: func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := rows.Scan(&r.stats.Cutoff, &r.start); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		}})
+		batch.Statement{
+			SQL: names.Render(openingSQL), Args: []any{r.engine.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
+		})
 	if err != nil {
 		return fmt.Errorf("read period of groups: %w", err)
 	}
 	return nil
 }
 
-func (r *run) page(ctx context.Context, after int64, limit int) ([]int64, error) {
-	var ids []int64
+func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
+	size := r.engine.Page
+	if size <= 0 {
+		size = defaultPage
+	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(pageSQL), Args: []any{after, limit},
-		Scan: func(rows pgx.Rows) (err error) {
-			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		},
+		SQL: r.engine.Session.Names.Render(pageSQL), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load due groups: %w", err)
+		return nil, false, fmt.Errorf("load due groups: %w", err)
 	}
-	return ids, nil
+	if len(ids) > 0 {
+		r.after = ids[len(ids)-1]
+	}
+	return ids, len(ids) == size, nil
 }
 
-// decide takes one transaction. Its error ends the pass; what concerns the group alone puts the group off.
+// decide takes one transaction.
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL: r.engine.Session.Names.Render(decideSQL), Args: []any{id, r.start},
-		Scan: func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := rows.Scan(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		},
+		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
 	if err != nil {
-		f := fault.Judge(err)
-		if f.Verdict == fault.Fatal || f.Verdict == fault.Hopeless {
-			return err
-		}
-		f.Table = "groups"
-		decision.Outcome, decision.Fault = Failed, f
-		if err := r.putOff(ctx, id, f); err != nil {
-			return err
-		}
+		return err
 	}
 	if decision.Outcome == Enqueued {
 		// Only groups that are destroyed take up time.
 		r.start = r.start.Add(r.engine.Spacing)
 	}
+	r.tell(ctx, decision)
+	return nil
+}
+
+func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) error {
+	f.Table = "groups"
+	_, err := r.engine.Session.Run(ctx, batch.Statement{
+		SQL: r.engine.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
+	})
+	if err != nil {
+		return fmt.Errorf("put it off: %w", err)
+	}
+	r.tell(ctx, Decision{GroupID: id, RunAt: r.start, Outcome: Failed, Fault: f})
+	return nil
+}
+
+// tell counts a decision and reports it.
+func (r *run) tell(ctx context.Context, decision Decision) {
 	r.stats.count(decision)
 	if r.engine.Decided != nil {
 		r.engine.Decided(ctx, decision)
@@ -168,15 +131,4 @@ func (r *run) decide(ctx context.Context, id int64) error {
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)
 	}
-	return nil
-}
-
-func (r *run) putOff(ctx context.Context, id int64, f fault.Fault) error {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
-	})
-	if err != nil {
-		return fmt.Errorf("put it off: %w", err)
-	}
-	return nil
 }

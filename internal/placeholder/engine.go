@@ -2,7 +2,6 @@ package placeholder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 const (
@@ -54,8 +54,11 @@ type run struct {
 	*Engine
 
 	stats *Stats
-	stop  context.Context //nolint:containedctx // asked between rows; the statements themselves outlive it
-	until time.Time
+	frame *pace.Frame
+	// loaded are rows that are not looked at yet, after is the last one that was loaded; full reports that more may follow it.
+	loaded []row
+	after  int64
+	full   bool
 	// blind ends the looks at many users in one statement, unasked the questions for tombstones.
 	blind, unasked bool
 }
@@ -64,86 +67,54 @@ type run struct {
 // refuses to touch stops no other. The statistics are valid beside an error, too, which is lease.ErrLost where the lease has
 // passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
-	defer cancel()
-	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, stop: ctx, until: time.Now().Add(e.Runtime)}
-	if deadline, ok := hard.Deadline(); ok && deadline.Add(-reserve).Before(r.until) {
-		r.until = deadline.Add(-reserve)
-	}
-	err := r.work(hard)
-	if cause := context.Cause(hard); err != nil && cause != nil {
-		err = errors.Join(cause, err)
-	}
+	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, after: math.MinInt64}
+	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
+		return fmt.Sprintf("offer placeholder user %d", next.userID)
+	}}
+	err := pace.Under(ctx, e.Session, e.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) (err error) {
+		r.frame = frame
+		r.stats.OverLimit, r.stats.Interrupted, err = rows.Each(ctx, frame)
+		return err
+	})
 	return r.stats, err
 }
 
-// ended reports whether the run ends here, and notes why.
-func (r *run) ended() bool {
-	r.stats.Interrupted = r.stop.Err() != nil
-	r.stats.OverLimit = !r.stats.Interrupted && !time.Now().Before(r.until)
-	return r.stats.Interrupted || r.stats.OverLimit
-}
-
-// work goes through the rows by their ids, as rows that are left behind, because their job waits, stay eligible.
-func (r *run) work(ctx context.Context) error {
-	for after := int64(math.MinInt64); ; {
-		rows, err := r.load(ctx, after)
-		if err != nil {
-			return err
-		}
-		full := len(rows) == batchRows
-		for some := range slices.Chunk(rows, lookRows) {
-			after = some[len(some)-1].id
-			if err := r.take(ctx, some); err != nil || r.stats.Interrupted || r.stats.OverLimit {
-				return err
-			}
-		}
-		if !full {
-			return nil
+// page takes the next rows, by their ids, as rows that are left behind, because their job waits, stay eligible. It keeps some of them and
+// returns the others.
+func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
+	if len(r.loaded) == 0 {
+		if err := r.load(ctx); err != nil || len(r.loaded) == 0 {
+			return nil, false, err
 		}
 	}
-}
-
-// take keeps or offers some rows, until the run ends.
-func (r *run) take(ctx context.Context, rows []row) (err error) {
-	if r.ended() {
-		return nil
+	if r.frame.Ended() {
+		return r.loaded, true, nil // Each finds that out, too.
 	}
-	free := slices.DeleteFunc(slices.Clone(rows), func(next row) bool { return next.waits })
-	r.stats.Waiting += int64(len(rows) - len(free))
+	some := r.loaded[:min(len(r.loaded), lookRows)]
+	r.loaded = r.loaded[len(some):]
+	free = slices.DeleteFunc(slices.Clone(some), func(next row) bool { return next.waits })
+	r.stats.Waiting += int64(len(some) - len(free))
 	if r.References != nil {
-		if free, err = r.keep(ctx, free); err != nil {
-			return err
-		}
+		free, err = r.keep(ctx, free)
 	}
-	for _, next := range free {
-		if r.ended() {
-			return nil
-		}
-		if err := r.offer(ctx, next); err != nil {
-			return err
-		}
-	}
-	return nil
+	return free, len(r.loaded) > 0 || r.full, err
 }
 
-func (r *run) load(ctx context.Context, after int64) ([]row, error) {
-	var found []row
+func (r *run) load(ctx context.Context) error {
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(loadSQL()), Args: append(r.Rules.args(), after, batchRows),
-		Scan: func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, func(collected pgx.CollectableRow) (row, error) {
-				var one row
-				err := collected.Scan(&one.id, &one.userID, &one.attempts, &one.blockedBy, &one.placeholder, &one.waits)
-				return one, err
-			})
-			return err
-		},
+		SQL: r.Session.Names.Render(loadSQL()), Args: append(r.Rules.args(), r.after, batchRows),
+		Scan: batch.Collect(&r.loaded, func(found pgx.CollectableRow) (one row, err error) {
+			err = found.Scan(&one.id, &one.userID, &one.attempts, &one.blockedBy, &one.placeholder, &one.waits)
+			return one, err
+		}),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load placeholder users: %w", err)
+		return fmt.Errorf("load placeholder users: %w", err)
 	}
-	return found, nil
+	if r.full = len(r.loaded) == batchRows; len(r.loaded) > 0 {
+		r.after = r.loaded[len(r.loaded)-1].id
+	}
+	return nil
 }
 
 // offer inserts the job of one row and counts the attempt, together.
@@ -153,15 +124,11 @@ func (r *run) offer(ctx context.Context, next row) error {
 	var eligible bool
 	var attempt *int64
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(offerSQL()), Args: append(r.Rules.args(), next.id, at),
-		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&eligible, &attempt}, func() error { return nil })
-			return err
-		},
+		SQL: r.Session.Names.Render(offerSQL()), Args: append(r.Rules.args(), next.id, at), Scan: batch.One(&eligible, &attempt),
 	})
 	switch {
 	case err != nil:
-		return r.refused(next, err)
+		return err
 	case !eligible:
 		r.stats.Changed++
 	case attempt == nil:
@@ -172,12 +139,10 @@ func (r *run) offer(ctx context.Context, next row) error {
 	return nil
 }
 
-// refused goes on behind a row that the database does not want to touch. What concerns connection, server or statement, or so
-// many rows that no single one is to blame, ends the run.
-func (r *run) refused(next row, err error) error {
-	f := fault.Judge(err)
-	if f.Verdict == fault.Fatal || f.Verdict == fault.Hopeless || r.stats.Failed == mostFailures {
-		return fmt.Errorf("offer placeholder user %d: %w", next.userID, err)
+// refused goes on behind a row that the database does not want to touch. So many rows are no longer to blame themselves.
+func (r *run) refused(_ context.Context, _ row, f fault.Fault, cause error) error {
+	if r.stats.Failed == mostFailures {
+		return cause
 	}
 	f.Table = detailsTable
 	r.stats.Failed++
