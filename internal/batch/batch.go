@@ -137,6 +137,9 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 }
 
 func (s *Session) run(ctx context.Context, limits Limits, statements []Statement) ([]int64, error) {
+	if err := s.Fence.Confirm(ctx, s.Conn); err != nil {
+		return nil, err //nolint:wrapcheck // It names the lease.
+	}
 	pipeline := &pgx.Batch{}
 	// Whatever the database's default: with the transaction's snapshot, statements would see nothing of those whom the ones
 	// before them have waited for.

@@ -315,3 +315,31 @@ func TestErrorsNameTheirStatement(t *testing.T) {
 	require.EqualError(t, &batch.StatementError{Index: 2, Err: because}, "statement 2: refused")
 	require.EqualError(t, &batch.StatementError{Index: batch.Frame, Err: because}, "batch: refused")
 }
+
+// A crash of the server has taken a lease back and its token has been given again: the first holder's pass commits nothing on a connection
+// that came after the crash.
+func TestATokenThatACrashTookBack(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	remove := batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{1}}
+	_, err := session.Run(t.Context(), remove)
+	require.NoError(t, err, "the connection is younger than the lease, and the lease is there")
+
+	// What a crash does: the commits of the lease and of its fence are gone, and so is every connection.
+	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
+	require.NoError(t, session.Conn.Close(t.Context()))
+	again, err := (&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected)
+	require.NoError(t, err)
+	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
+	conn, err := db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	session.Conn = conn.Conn()
+	_, err = session.Run(t.Context(), remove)
+	require.ErrorIs(t, err, lease.ErrLost)
+
+	session.Fence = again
+	_, err = session.Run(t.Context(), remove)
+	require.NoError(t, err)
+}

@@ -19,8 +19,8 @@ import (
 //   - A job: its row of work is still due, and the lane that looks after it has connected again inserts another one.
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
 //   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
-//   - A lease or a fence: with all batches under its token. The token is given a second time; its first holder's pass ended with its connection,
-//     and it can neither renew nor release what another one holds.
+//   - A lease or a fence: with all batches under its token. The token is given a second time. Its first holder can neither renew nor release what
+//     another one holds, and on a connection that is younger than its lease it asks before its first batch whether it still has it.
 //   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
 //   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
 //

@@ -45,8 +45,18 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &connection{Conn: conn, dialer: d}, nil
 }
 
-// look finds out whether a pooler stands in between: it makes up the process id.
+// connectedKey is where a connection carries the time since when it is connected.
+const connectedKey = "sexton.database.connected"
+
+// ConnectedBefore reports whether a connection of a pool was there before a moment, so that no crash of the server lies in between.
+func ConnectedBefore(conn *pgx.Conn, moment time.Time) bool {
+	since, known := conn.PgConn().CustomData()[connectedKey].(time.Time)
+	return known && since.Before(moment)
+}
+
+// look notes when the connection came to be, and finds out whether a pooler stands in between: it makes up the process id.
 func (d *dialer) look(ctx context.Context, conn *pgx.Conn) error {
+	conn.PgConn().CustomData()[connectedKey] = time.Now()
 	if d.known.Load() {
 		return nil
 	}

@@ -348,6 +348,28 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) (LeaseEndRow
 	return i, err
 }
 
+const leaseKept = `-- name: LeaseKept :one
+SELECT EXISTS (
+    SELECT FROM "sexton".leases
+    WHERE key = $1
+      AND token = $2
+      AND holder = $3
+)::boolean AS kept
+`
+
+type LeaseKeptParams struct {
+	Key    string
+	Token  int64
+	Holder string
+}
+
+func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, error) {
+	row := q.db.QueryRow(ctx, leaseKept, arg.Key, arg.Token, arg.Holder)
+	var kept bool
+	err := row.Scan(&kept)
+	return kept, err
+}
+
 const leaseLook = `-- name: LeaseLook :one
 SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
 FROM "sexton".leases

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
 	"sexton/internal/lease"
+	"sexton/internal/pgschema"
 )
 
 const (
@@ -276,13 +277,24 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 	return written, nil
 }
 
+// begin checks in a transaction that the lease is still held, and bounds it.
+func begin(ctx context.Context, tx pgx.Tx, names pgschema.Names, fence *lease.Lease) error {
+	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
+		return err //nolint:wrapcheck // It names the lease.
+	}
+	_, err := tx.Exec(ctx, names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
+		fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	return nil
+}
+
 // fenced runs a transaction under a lease's fence.
 func fenced(ctx context.Context, db database.Database, fence *lease.Lease, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, db.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
-			fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
-		if err != nil {
-			return fmt.Errorf("begin: %w", err)
+		if err := begin(ctx, tx, db.Names, fence); err != nil {
+			return err
 		}
 		return do(tx)
 	})

@@ -168,10 +168,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		return false, err
 	}
 	err = pgx.BeginTxFunc(ctx, s.Conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
-			s.Fence.Key(), s.Fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
-		if err != nil {
-			return fmt.Errorf("begin: %w", err)
+		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
+			return err
 		}
 		var at place
 		var mayRestart bool

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
@@ -72,6 +73,7 @@ type Lease struct {
 	token    int64
 	ttl      time.Duration
 	deadline time.Time // monotonic; Margin before the lease ends at the earliest
+	asked    time.Time // monotonic; before the lease was granted
 	// fenced are the databases whose fences stand at the token.
 	fenced []database.Database
 	// run is the run in the history that works under the lease; 0 is none.
@@ -132,7 +134,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		}
 		return row.RunID, nil, m.held(ctx, key)
 	}
-	l := &Lease{manager: m, key: key, token: row.Token, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl))}
+	l := &Lease{manager: m, key: key, token: row.Token, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl)), asked: asked}
 	for _, db := range fences {
 		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
 			l.fenced = append(l.fenced, db)
@@ -204,6 +206,28 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return fmt.Errorf("renew lease %s: %w", l.key, ErrLost)
 	}
 	l.deadline = asked.Add(l.ttl - margin(l.ttl))
+	return nil
+}
+
+// confirmedKey is where a connection carries the lease that it was last confirmed for.
+const confirmedKey = "sexton.lease.confirmed"
+
+// Confirm returns ErrLost where a crash of the server has taken the lease back, whose token then has two holders. Commits of leases
+// need not wait for the disk, and the fence knows tokens alone. A crash ends every connection, so only
+// one that is younger than the lease needs this look, and only once.
+func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
+	known := conn.PgConn().CustomData()
+	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.asked) {
+		return nil
+	}
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.manager.Holder})
+	if err != nil {
+		return fmt.Errorf("look whether lease %s is kept: %w", l.key, err)
+	}
+	if !kept {
+		return fmt.Errorf("lease %s was taken back by a crash of the server: %w", l.key, ErrLost)
+	}
+	known[confirmedKey] = l
 	return nil
 }
 

@@ -11,8 +11,11 @@ import (
 
 // This file is the wake-up protocol as a model: writers, ears, lanes, the awake lock, the barrier, the lease and its
 // fence, each reduced to the steps between which another process may act. TestProtocol visits every state that two
-// writers, two workers and one kill can reach, in every order. Read it from writer to worker to learn the protocol;
-// then take one guard away, and the test prints the shortest way to a lost row.
+// writers, two workers and one kill can reach, in every order, and every state of one writer, two workers and one crash of the server. Read it
+// from writer to worker to learn the protocol; then take one guard away, and the test prints the shortest way to a lost row.
+//
+// A crash of the server takes back what lanes have committed since the disk last caught up with the log: lease, token, fence, batches. What the
+// application commits is durable, and all before it. So the token of a lease whose holder still runs may be given again.
 //
 // Time is reduced to one rule: the floor (the tick of cron, the look of a lane every 10 s) comes when no worker has
 // anything else to do. A writer may stay open for ever.
@@ -31,9 +34,11 @@ type guards struct {
 	TokenBeforeLook bool
 	// Fence: a batch compares its token with the fence, and holds the fence until it has committed.
 	Fence bool
+	// Confirm: on a connection that is younger than its lease, a pass asks whether the lease is still its own.
+	Confirm bool
 }
 
-var allGuards = guards{true, true, true, true, true, true}
+var allGuards = guards{true, true, true, true, true, true, true}
 
 const (
 	writers = 2
@@ -50,9 +55,17 @@ type world struct {
 	// Awake is the worker that holds the awake lock, Lease the one that holds the lease, under Token.
 	Awake, Lease int8
 	Token, Fence int8
-	// Kills and Stalls are how many of each may still come. Killed: a process was killed.
-	Kills, Stalls int8
-	Killed        bool
+	// Flushed is what a crash of the server goes back to. Only until it has come is it kept.
+	Flushed flushed
+	// Kills, Crashes and Stalls are how many of each may still come. Killed: a process was killed.
+	Kills, Crashes, Stalls int8
+	Killed                 bool
+}
+
+// flushed is what lanes have committed, as the disk has it. Cleaned has one bit for each row.
+type flushed struct {
+	Lease, Token, Fence int8
+	Cleaned             uint8
 }
 
 // writer is a transaction of the application that deletes one parent.
@@ -97,7 +110,9 @@ type worker struct {
 	Writers, Rows uint8
 	// Token is the lease's token under which the worker works, 0 without.
 	Token int8
-	Dead  bool
+	// Younger: its connection came after a crash of the server.
+	Younger bool
+	Dead    bool
 }
 
 type earAt int8
@@ -150,10 +165,13 @@ func (e *explorer) can(who, what string, byWorker bool, change func(w *world)) {
 }
 
 // normalize makes states equal that differ in nothing that matters any more: how a writer ended, and the numbers of tokens
-// while no worker has one. Only their order counts.
+// while no worker has one. Only their order counts. A crash comes once.
 func (w *world) normalize() {
+	if w.Crashes == 0 {
+		w.Flushed = flushed{Lease: none}
+	}
 	for i, each := range w.Writers {
-		if each.At == ended && !each.Row.waits() {
+		if each.At == ended && !each.Row.waits() && (w.Crashes == 0 || w.Flushed.Cleaned&(1<<i) != 0) {
 			w.Writers[i] = writer{At: ended}
 		}
 	}
@@ -162,7 +180,17 @@ func (w *world) normalize() {
 			return
 		}
 	}
-	w.Token, w.Fence = 0, 0
+	w.Token, w.Fence, w.Flushed.Token, w.Flushed.Fence = 0, 0, 0, 0
+}
+
+// flush has the disk catch up with the log, which any commit of the application does.
+func (w *world) flush() {
+	w.Flushed = flushed{w.Lease, w.Token, w.Fence, 0}
+	for i, each := range w.Writers {
+		if each.Row == cleaned || each.At == ended && each.Row == unwritten {
+			w.Flushed.Cleaned |= 1 << i
+		}
+	}
 }
 
 func (e *explorer) explore(now world) {
@@ -175,6 +203,7 @@ func (e *explorer) explore(now world) {
 		e.lane(i)
 		e.kill(i)
 	}
+	e.server()
 	e.can("the lease", "runs out", false, func(w *world) {
 		if w.Lease != none && w.Stalls > 0 {
 			w.Lease, w.Stalls = none, w.Stalls-1
@@ -211,10 +240,11 @@ func (e *explorer) writer(i int) {
 			break
 		}
 		if me.At == wrote && !me.Notifies {
-			e.can(who, "prepares its transaction", false, func(w *world) { w.Writers[i].At = prepared })
+			e.can(who, "prepares its transaction", false, func(w *world) { w.Writers[i].At = prepared; w.flush() })
 		}
 		e.can(who, "commits", false, func(w *world) {
 			w.Writers[i].At, w.Writers[i].Row = visible, pending
+			w.flush()
 			for n := range w.Workers {
 				if me.Notifies && w.Workers[n].Ear != disconnected {
 					w.Workers[n].Called = true
@@ -319,7 +349,7 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 			me.Lane = looks
 			if w.Lease == none {
 				w.Token++
-				w.Lease, me.Token, me.Lane = int8(i), w.Token, raises
+				w.Lease, me.Token, me.Lane, me.Younger = int8(i), w.Token, raises, false
 			}
 		})
 	case raises:
@@ -330,7 +360,11 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 		}
 		do("raises the fence", func(w *world, me *worker) { w.Fence, me.Lane = max(w.Fence, me.Token), begins })
 	case begins:
-		if e.guards.Fence && e.now.Fence > me.Token {
+		if e.guards.Confirm && me.Younger && (e.now.Lease != int8(i) || e.now.Token != me.Token) {
+			do("finds that its lease was taken back", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
+			return
+		}
+		if e.guards.Fence && e.now.Fence != me.Token {
 			do("is stopped at the fence", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
 			return
 		}
@@ -338,6 +372,10 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 	case commits:
 		if me.Token < e.now.Fence {
 			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, and the fence is at %d", i+1, me.Token, e.now.Fence)
+		}
+		other := e.now.Workers[1-i]
+		if e.now.Lease == int8(1-i) && other.Token == me.Token && (other.Lane == begins || other.Lane == commits) {
+			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, which was given again to the other lane", i+1, me.Token)
 		}
 		do("commits its batch and releases the lease", func(w *world, me *worker) {
 			for n := range w.Writers {
@@ -421,6 +459,38 @@ func (e *explorer) kill(i int) {
 	}
 }
 
+// server: the disk catches up, or the server crashes. All connections end with a crash, and all open transactions except the prepared ones; a lane
+// goes on with a connection that is younger than its lease, a batch does not.
+func (e *explorer) server() {
+	if e.now.Crashes == 0 {
+		return
+	}
+	e.can("the disk", "catches up", false, func(w *world) { w.flush() })
+	e.can("the server", "crashes", false, func(w *world) {
+		w.Awake, w.Lease, w.Token, w.Fence, w.Crashes = none, w.Flushed.Lease, w.Flushed.Token, w.Flushed.Fence, w.Crashes-1
+		for i, each := range w.Writers {
+			switch {
+			case each.At == wrote:
+				w.Writers[i] = writer{At: ended}
+			case each.Row == cleaned && w.Flushed.Cleaned&(1<<i) == 0:
+				w.Writers[i] = writer{At: ended, Row: pending}
+			case each.At == visible:
+				w.Writers[i].At = ended
+			}
+		}
+		for i, each := range w.Workers {
+			if each.Dead {
+				continue
+			}
+			next := worker{Lane: looks}
+			if each.Lane == raises || each.Lane == begins {
+				next = worker{Lane: each.Lane, Token: each.Token, Younger: true}
+			}
+			w.Workers[i] = next
+		}
+	})
+}
+
 // floor wakes every lane, once no worker has a step of its own left. A row that has to wait for it was tested by its
 // writer while a worker held the awake lock that was killed then: no other way leads there. It waits once.
 func (e *explorer) floor() {
@@ -467,10 +537,11 @@ func (w world) swapped(writers, workers bool) world {
 		for i, each := range w.Workers {
 			w.Workers[i].Writers, w.Workers[i].Rows = each.Writers&1<<1|each.Writers>>1, each.Rows&1<<1|each.Rows>>1
 		}
+		w.Flushed.Cleaned = w.Flushed.Cleaned&1<<1 | w.Flushed.Cleaned>>1
 	}
 	if workers {
 		w.Workers[0], w.Workers[1] = w.Workers[1], w.Workers[0]
-		for _, holder := range []*int8{&w.Awake, &w.Lease} {
+		for _, holder := range []*int8{&w.Awake, &w.Lease, &w.Flushed.Lease} {
 			if *holder != none {
 				*holder = 1 - *holder
 			}
@@ -493,14 +564,19 @@ func (v visited) add(w world) bool {
 	return true
 }
 
+var (
+	killing  = world{Awake: none, Lease: none, Kills: 1, Stalls: 1, Flushed: flushed{Lease: none}}
+	crashing = world{Awake: none, Lease: none, Crashes: 1, Stalls: 1, Flushed: flushed{Lease: none}, Writers: [writers]writer{1: {At: ended}}}
+)
+
 // exploreAll visits all states breadth first, until a rule is broken: by the shortest way, which is the trace.
-func exploreAll(g guards) (states int, wrong string, trace []string) {
+func exploreAll(g guards, start world) (states int, wrong string, trace []string) {
 	type reached struct {
 		state     world
 		from      int
 		who, what string
 	}
-	all := []reached{{state: world{Awake: none, Lease: none, Kills: 1, Stalls: 1}}}
+	all := []reached{{state: start}}
 	known := visited{}
 	e := &explorer{guards: g}
 	for next := 0; next < len(all); next++ {
@@ -524,11 +600,13 @@ func exploreAll(g guards) (states int, wrong string, trace []string) {
 // TestProtocol finds no order of steps that loses a row or lets an old token commit, and one where any guard is missing.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
-	t.Run("all guards", func(t *testing.T) {
-		states, wrong, trace := exploreAll(allGuards)
-		require.Empty(t, wrong, strings.Join(trace, "\n"))
-		t.Logf("%d states", states)
-	})
+	for name, start := range map[string]world{"kill": killing, "crash": crashing} {
+		t.Run("all guards, "+name, func(t *testing.T) {
+			states, wrong, trace := exploreAll(allGuards, start)
+			require.Empty(t, wrong, strings.Join(trace, "\n"))
+			t.Logf("%d states", states)
+		})
+	}
 	for name, without := range map[string]func(g *guards){
 		"write before test":    func(g *guards) { g.WriteBeforeTest = false },
 		"barrier":              func(g *guards) { g.Barrier = false },
@@ -536,11 +614,14 @@ func TestProtocol(t *testing.T) {
 		"look after LISTEN":    func(g *guards) { g.LookAfterListen = false },
 		"token before look":    func(g *guards) { g.TokenBeforeLook = false },
 		"fence in every batch": func(g *guards) { g.Fence = false },
+		"confirmed leases":     func(g *guards) { g.Confirm = false },
 	} {
 		t.Run("without "+name, func(t *testing.T) {
-			g := allGuards
-			without(&g)
-			_, wrong, trace := exploreAll(g)
+			g, start := allGuards, killing
+			if without(&g); !g.Confirm {
+				start = crashing
+			}
+			_, wrong, trace := exploreAll(g, start)
 			require.NotEmpty(t, wrong, "the model does not need this guard")
 			t.Logf("%s:\n  %s", wrong, strings.Join(trace, "\n  "))
 		})

@@ -121,6 +121,14 @@ WHERE key = @key
   AND holder = @holder
   AND expires_at > pg_catalog.clock_timestamp();
 
+-- name: LeaseKept :one
+SELECT EXISTS (
+    SELECT FROM "sexton".leases
+    WHERE key = @key
+      AND token = @token
+      AND holder = @holder
+)::boolean AS kept;
+
 -- name: LeaseRelease :execrows
 -- Not now: where the server's clock is set back, now comes again.
 UPDATE "sexton".leases
