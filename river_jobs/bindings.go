@@ -50,6 +50,8 @@ type Bindings struct {
 	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
 	ghosts backOff
 	diffs  diffStore
+	// ends tells lanes of jobs whose work this process has ended.
+	ends ends
 }
 
 // Close lets go of what outlives a pass, after the last one.

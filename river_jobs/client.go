@@ -87,6 +87,7 @@ func (d Deps) working() rivertype.Middleware {
 		if d.Working != nil {
 			defer d.Working(job.ID)()
 		}
+		defer d.Bindings.ends.end(job.ID)
 		return work(ctx)
 	})
 }

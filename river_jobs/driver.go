@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/riverqueue/river/riverdriver"
@@ -41,6 +42,8 @@ type driver struct {
 	// own are the queues whose jobs work with definitions, with the keys of their leases and the digests: a worker fetches no job of a
 	// queue for which others are installed, as it could only turn it away from a worker that has them.
 	own struct{ queues, keys, digests []string }
+	// ended are the IDs of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
+	ended sync.Map
 	// said is when it was last logged of a queue.
 	said map[string]time.Time
 }

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +33,7 @@ func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	return transaction{inserter{tx}, e.driver.ticker}, nil
+	return transaction{inserter{tx, e.driver}, e.driver.ticker}, nil
 }
 
 // transaction is one of River's own.
@@ -64,11 +65,15 @@ func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobSch
 
 // UnwrapExecutor is for insertions in transactions of ours.
 func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
-	return inserter{d.Driver.UnwrapExecutor(tx)}
+	return inserter{d.Driver.UnwrapExecutor(tx), d}
 }
 
 // inserter inserts jobs that are due now: by the worker's clock that may be an hour ahead, and such a job keeps out every other one of its kind.
-type inserter struct{ riverdriver.ExecutorTx }
+type inserter struct {
+	riverdriver.ExecutorTx
+
+	driver *driver
+}
 
 // JobInsertFastMany inserts at the server's now(), for which River's query takes a zero time. The parameters are River's own, and may be used again.
 func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
@@ -82,10 +87,24 @@ func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.Job
 	return i.ExecutorTx.JobInsertFastMany(ctx, &corrected) //nolint:wrapcheck // River words it
 }
 
-// JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed.
+// JobSetStateIfRunningMany ends a job in a transaction of ours, with its output.
+func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
+	for _, id := range params.ID {
+		i.driver.ended.Store(id, nil)
+	}
+	return i.ExecutorTx.JobSetStateIfRunningMany(ctx, params) //nolint:wrapcheck // River words it
+}
+
+// JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed. River also completes
+// jobs that have completed themselves, and would write their output a second time, row and indexes.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	corrected := *params
-	corrected.ScheduledAt = make([]*time.Time, len(params.ScheduledAt))
+	corrected.ScheduledAt, corrected.MetadataDoMerge = make([]*time.Time, len(params.ScheduledAt)), slices.Clone(params.MetadataDoMerge)
+	for i, id := range params.ID {
+		if _, ended := e.driver.ended.LoadAndDelete(id); ended && params.State[i] == rivertype.JobStateCompleted {
+			corrected.MetadataDoMerge[i] = false
+		}
+	}
 	var ahead time.Duration
 	asked := false
 	for i, at := range params.ScheduledAt {

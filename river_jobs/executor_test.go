@@ -61,3 +61,33 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	insert(on.UnwrapExecutor(tx), &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
 }
+
+// A job ends itself, and River ends it once more.
+func TestOutputIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
+	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at) SELECT 'x', '{}', 'x', 5, 'running', now() FROM generate_series(1, 2)")
+	ids := pgtest.Scalar[[]int64](t, b.db.Database, "SELECT array_agg(id ORDER BY id) FROM sexton.river_job")
+	end := func(on riverdriver.Executor, id int64) {
+		now := time.Now()
+		rows, err := on.JobSetStateIfRunningMany(ctx, &riverdriver.JobSetStateIfRunningManyParams{
+			ID: []int64{id}, Attempt: []*int{nil}, ErrData: [][]byte{nil}, FinalizedAt: []*time.Time{&now}, MetadataDoMerge: []bool{true},
+			MetadataUpdates: [][]byte{[]byte(`{"output": 1}`)}, ScheduledAt: []*time.Time{nil}, Schema: "sexton", State: []rivertype.JobState{rivertype.JobStateCompleted},
+		})
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.JSONEq(t, `{"output": 1}`, string(rows[0].Metadata))
+	}
+	const version = "SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM sexton.river_job"
+	tx, err := b.db.Connected.Pool.Begin(ctx)
+	require.NoError(t, err)
+	end(on.UnwrapExecutor(tx), ids[0])
+	require.NoError(t, tx.Commit(ctx))
+	before := pgtest.Scalar[string](t, b.db.Database, version)
+	end(on.GetExecutor(), ids[0])
+	require.Equal(t, before, pgtest.Scalar[string](t, b.db.Database, version))
+	end(on.GetExecutor(), ids[1])
+	require.NotEqual(t, before, pgtest.Scalar[string](t, b.db.Database, version), "one that has not ended itself")
+}

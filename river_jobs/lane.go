@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,6 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
-	"sexton/internal/sleep"
 )
 
 const (
@@ -28,8 +28,8 @@ const (
 	unfetched = 5 * time.Second
 	// reclaimEvery is how often a lane that waits for a running job looks whether its worker is dead.
 	reclaimEvery = time.Second
-	// The state of a job that is waited for is looked at ever less often.
-	watchFirst   = 5 * time.Millisecond
+	// The state of a job that is waited for is looked at when its work has ended in this process, and ever less often before.
+	watchFirst   = 25 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
 )
 
@@ -86,10 +86,20 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 	if err != nil {
 		return 0, err
 	}
+	ended, forget := deps.Bindings.ends.of(id)
+	defer forget()
 	began, reclaimed := time.Now(), time.Now()
 	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
-		if err := sleep.For(ctx, wait); err != nil {
-			return 0, err
+		waiting := time.NewTimer(wait)
+		select {
+		case <-ended:
+			ended = nil
+		case <-waiting.C:
+		case <-ctx.Done():
+		}
+		waiting.Stop()
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
 		}
 		state, outcome, err := jobState(ctx, db, id)
 		switch {
@@ -110,6 +120,37 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 			}
 			reclaimed = time.Now()
 		}
+	}
+}
+
+// ends are the jobs whose work lanes of this process wait for.
+type ends struct {
+	mu     sync.Mutex
+	waited map[int64]chan struct{}
+}
+
+// of returns a channel that is closed when this process ends the work of a job. One that has ended before is found by its state.
+func (e *ends) of(id int64) (ended <-chan struct{}, forget func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waited == nil {
+		e.waited = map[int64]chan struct{}{}
+	}
+	c := make(chan struct{})
+	e.waited[id] = c
+	return c, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.waited, id)
+	}
+}
+
+func (e *ends) end(id int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c, waits := e.waited[id]; waits {
+		delete(e.waited, id)
+		close(c)
 	}
 }
 

@@ -88,8 +88,6 @@ type Session struct {
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
-	// path is the one of triggers, once it is known.
-	path string
 	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
 	took, quickest time.Duration
 }
@@ -117,7 +115,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if err == nil {
 		return affected, nil
 	}
-	s.path = ""
+	delete(s.Conn.PgConn().CustomData(), pathKey)
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
@@ -178,8 +176,11 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 // preparedLimit bounds what a connection keeps prepared: texts change with definitions, and connections live for an hour.
 const preparedLimit = 500
 
-// preparedKey is where a connection carries the names of its prepared statements, so that they outlast a pass.
-const preparedKey = "sexton.batch.prepared"
+// A connection carries the names of its prepared statements, and the path of triggers, so that they outlast a pass.
+const (
+	preparedKey = "sexton.batch.prepared"
+	pathKey     = "sexton.batch.path"
+)
 
 func timedOut(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
@@ -251,7 +252,9 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 		if i < frame-1 {
 			_, err = results.Exec()
 		} else {
-			err = results.QueryRow().Scan(&s.path, new(string))
+			var path string
+			err = results.QueryRow().Scan(&path, new(string))
+			s.Conn.PgConn().CustomData()[pathKey] = path
 		}
 		if err != nil {
 			return nil, &StatementError{Index: Frame, Err: err}

@@ -21,12 +21,12 @@ const (
 	knownSQL = `SELECT pg_catalog.set_config('search_path', $1, true)` + runSQL
 )
 
-// queuePath adds the statement that sets path and run. A session asks the catalogue for the path once, and again after a batch that failed: it may
-// have been the path's fault.
+// queuePath adds the statement that sets path and run. The catalogue is asked for the path once per connection, as a session of the application
+// would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch) {
 	sql, path := s.Names.Render(frameSQL), s.Names.Path
-	if s.path != "" {
-		sql, path = knownSQL, s.path
+	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(string); ok {
+		sql, path = knownSQL, known
 	}
 	pipeline.Queue(sql, path, s.Fence.Run())
 }

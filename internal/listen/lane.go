@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/database"
 	"sexton/internal/sleep"
 )
 
@@ -177,7 +177,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 }
 
 func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
-	return s.look(ctx, s.conn.Conn(), fresh)
+	return s.look(ctx, behind{s.conn.Conn(), "SELECT " + database.GenericPlan, nil, []any{new(string)}}, fresh)
 }
 
 func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error) {
@@ -225,33 +225,23 @@ func (s *session) wake(ctx context.Context) error {
 // is, the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
-	return s.look(ctx, behindLock{s}, fresh)
+	return s.look(ctx, behind{
+		s.conn.Conn(), "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
+		[]any{s.lane.Key1, s.lane.Key2},
+		[]any{&s.awake, new(string)},
+	}, fresh)
 }
 
-// behindLock sends a query behind the one that tries to take the awake lock.
-type behindLock struct{ *session }
-
-func (s behindLock) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	pipeline := &pgx.Batch{}
-	pipeline.Queue("SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int)", s.lane.Key1, s.lane.Key2)
-	pipeline.Queue(sql, args...)
-	results := s.conn.Conn().SendBatch(ctx, pipeline)
-	err := results.QueryRow().Scan(&s.awake)
-	return lastRow{results, err}
+// behind sends a query in the round trip of another one.
+type behind struct {
+	conn *pgx.Conn
+	sql  string
+	args []any
+	into []any
 }
 
-// lastRow is the last result of a pipeline, which its Scan closes.
-type lastRow struct {
-	results pgx.BatchResults
-	err     error
-}
-
-func (r lastRow) Scan(into ...any) error {
-	err := r.err
-	if err == nil {
-		err = r.results.QueryRow().Scan(into...)
-	}
-	return cmp.Or(err, r.results.Close())
+func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"sexton/internal/dbsqlc"
+	"sexton/internal/database"
 )
 
 // A table's row in pg_class gets a new xmin with nearly every change of its definition, and statistics are
@@ -31,20 +31,20 @@ LEFT JOIN LATERAL (
 
 // Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
 // hold no longer. It is much cheaper than resolving again.
-func Fingerprint(ctx context.Context, db dbsqlc.DBTX, database string, parents []*Parent) (string, error) {
+func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var oids []uint32
 	for _, parent := range parents {
-		if parent.Database == database {
+		if parent.Database == name {
 			oids = append(oids, parent.OID)
 		}
 		for _, reference := range parent.References {
-			if reference.Database == database {
+			if reference.Database == name {
 				oids = append(oids, reference.Child.OID)
 			}
 		}
 	}
 	var fingerprint string
-	if err := db.QueryRow(ctx, fingerprintSQL, oids).Scan(&fingerprint); err != nil {
+	if err := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, oids).Scan(&fingerprint); err != nil {
 		return "", fmt.Errorf("take fingerprint of tables: %w", err)
 	}
 	return fingerprint, nil

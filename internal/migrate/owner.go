@@ -157,19 +157,19 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 			tables, privileges = append(tables, table), append(privileges, privilege)
 		}
 	}
-	if db.has(LooseForeignKeys) {
+	if db.LooseForeignKeys {
 		need(tombstones, "SELECT", "INSERT")
 	}
-	if db.has(GhostUsers) {
+	if db.GhostUsers {
 		need(users, "SELECT", "INSERT", "UPDATE")
 		need(ghostQueue, "SELECT", "INSERT", "UPDATE", "DELETE")
 		need("members", "SELECT")
 		need(groups, "SELECT")
 	}
-	if db.has(PlaceholderUsers) {
+	if db.PlaceholderUsers {
 		need(placeholders, "SELECT")
 	}
-	if db.has(AdjournedGroups) {
+	if db.AdjournedGroups {
 		need(users, "SELECT")
 		need(groups, "SELECT", "UPDATE")
 		need(groupSchedules, "SELECT", "INSERT", "UPDATE", "DELETE")
@@ -177,7 +177,7 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 			need(table, "SELECT")
 		}
 	}
-	if db.has(ExternalDiffs) {
+	if db.ExternalDiffs {
 		need("merge_request_diffs", "SELECT")
 		need("merge_request_diff_files", "SELECT")
 	}
