@@ -117,13 +117,7 @@ func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, e
 
 // Versions runs a statement that selects places and versions (ctid and xmin) of rows in one leaf.
 func (r *Run) Versions(ctx context.Context, sql string, args ...any) (found Rows, err error) {
-	var at Place
-	var version uint32
-	_, err = Query(ctx, r, func(row pgx.CollectableRow) (struct{}, error) {
-		err := row.Scan(&at, &version)
-		found.At, found.Version = append(found.At, at), append(found.Version, version)
-		return struct{}{}, err
-	}, sql, args...)
+	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: found.Scan})
 	return found, err
 }
 

@@ -29,6 +29,18 @@ type Rows struct {
 // Len returns how many rows there are.
 func (r Rows) Len() int { return len(r.At) }
 
+// Scan reads the rows of a statement that selects places and versions.
+func (r *Rows) Scan(rows pgx.Rows) error {
+	var at Place
+	var version uint32
+	*r = Rows{}
+	_, err := pgx.ForEachRow(rows, []any{&at, &version}, func() error {
+		r.At, r.Version = append(r.At, at), append(r.Version, version)
+		return nil
+	})
+	return err
+}
+
 // slice returns a part of the rows.
 func (r Rows) slice(from, to int) Rows { return Rows{r.At[from:to], r.Version[from:to]} }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -13,24 +14,18 @@ import (
 
 // auditKeys is the array of keys, typed for comparing.
 func (p *Parent) auditKeys(n int) string {
-	if p.composite() {
-		return p.keysParameter(n)
+	if p.Composite() {
+		return p.Parameter(n)
 	}
-	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, keyType(p.KeyTypes[0]))
+	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, drain.KeyType(p.KeyTypes[0]))
 }
 
 // auditKey are the values of one of auditKeys.
 func (p *Parent) auditKey(key string) []string {
-	if p.composite() {
-		return p.parts(key)
+	if p.Composite() {
+		return p.Parts(key)
 	}
 	return []string{key}
-}
-
-// gone is true for a key without a parent. Rows of tables that inherit from the parent count as the parent's:
-// to take a living row for a gone one would cost its children.
-func (p *Parent) gone(key []string) string {
-	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", p.SQL(), pairwise(p.compare, qualified("parent", p.KeyColumns), key))
 }
 
 // mayBeGone is gone as it can be told beside the child, whose columns have the values: where the parent is in
@@ -45,108 +40,108 @@ func (p *Parent) mayBeGone(r *Reference, values []string) string {
 			key[i] += "::" + p.KeyTypes[i]
 		}
 	}
-	return p.gone(key)
+	return p.Without(key)
 }
 
 // walkStatement returns the next distinct values of the child's column behind a key, and whether each may have no
 // parent. It goes from one value to the next through the index, so that a parent with a million children costs one
 // step. The conditions are left for later: a step that looks for a row that meets them may have far to go.
 func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, []any) {
-	if p.composite() {
+	if p.Composite() {
 		return p.compositeWalk(r, after, limit)
 	}
-	args := &arguments{}
+	args := &drain.Args{}
 	column := "child." + identifier(r.Definition.Columns[0])
 	behind := column + " IS NOT NULL"
 	if after != nil {
-		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.own[0].After, args.add(*after), keyType(r.bases[0]))
+		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.own[0].After, args.Add(*after), drain.KeyType(r.bases[0]))
 	}
-	limitAt := args.add(limit)
-	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.whole(), behind, limitAt)
+	limitAt := args.Add(limit)
+	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.Whole(), behind, limitAt)
 	if r.stepped {
 		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
 UNION ALL
 SELECT next.key, walk.step OPERATOR(pg_catalog.+) 1
 FROM walk
 CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
-WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.whole(), behind, limitAt, r.own[0].After)
+WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limitAt, r.own[0].After)
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::pg_catalog.text, %s\nFROM walk ORDER BY walk.key",
-		walk, p.mayBeGone(r, []string{"walk.key"})), args.values
+		walk, p.mayBeGone(r, []string{"walk.key"})), args.Values
 }
 
 // orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own
 // statements, with snapshots of their own; orphansElsewhere has them in an order that is safe all the same.
-func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *arguments) (with, from string) {
+func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *drain.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
 	FROM pg_catalog.unnest(%s) AS wanted (key)
 	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		pairwise(p.compare, p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.add(p.Recorded))
+		drain.Pairwise(p.KeyCompare, p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
 	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
-	if !p.composite() {
-		same = p.compare[0].Equal("tombstoned.key", "candidate.key")
+	if !p.Composite() {
+		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
 	}
 	from = fmt.Sprintf(`FROM pg_catalog.unnest(%s) AS candidate (key)
 WHERE %s
 AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
-		p.auditKeys(keysAt), p.gone(p.auditKey("candidate.key")), same)
+		p.auditKeys(keysAt), p.Without(p.auditKey("candidate.key")), same)
 	if !r.Remote {
-		from += "\nAND " + r.exists(p.auditKey("candidate.key"), args)
+		from += "\nAND " + r.Exists(p.auditKey("candidate.key"), args)
 	}
 	return with, from
 }
 
 // withoutParentStatement returns those of keys that have no parent.
 func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
-	args := &arguments{}
+	args := &drain.Args{}
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
 WHERE %s
 ORDER BY candidate.position`,
-		p.auditKeys(args.add(keys)), p.gone(p.auditKey("candidate.key"))), args.values
+		p.auditKeys(args.Add(keys)), p.Without(p.auditKey("candidate.key"))), args.Values
 }
 
 // withChildStatement returns those of keys that have a child which meets the definition.
 func (p *Parent) withChildStatement(r *Reference, keys []string) (string, []any) {
-	args := &arguments{}
-	keysAt := args.add(keys)
+	args := &drain.Args{}
+	keysAt := args.Add(keys)
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
 WHERE %s
 ORDER BY candidate.position`,
-		p.auditKeys(keysAt), r.exists(p.auditKey("candidate.key"), args)), args.values
+		p.auditKeys(keysAt), r.Exists(p.auditKey("candidate.key"), args)), args.Values
 }
 
 // orphansStatement returns those of keys that are orphaned.
 func (p *Parent) orphansStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
-	args := &arguments{}
-	with, from := p.orphans(names, r, args.add(keys), args)
-	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.values
+	args := &drain.Args{}
+	with, from := p.orphans(names, r, args.Add(keys), args)
+	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
 }
 
 // orphanRowsStatement counts the children of orphaned keys, up to limit.
 func (p *Parent) orphanRowsStatement(r *Reference, keys []string, limit int) (string, []any) {
-	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", p.children(r, p.auditKeys(keysAt), args), limitAt), args.values
+	args := &drain.Args{}
+	keysAt, limitAt := args.Add(keys), args.Add(limit)
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
 }
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
 // orphaned still: meanwhile a parent may have been made anew, or somebody else may have left a tombstone.
 func (p *Parent) repairStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
-	args := &arguments{}
-	with, from := p.orphans(names, r, args.add(keys), args)
+	args := &drain.Args{}
+	with, from := p.orphans(names, r, args.Add(keys), args)
 	column, form := "primary_key_text", "text"
 	if p.Integer {
 		column, form = "primary_key_value", "bigint"
 	}
 	var sql strings.Builder
 	fmt.Fprintf(&sql, "INSERT INTO %s (fully_qualified_table_name, %s)\n", names.Render(`"public".loose_foreign_keys_deleted_records`), column)
-	fmt.Fprintf(&sql, "%s\nSELECT $%d::pg_catalog.text, candidate.key::%s\n%s", with, args.add(p.Recorded), form, from)
-	return sql.String(), args.values
+	fmt.Fprintf(&sql, "%s\nSELECT $%d::pg_catalog.text, candidate.key::%s\n%s", with, args.Add(p.Recorded), form, from)
+	return sql.String(), args.Values
 }

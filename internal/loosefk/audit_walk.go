@@ -3,22 +3,24 @@ package loosefk
 import (
 	"fmt"
 	"strings"
+
+	"sexton/internal/drain"
 )
 
 // compositeWalk is walkStatement for keys of several columns. A position is the text form of an array, and may have
 // NULL in it: a stop without a key, for which the second column is NULL.
 func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, []any) {
-	w := compositeWalk{reference: r, columns: qualified("child", r.Definition.Columns)}
+	w := compositeWalk{reference: r, columns: drain.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
 	for i := range w.keys {
 		w.keys[i] = fmt.Sprintf("k%d", i+1)
 	}
-	args := &arguments{}
+	args := &drain.Args{}
 	var position []string
 	if after != nil {
-		position = parts(fmt.Sprintf("$%d::pg_catalog.text", args.add(*after)), r.bases)
+		position = drain.Parts(fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after)), r.bases)
 	}
-	limitAt := args.add(limit)
+	limitAt := args.Add(limit)
 	walk := w.all(position, limitAt)
 	if r.stepped {
 		walk = w.steps(position, limitAt)
@@ -27,7 +29,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	key := fmt.Sprintf("ARRAY[%s::pg_catalog.text]::pg_catalog.text", strings.Join(keys, "::pg_catalog.text, "))
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, "+
 		"CASE WHEN pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 THEN %s END\nFROM walk ORDER BY %s",
-		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.values
+		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
 }
 
 type compositeWalk struct {
@@ -65,7 +67,7 @@ func (w compositeWalk) all(position []string, limitAt int) string {
 		where += " AND (" + strings.Join(behind, " OR ") + ")"
 	}
 	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
-		w.named(), w.reference.whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
+		w.named(), w.reference.Whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
 }
 
 // steps goes from one key to the next through the index.
@@ -103,7 +105,7 @@ func (w compositeWalk) jump(length int, position []string) string {
 	if position != nil {
 		where = w.jumped(length, position)
 	}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.whole(),
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.Whole(),
 		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
 }
 

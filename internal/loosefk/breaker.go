@@ -1,6 +1,8 @@
 package loosefk
 
-import "sexton/internal/fault"
+import (
+	"sexton/internal/fault"
+)
 
 // pass tells how a chunk treats rows that another transaction has locked.
 type pass int

@@ -89,16 +89,16 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	if len(tables) == 0 {
 		tables = []Table{child.Table}
 	}
-	compared, by := slices.Clone(columns), slices.Clone(r.compare)
+	compared, by := slices.Clone(columns), slices.Clone(r.Compare)
 	var given []string
 	for _, condition := range r.Conditions {
 		given = append(given, condition.Column)
-		compared, by = append(compared, condition.Column), append(by, condition.compare)
+		compared, by = append(compared, condition.Column), append(by, condition.Compare)
 	}
-	r.Index, r.stepped, r.indexed = true, true, map[uint32]bool{}
+	r.Index, r.stepped, r.Indexed = true, true, map[uint32]bool{}
 	for _, table := range tables {
-		r.indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
-		r.Index = r.Index && r.indexed[table.OID]
+		r.Indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
+		r.Index = r.Index && r.Indexed[table.OID]
 		order, complete := walkOrder(ordered(child, table.OID, columns, r.own, operators), columns, r.order)
 		if r.order == nil {
 			r.order = order

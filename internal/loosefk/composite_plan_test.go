@@ -58,24 +58,24 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	batches := map[string]statement{
 		"direct": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.directStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)})
+			return r.DirectStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false))
 		},
 		"clean": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.cleanStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
+			return r.CleanStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), 1000)
 		},
 		"wait": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.waitStatement(r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
+			return r.PickStatement(r.Leaves[0], "", r.Lock(), p.doomed(r, tombstones, false), 1000)
 		},
 		"window": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return p.windowStatement(r, r.Leaves[0], doomed{values: keys(tombstones)}, 1000)
+			return r.PickStatement(r.Leaves[0], "picked.ctid", "", p.doomed(r, tombstones, false), 1000)
 		},
 		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
 			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
-			return p.pieceStatement(dbtest.Names(), r, r.Leaves[0], doomed{values: keys(tombstones)}, pointers, false)
+			return r.PieceStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), pointers, false)
 		},
 		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
 			return p.probeStatement("main", keys(tombstones))

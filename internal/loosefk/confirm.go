@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
@@ -371,20 +372,20 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 // that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
 // its children.
 func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
-	args := &arguments{}
-	databaseAt, idsAt, nameAt, keysAt := args.add(database), args.add(ids), args.add(p.Recorded), args.add(keys)
-	column, form, key := "primary_key_text", "text", p.storedKey("candidate.key")
+	args := &drain.Args{}
+	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
+	column, form, key := "primary_key_text", "text", p.Stored("candidate.key")
 	if p.Integer {
 		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
 	}
 	liveAt := 0
-	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.add(elsewhere), form)}
+	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.Add(elsewhere), form)}
 	for i, reference := range p.References {
 		if !reference.Remote && reference.usable() {
 			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
-				liveAt = args.add(live)
+				liveAt = args.Add(live)
 			}
-			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
 		}
 	}
 	return fmt.Sprintf(`WITH confirmed AS (
@@ -398,7 +399,7 @@ AND (%s)
 RETURNING 1
 )
 SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
-		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.gone(key), strings.Join(terms, "\nOR ")), args.values
+		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.Without(key), strings.Join(terms, "\nOR ")), args.Values
 }
 
 func idsOf(rows []swept) []int64 {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
@@ -137,20 +138,20 @@ func (r *run) databases(parent *Parent) []string {
 // childrenStatement returns those of keys, int64 or string as keysOf gives them, that have a child in a live reference of
 // the database.
 func (p *Parent) childrenStatement(database string, keys any, live []bool) (string, []any) {
-	args := &arguments{}
-	keysAt, liveAt := args.add(keys), args.add(live)
-	form, key := "text", p.storedKey("candidate.key")
+	args := &drain.Args{}
+	keysAt, liveAt := args.Add(keys), args.Add(live)
+	form, key := "text", p.Stored("candidate.key")
 	if p.Integer {
 		form, key = "bigint", []string{"candidate.key"}
 	}
 	var terms []string
 	for i, reference := range p.References {
 		if reference.Database == database && reference.usable() {
-			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.exists(key, args)))
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
 		}
 	}
 	return fmt.Sprintf("SELECT candidate.key FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)\nWHERE %s",
-		keysAt, form, strings.Join(terms, "\nOR ")), args.values
+		keysAt, form, strings.Join(terms, "\nOR ")), args.Values
 }
 
 // withChildren returns those of keys that have children in databases other than the parent's, in references marked live.

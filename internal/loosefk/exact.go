@@ -1,7 +1,6 @@
 package loosefk
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -32,7 +31,7 @@ func (c *chunk) exactWith(t task, form pass) []*Reference {
 		// The rows that it leaves may now be what another definition of the same table is about.
 		exact = slices.DeleteFunc(exact, func(other *Reference) bool { return other.Child.OID == t.reference.Child.OID })
 	}
-	if form == direct && !t.reference.partitioned() && !c.parent.composite() && !slices.Contains(exact, t.reference) {
+	if form == direct && !t.reference.Partitioned() && !c.parent.Composite() && !slices.Contains(exact, t.reference) {
 		exact = append(exact, t.reference)
 	}
 	return exact
@@ -45,23 +44,6 @@ func (p *Parent) marks(some []*Reference) []bool {
 		marked[i] = slices.Contains(some, reference)
 	}
 	return marked
-}
-
-// undisturbed is true where no trigger or rule of the child can make a statement leave rows behind. The tracking
-// trigger of a child that is a parent itself only reads them.
-func (r *Reference) undisturbed(args *arguments) string {
-	const deletes, updates = 1 << 3, 1 << 4 // bits of tgtype
-	event := deletes
-	if r.Updates() {
-		event = updates
-	}
-	childAt := args.add(r.Child.OID)
-	return fmt.Sprintf(`NOT EXISTS (
-	SELECT FROM pg_catalog.pg_trigger AS hook
-	WHERE hook.tgrelid OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled OPERATOR(pg_catalog.<>) 'D'
-	AND hook.tgtype OPERATOR(pg_catalog.&) %[2]d::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
-	AND hook.tgname OPERATOR(pg_catalog.<>) 'sexton_track'
-) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid)`, childAt, event)
 }
 
 // The statements that want all rows of their keys collect them by a bitmap and take them page by page: measured, that

@@ -1,6 +1,8 @@
 package loosefk
 
-import "github.com/jackc/pgx/v5/pgconn"
+import (
+	"github.com/jackc/pgx/v5/pgconn"
+)
 
 // ReadByRanges makes runs read the leaves of all children by so many blocks at first, as after a scan that timed out.
 func (p *Parent) ReadByRanges(blocks float64) {

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgtest"
 )
 
@@ -113,18 +114,18 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return of(leaf.Name + " " + name) }
 	if r.Remote {
-		g.add(title("versions"))(p.versionsStatement(r, leaf, keysOf(p, nil), 10))
-		g.add(title("exact"))(p.exactStatement(names, r, leaf, keysOf(p, nil), nil, r.lock()))
+		g.add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.doomed(r, nil, false), 10))
+		g.add(title("exact"))(r.ExactStatement(names, leaf, p.doomed(r, nil, false), drain.Rows{}, r.Lock()))
 		return
 	}
-	g.add(title("direct anyway"))(p.directStatement(names, r, leaf, doomed{keysOf(p, nil), true}))
-	keys := doomed{values: keysOf(p, nil)}
-	g.add(title("direct"))(p.directStatement(names, r, leaf, keys))
-	g.add(title("window"))(p.windowStatement(r, leaf, keys, 10))
-	g.add(title("piece"))(p.pieceStatement(names, r, leaf, keys, nil, false))
-	g.add(title("piece, skipping"))(p.pieceStatement(names, r, leaf, keys, nil, true))
-	g.add(title("clean"))(p.cleanStatement(names, r, leaf, keys, 10))
-	g.add(title("wait"))(p.waitStatement(r, leaf, keys, 10))
-	g.add(title("stretch"))(p.stretchStatement(names, r, leaf, keys, 5, 3))
-	g.add(title("range"))(p.rangeStatement(r, leaf, keys, 5, 3))
+	g.add(title("direct anyway"))(r.DirectStatement(names, leaf, p.doomed(r, nil, true)))
+	keys := p.doomed(r, nil, false)
+	g.add(title("direct"))(r.DirectStatement(names, leaf, keys))
+	g.add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
+	g.add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
+	g.add(title("piece, skipping"))(r.PieceStatement(names, leaf, keys, nil, true))
+	g.add(title("clean"))(r.CleanStatement(names, leaf, keys, 10))
+	g.add(title("wait"))(r.PickStatement(leaf, "", r.Lock(), keys, 10))
+	g.add(title("stretch"))(r.StretchStatement(names, leaf, keys, 5, 3))
+	g.add(title("range"))(r.RangeStatement(leaf, keys, 5, 3))
 }

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgschema"
 )
 
@@ -20,66 +21,39 @@ import (
 // nothing else. So a statement either picks its rows FOR UPDATE itself, by pointers that do not follow a change, or
 // runs in a REPEATABLE READ transaction, where the change is an error (40001) and the picking form goes on.
 
-// doomed are the keys whose children a statement is for.
-type doomed struct {
-	// values are []int64 or []string, as keysOf gives them.
-	values any
-	// anyway is for keys whose children go although their parents live.
-	anyway bool
-}
-
 // keeps is true for definitions whose children stay while their parent lives.
 func (r *Reference) keeps() bool { return r.Definition.OnReuse != definitions.ReuseDelete }
 
-// probes is true where a statement looks for the parents. In another database there are none to look at.
-func (d doomed) probes(r *Reference) bool { return r.keeps() && !d.anyway && !r.Remote }
-
-// doomed is the array of those keys in parameter n that have no parent. The subselect refers to nothing outside, so it
-// is evaluated once per statement and an index on the child serves as it does for a parameter.
-func (p *Parent) doomed(r *Reference, d doomed, n int) string {
-	if !d.probes(r) {
-		return p.keysParameter(n)
-	}
-	return p.withoutParent(n)
+// doomed are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live, where
+// children stay then. In another database there are no parents to look at.
+func (p *Parent) doomed(r *Reference, tombstones []tombstone, anyway bool) drain.Keys {
+	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: r.keeps() && !anyway && !r.Remote}
 }
 
-func (p *Parent) withoutParent(n int) string {
-	keys := p.keysParameter(n)
-	return fmt.Sprintf("ARRAY(SELECT doomed.key FROM pg_catalog.unnest(%s) AS doomed (key) WHERE NOT %s)", keys, p.lives("doomed.key", keys))
-}
-
-// lives is true for one of keys that has a parent. Tables that inherit from the parent count: a DELETE on it takes
-// their rows along, too. A single column's index is asked for all keys at once.
-func (p *Parent) lives(key, keys string) string {
-	if p.composite() {
-		return "NOT " + p.gone(p.parts(key))
-	}
-	column := "parent." + identifier(p.KeyColumns[0])
-	living := fmt.Sprintf("ARRAY(SELECT %s::%s FROM %s AS parent WHERE %s)", column, keyType(p.KeyTypes[0]), p.SQL(), p.compare[0].Any(column, keys))
-	return p.compare[0].Any(key, living)
-}
+// doomed are the chunk's keys.
+func (c *chunk) doomed(r *Reference) drain.Keys { return c.parent.doomed(r, c.tombstones, c.anyway) }
 
 // reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
 // keep children come first: where verify marks them, none of theirs may be left.
 func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
-	args := &arguments{}
+	args := &drain.Args{}
 	ids, times := places(tombstones)
-	nameAt, idsAt, timesAt, keysAt := args.add(p.Recorded), args.add(ids), args.add(times), args.add(keysOf(p, tombstones))
-	keys := p.keysParameter(keysAt)
+	nameAt, idsAt, timesAt, keysAt := args.Add(p.Recorded), args.Add(ids), args.Add(times), args.Add(keysOf(p, tombstones))
+	keys := p.Parameter(keysAt)
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	key := []string{"waiting.key"}
-	if p.composite() {
-		key = p.parts("waiting.key")
+	if p.Composite() {
+		key = p.Parts("waiting.key")
 	}
-	where, verifyAt := p.lives("waiting.key", keys), 0
+	where, verifyAt := p.Lives("waiting.key", keys), 0
 	for i, reference := range p.References {
 		if reference.keeps() || reference.Remote || !reference.usable() {
 			continue
 		}
 		if verifyAt == 0 {
-			verifyAt = args.add(verify)
+			verifyAt = args.Add(verify)
 		}
-		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt, i+1, reference.exists(key, args))
+		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt, i+1, reference.Exists(key, args))
 	}
 	return fmt.Sprintf(`UPDATE %[1]s AS tombstone
 SET status = 3, settled_at = pg_catalog.clock_timestamp(), consume_after = 'infinity', last_error = NULL
@@ -99,14 +73,11 @@ CROSS JOIN LATERAL (
 ) AS found
 WHERE %[6]s
 ))
-RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.values
+RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.Values
 }
 
 // settled are the ids of the tombstones that a transaction ended.
 type settled struct{ gone, revived []int64 }
-
-// doomed are the chunk's keys.
-func (c *chunk) doomed() doomed { return doomed{keysOf(c.parent, c.tombstones), c.anyway} }
 
 // settlement ends tombstones of the chunk: those among revivable whose parents live, and then the finished ones of the
 // others, without a look at the children of the exact references.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/drain"
 )
 
 // keysPerCount bounds the keys of one counting statement, so that the time is looked at in between.
@@ -138,13 +140,13 @@ func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Refe
 }
 
 func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *Reference, keys any, most int64) (int64, error) {
-	args := &arguments{}
-	keysAt, mostAt := args.add(keys), args.add(most)
+	args := &drain.Args{}
+	keysAt, mostAt := args.Add(keys), args.Add(most)
 	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",
-		parent.children(reference, parent.keysParameter(keysAt), args), mostAt)
+		reference.Rows(&parent.Key, parent.Parameter(keysAt), args), mostAt)
 	var counted int64
 	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, sql, args.values...).Scan(&counted)
+		return tx.QueryRow(ctx, sql, args.Values...).Scan(&counted)
 	})
 	return counted, err
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/drain"
 )
 
 // engineSettings are the planner settings of begin_batch: without them Postgres would show another plan than
@@ -75,7 +77,7 @@ type scan struct {
 // explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
 // Postgres would find use for partial indexes that the engine's statements cannot use.
 func (p *planner) explain(ctx context.Context, parent *Parent, reference *Reference, leaf Table) (scan, error) {
-	sql, args := parent.directStatement(p.names, reference, leaf, doomed{anyway: true})
+	sql, args := reference.DirectStatement(p.names, leaf, drain.Keys{Of: &parent.Key})
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
 	var plan []byte
 	var pages int64

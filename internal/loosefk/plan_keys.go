@@ -25,7 +25,7 @@ type need struct {
 
 // childNeed is the need of a definition's own statements.
 func childNeed(reference *Reference, proven map[uint32]bool) need {
-	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, indexed: reference.indexed, proven: proven}
+	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, indexed: reference.Indexed, proven: proven}
 	n.reader = "every statement"
 	for _, condition := range reference.Conditions {
 		n.given = append(n.given, condition.Column)

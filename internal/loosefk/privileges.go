@@ -48,7 +48,7 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 				continue
 			}
 			tables := reference.Leaves
-			if reference.partitioned() {
+			if reference.Partitioned() {
 				tables = append([]Table{reference.Child}, tables...) // looked through for children that are left
 			}
 			columns, err := json.Marshal(reference.updatedColumns())

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 )
 
@@ -93,12 +93,13 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 
 // backlogParent is the parent of a backlog's tombstones.
 func backlogParent() *Parent {
-	reference := &Reference{
-		Definition: definitions.Definition{Columns: []string{"parent_id"}, OnDelete: definitions.Delete},
-		Child:      Table{Schema: "public", Name: "children"}, compare: []pgcatalog.Comparison{plain},
-	}
+	reference := &Reference{Edge: drain.Edge{
+		Child: Table{Schema: "public", Name: "children"}, Columns: []string{"parent_id"}, Compare: []pgcatalog.Comparison{plain},
+	}}
 	reference.Leaves = []Table{reference.Child}
-	return &Parent{Recorded: "public.parents", Integer: true, References: []*Reference{reference}, compare: reference.compare}
+	return &Parent{
+		Key: drain.Key{Integer: true, KeyCompare: reference.Compare}, Recorded: "public.parents", References: []*Reference{reference},
+	}
 }
 
 // explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -81,7 +82,7 @@ func (r *resolver) bind(d definitions.Definition) {
 			if parent != nil {
 				schema = parent.Schema
 			}
-			r.broken = append(r.broken, &Reference{Definition: d, Child: named(d.Child, schema), Broken: p.Message})
+			r.broken = append(r.broken, &Reference{Definition: d, Edge: edgeOf(d, named(d.Child, schema)), Broken: p.Message})
 			return
 		}
 	}
@@ -109,6 +110,12 @@ func named(name definitions.Name, schema string) Table {
 	return Table{Schema: cmp.Or(name.Schema, schema), Name: name.Table}
 }
 
+// edgeOf is the part of a definition's edge that the definition tells.
+func edgeOf(d definitions.Definition, child Table) drain.Edge {
+	actions := map[definitions.Action]drain.Action{definitions.Nullify: drain.Nullify, definitions.UpdateColumn: drain.Assign}
+	return drain.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], Tells: d.CleanerClass == definitions.ArtifactsCleaner}
+}
+
 // reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
 // the child is checked all the same.
 func (r *resolver) reference(d definitions.Definition, parent *Parent) *Reference {
@@ -116,9 +123,11 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	if home == nil {
 		return nil
 	}
-	reference := &Reference{Definition: d, Database: home.Name, Remote: parent != nil && home.Name != parent.Database}
+	reference := &Reference{
+		Definition: d, Edge: edgeOf(d, named(d.Child, home.Schema)), Database: home.Name, Remote: parent != nil && home.Name != parent.Database,
+	}
 	if home.catalog == nil {
-		reference.Child, reference.Unreachable = named(d.Child, home.Schema), true
+		reference.Unreachable = true
 		return reference
 	}
 	child := r.child(d, home)
@@ -143,7 +152,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table", "give both columns one type and collation")
 	default:
 		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), identifiers(d.Columns))
-		if reference.partitioned() {
+		if reference.Partitioned() {
 			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
 		}
 		r.report(d, problem.Warning, ".column",
@@ -195,8 +204,8 @@ func (r *Reference) contradicts(other *Reference) bool {
 		r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value) {
 		return false
 	}
-	return !slices.ContainsFunc(r.Conditions, func(a typedColumn) bool {
-		return slices.ContainsFunc(other.Conditions, func(b typedColumn) bool { return a.Column == b.Column && a.Value != b.Value })
+	return !slices.ContainsFunc(r.Conditions, func(a drain.Value) bool {
+		return slices.ContainsFunc(other.Conditions, func(b drain.Value) bool { return a.Column == b.Column && a.Value != b.Value })
 	})
 }
 
@@ -233,7 +242,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 				key[0], d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{Table: table.Table, Database: home.Name, Recorded: table.Printed, KeyColumns: key}
+		parent = &Parent{Key: drain.Key{Table: table.Table, KeyColumns: key}, Database: home.Name, Recorded: table.Printed}
 		for _, column := range key {
 			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Base)
 		}
@@ -248,7 +257,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 					fmt.Sprintf("column %s of parent %s: %v", key[i], d.Parent, err), "name another unique column")
 				return nil
 			}
-			parent.compare = append(parent.compare, compare)
+			parent.KeyCompare = append(parent.KeyCompare, compare)
 		}
 		parent.Integer = len(key) == 1 && pgcatalog.Integer(parent.KeyTypes[0])
 		if r.parents[home.Name] == nil {
@@ -285,13 +294,13 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 // bindValues gives conditions and target the types of their columns.
 func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference) bool {
 	ok := true
-	typed := func(key string, column pgcatalog.Column, value string) typedColumn {
+	typed := func(key string, column pgcatalog.Column, value string) drain.Value {
 		compare, err := operators.Own(column)
 		if err != nil {
 			r.report(d, problem.Error, key, fmt.Sprintf("%s.%s: %v", d.Child, column.Name, err), "name another column")
 			ok = false
 		}
-		return typedColumn{Column: column.Name, Type: column.Type, base: column.Base, compare: compare, Value: value}
+		return drain.Value{Column: column.Name, Type: column.Type, Base: column.Base, Compare: compare, Value: value}
 	}
 	for i, condition := range d.Conditions {
 		found, exists := child.Columns[condition.Column]
@@ -315,7 +324,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 			fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
 		return false
 	}
-	reference.Target, reference.moves = typed(".target_column", target, d.TargetValue), target.Partitioning
+	reference.Target, reference.Moves = typed(".target_column", target, d.TargetValue), target.Partitioning
 	return ok
 }
 

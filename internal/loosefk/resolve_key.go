@@ -79,9 +79,9 @@ func (r *resolver) checkColumns(
 		column := child.Columns[name]
 		compare, err := operators.Compare(parent.keys[i], column)
 		own, none := operators.Own(column)
-		reference.compare, reference.own = append(reference.compare, compare), append(reference.own, own)
+		reference.Compare, reference.own = append(reference.Compare, compare), append(reference.own, own)
 		reference.types, reference.bases = append(reference.types, column.Type), append(reference.bases, column.Base)
-		reference.moves = reference.moves || d.OnDelete == definitions.Nullify && column.Partitioning
+		reference.Moves = reference.Moves || d.OnDelete == definitions.Nullify && column.Partitioning
 		if err == nil && reference.unserved == "" && !operators.Servable(column, compare) {
 			reference.unserved = fmt.Sprintf("no index on %s.%s can serve: it is compared as the key of %s, %s.%s, is, by another type or collation",
 				d.Child, name, d.Parent, d.Parent, parent.KeyColumns[i])

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -134,13 +135,13 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 	return nil
 }
 
-func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value typedColumn) error {
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value drain.Value) error {
 	var becomes string
 	var same bool
 	// A failed cast must not end the transaction, hence the savepoint.
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
 		sql := fmt.Sprintf("SELECT ($1::pg_catalog.text::%[1]s)::pg_catalog.text, "+
-			"($1::pg_catalog.text::%[1]s)::pg_catalog.text OPERATOR(pg_catalog.=) ($1::pg_catalog.text::%[2]s)::pg_catalog.text", value.Type, value.base)
+			"($1::pg_catalog.text::%[1]s)::pg_catalog.text OPERATOR(pg_catalog.=) ($1::pg_catalog.text::%[2]s)::pg_catalog.text", value.Type, value.Base)
 		return nested.QueryRow(ctx, sql, value.Value).Scan(&becomes, &same)
 	})
 	var pgErr *pgconn.PgError

@@ -2,12 +2,10 @@ package loosefk
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
@@ -57,7 +55,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	for ends := time.Now().Add(round / 2); t.scan.underWay() && !r.ended() && time.Now().Before(ends); {
 		blocks := uint32(t.reference.blocks)
-		sql, args := c.parent.rangeStatement(t.reference, t.leaf, c.doomed(), t.scan.next, blocks)
+		sql, args := t.reference.RangeStatement(t.leaf, c.doomed(t.reference), t.scan.next, blocks)
 		err := r.readWindow(ctx, t, limits, sql, args)
 		took := r.session(t.reference).Took()
 		switch {
@@ -92,16 +90,6 @@ func (r *run) locksOnTheWay(ctx context.Context, c *chunk, t *task, f fault.Faul
 		t.window, t.scan, t.looked = nil, blockScan{}, false
 	}
 	t.skips, t.lockedOnly = true, false
-}
-
-// rangeStatement reads pointers to the children of keys in so many blocks. IS TRUE keeps the planner from an index.
-func (p *Parent) rangeStatement(r *Reference, leaf Table, keys doomed, first, blocks uint32) (string, []any) {
-	args := &arguments{}
-	keysAt := args.add(keys.values)
-	from, to := pgtype.TID{BlockNumber: first, Valid: true}, pgtype.TID{BlockNumber: first + blocks, Valid: true}
-	return fmt.Sprintf("SELECT child.ctid FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid"+
-		" AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND (%s%s) IS TRUE%s", leaf.SQL(),
-		args.add(from), args.add(to), p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args)), args.values
 }
 
 // saw notes that a look through a leaf has found no children.

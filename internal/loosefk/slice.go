@@ -171,7 +171,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	r.session(t.reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	limits := r.limits(*t, form)
-	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed().probes(t.reference)
+	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone
 	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
 	took := r.session(t.reference).Took()
 	unwatch()
@@ -209,24 +209,24 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 
 // statements are those of one step; the last one cleans.
 func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Statement {
-	keys, names := c.doomed(), r.session(t.reference).Names
+	keys, names := c.doomed(t.reference), r.session(t.reference).Names
 	var all []batch.Statement
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {
 	case direct:
 		add(bitmapOn, nil)
-		add(c.parent.directStatement(names, t.reference, t.leaf, keys))
+		add(t.reference.DirectStatement(names, t.leaf, keys))
 	case piecewise:
 		if t.walk.underWay() {
-			add(c.parent.stretchStatement(names, t.reference, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
+			add(t.reference.StretchStatement(names, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
 			break
 		}
-		add(c.parent.pieceStatement(names, t.reference, t.leaf, keys, t.window[:min(limit, len(t.window))], t.skips))
+		add(t.reference.PieceStatement(names, t.leaf, keys, t.window[:min(limit, len(t.window))], t.skips))
 	case waiting:
-		add(c.parent.waitStatement(t.reference, t.leaf, keys, limit))
-		add(c.parent.cleanStatement(names, t.reference, t.leaf, keys, limit))
+		add(t.reference.PickStatement(t.leaf, "", t.reference.Lock(), keys, limit))
+		add(t.reference.CleanStatement(names, t.leaf, keys, limit))
 	case skipping:
-		add(c.parent.cleanStatement(names, t.reference, t.leaf, keys, limit))
+		add(t.reference.CleanStatement(names, t.leaf, keys, limit))
 	}
 	return all
 }
@@ -256,15 +256,15 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	if r.contended {
 		limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	}
-	sql, args := c.parent.windowStatement(t.reference, t.leaf, c.doomed(), wanted)
+	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), wanted)
 	err := r.readWindow(ctx, t, limits, sql, args)
 	switch {
-	case err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.indexed[t.leaf.OID]:
+	case err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
 		t.reference.blocks = firstBlocks
 		return r.lookOn(ctx, c, t)
 	case err != nil && judge(err, "").Verdict == fault.Timeout && wanted > limit:
 		// A cold cache, or index entries of many rows that are gone: fewer at once.
-		sql, args = c.parent.windowStatement(t.reference, t.leaf, c.doomed(), limit)
+		sql, args = t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), limit)
 		if err := r.readWindow(ctx, t, limits, sql, args); err != nil {
 			return err
 		}

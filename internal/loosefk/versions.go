@@ -5,10 +5,9 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/pgschema"
+	"sexton/internal/drain"
 )
 
 // A child in another database is never seen in one snapshot with its parent. So a step there looks first at children, then
@@ -19,58 +18,25 @@ import (
 // exactly is true for references whose children are changed by versions.
 func (r *Reference) exactly() bool { return r.Remote && r.keeps() }
 
-// version is one version of a row: its place, and the transaction that made it, as places are used again.
-type version struct {
-	place pgtype.TID
-	maker uint32
-}
-
-// versionsStatement reads at most limit versions of children of keys.
-func (p *Parent) versionsStatement(r *Reference, leaf Table, keys any, limit int) (string, []any) {
-	args := &arguments{}
-	keysAt, limitAt := args.add(keys), args.add(limit)
-	return p.pick(r, leaf, "picked.ctid, picked.xmin", "", p.keysParameter(keysAt), limitAt, args), args.values
-}
-
 // goneStatement returns those of keys that have no parent, as they came: the text of a value depends on the session.
 func (p *Parent) goneStatement(keys any) (string, []any) {
-	args := &arguments{}
-	if !p.Integer && !p.composite() {
-		n := args.add(keys)
-		values := p.keysParameter(n)
+	args := &drain.Args{}
+	if !p.Integer && !p.Composite() {
+		n := args.Add(keys)
+		values := p.Parameter(n)
 		return fmt.Sprintf(`SELECT wanted.stored
 FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.text[]), pg_catalog.unnest(%s)) AS wanted (stored, key)
-WHERE NOT %s`, n, values, p.lives("wanted.key", values)), args.values
+WHERE NOT %s`, n, values, p.Lives("wanted.key", values)), args.Values
 	}
-	return fmt.Sprintf("SELECT gone.key FROM pg_catalog.unnest(%s) AS gone (key)", p.withoutParent(args.add(keys))), args.values
-}
-
-// exactStatement deletes or changes those versions that are children of keys, locked by the clause lock.
-func (p *Parent) exactStatement(names pgschema.Names, r *Reference, leaf Table, keys any, seen []version, lock string) (string, []any) {
-	args := &arguments{}
-	places, makers := make([]pgtype.TID, len(seen)), make([]uint32, len(seen))
-	for i, v := range seen {
-		places[i], makers[i] = v.place, v.maker
-	}
-	keysAt := args.add(keys)
-	picked := fmt.Sprintf(`SELECT picked.ctid
-FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.tid[]), pg_catalog.unnest($%d::pg_catalog.xid[])) AS seen (place, maker)
-CROSS JOIN LATERAL (
-	SELECT picked.ctid FROM ONLY %s AS picked
-	WHERE picked.ctid OPERATOR(pg_catalog.=) seen.place AND picked.xmin OPERATOR(pg_catalog.=) seen.maker AND (%s%s) IS TRUE
-	OFFSET 0%s
-) AS picked
-WHERE true%s`, args.add(places), args.add(makers), leaf.SQL(), p.matches(r, "picked", p.keysParameter(keysAt)),
-		r.restrictions("picked", args), lock, r.attached(leaf, args))
-	return r.change(names, leaf, p.pointed(r, picked, keysAt, args), args), args.values
+	return fmt.Sprintf("SELECT gone.key FROM pg_catalog.unnest(%s) AS gone (key)", p.WithoutParent(args.Add(keys))), args.Values
 }
 
 // stepElsewhere is step for children in another database than their parents. It reports whether there may be more rows at
 // once. Rows that somebody has locked are left for the waiting pass.
 func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, err error) {
-	form, lock := skipping, t.reference.lock()+" SKIP LOCKED"
+	form, lock := skipping, t.reference.Lock()+" SKIP LOCKED"
 	if c.how == waiting {
-		form, lock = waiting, t.reference.lock()
+		form, lock = waiting, t.reference.Lock()
 	}
 	limit := r.budget.rows(t.reference, r.breaker.limit(t, r.usual(t, form)))
 	limits := r.limits(t, form)
@@ -79,24 +45,18 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 	if keys, err = r.gone(ctx, c, keys); err != nil {
 		return false, err
 	}
-	var seen []version
-	sql, args := c.parent.versionsStatement(t.reference, t.leaf, keys, limit)
-	_, err = r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		var v version
-		_, err := pgx.ForEachRow(rows, []any{&v.place, &v.maker}, func() error {
-			seen = append(seen, v)
-			return nil
-		})
-		return err
-	}})
-	if err != nil || len(seen) == 0 {
+	var seen drain.Rows
+	of := drain.Keys{Of: &c.parent.Key, Values: keys}
+	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid, picked.xmin", "", of, limit)
+	_, err = r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: seen.Scan})
+	if err != nil || seen.Len() == 0 {
 		return false, err
 	}
-	if keys, err = r.gone(ctx, c, keys); err != nil {
+	if of.Values, err = r.gone(ctx, c, keys); err != nil {
 		return false, err
 	}
 	var counted int64
-	sql, args = c.parent.exactStatement(r.session(t.reference).Names, t.reference, t.leaf, keys, seen, lock)
+	sql, args = t.reference.ExactStatement(r.session(t.reference).Names, t.leaf, of, seen, lock)
 	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(&counted), Counts: t.reference.figure(t.leaf)}
 	unwatch := r.watch(ctx, t.reference.Database, form)
 	affected, err := r.in(ctx, t.reference.Database, limits, clean)
@@ -110,7 +70,7 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 		rows = counted
 	}
 	// A window of locked rows alone is not read again before the waiting pass.
-	more = rows > 0 && len(seen) == limit
+	more = rows > 0 && seen.Len() == limit
 	c.cleaned += rows
 	r.cleaned(ctx, t, form, len(c.tombstones), rows, more)
 	r.steer(ctx, t, form, rows, took)

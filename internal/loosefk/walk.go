@@ -1,12 +1,9 @@
 package loosefk
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"sexton/internal/pgschema"
 )
 
 // denseBlock is how many children of a parent a block must hold on average for the table to be walked through. To
@@ -96,15 +93,3 @@ func (w *walk) advance(blocks uint32, rows int64) {
 // stop ends a walk for good.
 func (w *walk) stop() { w.left, w.over = 0, true }
 
-// stretchStatement deletes or changes the children of keys in so many blocks. It waits for rows that somebody else
-// has locked. IS TRUE keeps the planner from the index, by which it would look at all children.
-func (p *Parent) stretchStatement(names pgschema.Names, r *Reference, leaf Table, keys doomed, first, blocks uint32) (string, []any) {
-	args := &arguments{}
-	keysAt := args.add(keys.values)
-	from := pgtype.TID{BlockNumber: first, Valid: true}
-	to := pgtype.TID{BlockNumber: max(first+blocks, first), Valid: true}
-	where := fmt.Sprintf("child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid "+
-		"AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND (%s%s) IS TRUE%s",
-		args.add(from), args.add(to), p.matches(r, "child", p.doomed(r, keys, keysAt)), r.restrictions("child", args), r.attached(leaf, args))
-	return r.change(names, leaf, where, args), args.values
-}

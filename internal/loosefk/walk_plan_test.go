@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/drain"
 )
 
 // window are so many pointers, perBlock in each block from the first one on.
@@ -111,7 +112,7 @@ func TestStretchReadsItsBlocksAlone(t *testing.T) {
 		ANALYZE children`)
 	parent := backlogParent()
 	reference := parent.References[0]
-	sql, args := parent.stretchStatement(dbtest.Names(), reference, reference.Leaves[0], doomed{[]int64{1}, true}, 3, 2)
+	sql, args := reference.StretchStatement(dbtest.Names(), reference.Leaves[0], drain.Keys{Of: &parent.Key, Values: []int64{1}}, 3, 2)
 	var scans []ranNode
 	explain(t, db, sql, args).walk(func(n ranNode) {
 		if n.Node != "ModifyTable" {

@@ -1,0 +1,132 @@
+package drain
+
+import (
+	"fmt"
+	"strings"
+
+	"sexton/internal/pgcatalog"
+)
+
+// Edge is one column list that refers to keys, on all leaf tables that hold its rows.
+type Edge struct {
+	Child pgcatalog.Table
+	// Leaves are the tables that statements address: the child itself, or the leaf partitions below it. Row pointers
+	// (ctid) mean nothing across partitions.
+	Leaves []pgcatalog.Table
+	// Columns refer to the key's; Compare is how each of them is compared with it.
+	Columns []string
+	Compare []pgcatalog.Comparison
+	Action  Action
+	// Conditions restrict the edge to the rows that meet all of them, Except to the ones that do not.
+	Conditions, Except []Value
+	// Target is the column that Assign changes, and its value.
+	Target Value
+	// PrimaryKey lists the child's key columns in order; empty where it has none. Tells says that the end of rows is an event with their keys.
+	PrimaryKey []string
+	Tells      bool
+	// Indexed are the leaves in which an index leads to the rows by the columns. Index is false where one of them has none, so that a
+	// statement reads the whole table.
+	Index   bool
+	Indexed map[uint32]bool
+	// Moves tells that the value which is written decides the partition, so that rows are written through the partitioned table.
+	Moves bool
+}
+
+// Value is a value of a column: one that it is compared with, or one that it becomes.
+type Value struct {
+	Column string
+	// Type is the column's declared type, Base the same without length, precision and domain.
+	Type, Base string
+	Compare    pgcatalog.Comparison
+	Value      string
+}
+
+// Equal is true for rows of alias whose column has the value.
+func (v Value) Equal(alias string, args *Args) string {
+	return v.Compare.Equal(alias+"."+identifier(v.Column), v.parameter(args))
+}
+
+// parameter is the value, in its text form, cast to the column's type.
+func (v Value) parameter(args *Args) string {
+	return fmt.Sprintf("$%d::pg_catalog.text::%s", args.Add(v.Value), v.Type)
+}
+
+// Args numbers the parameters of one statement.
+type Args struct{ Values []any }
+
+// Add returns the number of a new parameter.
+func (a *Args) Add(value any) int {
+	a.Values = append(a.Values, value)
+	return len(a.Values)
+}
+
+// Updates reports whether the edge changes rows instead of deleting them.
+func (e *Edge) Updates() bool { return e.Action != Remove }
+
+// Partitioned reports whether statements address partitions.
+func (e *Edge) Partitioned() bool { return len(e.Leaves) != 1 || e.Leaves[0].OID != e.Child.OID }
+
+// Whole is the child with all its partitions in a FROM clause. As with real foreign keys, tables that inherit from
+// a plain one are not its rows.
+func (e *Edge) Whole() string {
+	if e.Partitioned() {
+		return e.Child.SQL() + " AS child"
+	}
+	return "ONLY " + e.Child.SQL() + " AS child"
+}
+
+// restrictions are the terms beyond the columns that a row has to meet, each beginning with AND.
+func (e *Edge) restrictions(alias string, args *Args) string {
+	var sql strings.Builder
+	for _, condition := range e.Conditions {
+		sql.WriteString(" AND " + condition.Equal(alias, args))
+	}
+	if len(e.Except) > 0 {
+		terms := make([]string, len(e.Except))
+		for i, condition := range e.Except {
+			terms[i] = condition.Equal(alias, args)
+		}
+		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", strings.Join(terms, " AND "))
+	}
+	if e.Action == Assign {
+		// NULL counts as different, or such rows would keep their old state for ever.
+		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", e.Target.Equal(alias, args))
+	}
+	return sql.String()
+}
+
+// attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
+// child any more.
+func (e *Edge) attached(leaf pgcatalog.Table, args *Args) string {
+	if !e.Partitioned() {
+		return ""
+	}
+	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::pg_catalog.oid)::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid",
+		args.Add(leaf.OID), args.Add(e.Child.OID))
+}
+
+// Lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside
+// which others may still insert rows that refer to the child.
+func (e *Edge) Lock() string {
+	if e.Updates() {
+		return " FOR NO KEY UPDATE"
+	}
+	return " FOR UPDATE"
+}
+
+// Undisturbed is true where no trigger or rule of the child can make a statement leave rows behind. The tracking
+// trigger of a child that is a parent itself only reads them.
+func (e *Edge) Undisturbed(args *Args) string {
+	const deletes, updates = 1 << 3, 1 << 4 // bits of tgtype
+	event := deletes
+	if e.Updates() {
+		event = updates
+	}
+	childAt := args.Add(e.Child.OID)
+	return fmt.Sprintf(`NOT EXISTS (
+	SELECT FROM pg_catalog.pg_trigger AS hook
+	WHERE hook.tgrelid OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled OPERATOR(pg_catalog.<>) 'D'
+	AND hook.tgtype OPERATOR(pg_catalog.&) %[2]d::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
+	AND hook.tgname OPERATOR(pg_catalog.<>) 'sexton_track'
+) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid)`, childAt, event)
+}

@@ -1,0 +1,124 @@
+package drain
+
+import (
+	"fmt"
+	"strings"
+
+	"sexton/internal/pgcatalog"
+)
+
+// Key is the column list of a table that edges refer to. A key of one column is that column's value. A composite key is, in tombstones
+// and in parameters, the text form of an array with the text forms of its columns' values. An index finds no row by that, so statements take
+// keys apart and look up one after the other; the one-column forms leave a whole array to a single scan.
+type Key struct {
+	pgcatalog.Table
+
+	// KeyColumns are the columns, KeyTypes their types as Postgres prints them, KeyCompare how their unique index compares them.
+	KeyColumns []string
+	KeyTypes   []string
+	KeyCompare []pgcatalog.Comparison
+	// Integer tells that keys are stored as bigint, those of a single column of an integer type; all others are
+	// stored as text.
+	Integer bool
+}
+
+// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone they are only those that no row has.
+type Keys struct {
+	Of     *Key
+	Values any
+	Gone   bool
+}
+
+// array is the expression for the keys in parameter n. The subselect refers to nothing outside, so it
+// is evaluated once per statement and an index on the child serves as it does for a parameter.
+func (k Keys) array(n int) string {
+	if !k.Gone {
+		return k.Of.Parameter(n)
+	}
+	return k.Of.WithoutParent(n)
+}
+
+// Composite reports whether keys have several columns.
+func (k *Key) Composite() bool { return len(k.KeyColumns) > 1 }
+
+// Parameter is the array of keys in parameter n, typed like the column, composite ones as they are stored. Integers of different width
+// share an operator family, so an index on an integer column serves a bigint array as well.
+func (k *Key) Parameter(n int) string {
+	if k.Integer {
+		return fmt.Sprintf("$%d::bigint[]", n)
+	}
+	if k.Composite() {
+		return fmt.Sprintf("$%d::pg_catalog.text[]", n)
+	}
+	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, k.KeyTypes[0])
+}
+
+// Stored are the values of a key that is stored as text.
+func (k *Key) Stored(text string) []string {
+	if k.Composite() {
+		return k.Parts(text)
+	}
+	return []string{fmt.Sprintf("%s::%s", text, k.KeyTypes[0])}
+}
+
+// Parts are the columns' values of a composite key; key is an SQL expression.
+func (k *Key) Parts(key string) []string { return Parts(key, k.KeyTypes) }
+
+// Parts are the values of such types in the text form of an array.
+func Parts(key string, types []string) []string {
+	parts := make([]string, len(types))
+	for i, name := range types {
+		parts[i] = fmt.Sprintf("(%s::pg_catalog.text[])[%d]::%s", key, i+1, KeyType(name))
+	}
+	return parts
+}
+
+// KeyType is the type that values of a key's column are compared in. Integers of different width share an operator
+// family, so that an index on one serves values of another.
+func KeyType(name string) string {
+	if pgcatalog.Integer(name) {
+		return "pg_catalog.int8"
+	}
+	return name
+}
+
+// Without is true for a key without a row. Rows of tables that inherit from the parent count as the parent's:
+// to take a living row for a gone one would cost its children.
+func (k *Key) Without(key []string) string {
+	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", k.SQL(), Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))
+}
+
+// WithoutParent is the array of those keys in parameter n that no row has.
+func (k *Key) WithoutParent(n int) string {
+	keys := k.Parameter(n)
+	return fmt.Sprintf("ARRAY(SELECT doomed.key FROM pg_catalog.unnest(%s) AS doomed (key) WHERE NOT %s)", keys, k.Lives("doomed.key", keys))
+}
+
+// Lives is true for one of keys that has a row. Tables that inherit from the parent count: a DELETE on it takes
+// their rows along, too. A single column's index is asked for all keys at once.
+func (k *Key) Lives(key, keys string) string {
+	if k.Composite() {
+		return "NOT " + k.Without(k.Parts(key))
+	}
+	column := "parent." + identifier(k.KeyColumns[0])
+	living := fmt.Sprintf("ARRAY(SELECT %s::%s FROM %s AS parent WHERE %s)", column, KeyType(k.KeyTypes[0]), k.SQL(), k.KeyCompare[0].Any(column, keys))
+	return k.KeyCompare[0].Any(key, living)
+}
+
+// Pairwise compares values with as many others.
+func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
+	terms := make([]string, len(a))
+	for i := range a {
+		terms[i] = by[i].Equal(a[i], b[i])
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// Qualified are quoted columns of alias.
+func Qualified(alias string, columns []string) []string {
+	names := make([]string, len(columns))
+	for i, column := range columns {
+		names[i] = alias + "." + identifier(column)
+	}
+	return names
+}

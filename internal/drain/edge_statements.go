@@ -1,0 +1,217 @@
+package drain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/pgschema"
+)
+
+// equal compares the edge's columns with the values of a key, one for each.
+func (e *Edge) equal(alias string, values []string) string {
+	return Pairwise(e.Compare, Qualified(alias, e.Columns), values)
+}
+
+// matches is true for rows of alias that have one of the keys in an array. For composite keys that is a filter, of which Postgres hashes the
+// keys: IS TRUE keeps the planner from making a join of it, which it would have to do in nested loops.
+func (e *Edge) matches(of *Key, alias, keys string) string {
+	if of.Composite() {
+		return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys, e.equal(alias, of.Parts("wanted.key")))
+	}
+	return e.Compare[0].Any(alias+"."+identifier(e.Columns[0]), keys)
+}
+
+// lookUps joins composite keys with what is found for each of them by lookUp, which speaks of wanted.key. OFFSET 0 and
+// LATERAL make the planner begin with the keys whatever statistics say of the table, where it could also read all of
+// an index and compare each entry with the keys.
+func lookUps(columns, keys, lookUp, lock string) string {
+	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
+		columns, keys, lookUp, lock)
+}
+
+// lookedUp reports whether a leaf's rows are found by looking up each composite key. Without an index each of them
+// would read the whole table, which can be read once for all.
+func (e *Edge) lookedUp(of *Key, leaf pgcatalog.Table) bool { return of.Composite() && e.Indexed[leaf.OID] }
+
+// pick is the subquery for at most limit rows of keys, an SQL expression, locked by the clause lock. limitAt is 0 for no limit.
+func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
+	limit := ""
+	if limitAt > 0 {
+		limit = fmt.Sprintf(" LIMIT $%d", limitAt)
+	}
+	if e.lookedUp(of, leaf) {
+		found := fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s",
+			columns, leaf.SQL(), e.equal("picked", of.Parts("wanted.key")), e.restrictions("picked", args))
+		return lookUps(columns, keys, found, lock) + e.attached(leaf, args) + limit
+	}
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
+		columns, leaf.SQL(), e.matches(of, "picked", keys), e.restrictions("picked", args), e.attached(leaf, args), limit) + lock
+}
+
+// PickStatement picks columns of at most limit rows of keys, locked by the clause lock. In front of another statement of the transaction it
+// waits for locks: that one has a newer snapshot and sees what the rows have become, and a row that was moved to another key in the meantime is
+// no longer among them.
+func (e *Edge) PickStatement(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
+	args := &Args{}
+	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
+	return e.pick(keys.Of, leaf, columns, lock, keys.array(keysAt), limitAt, args), args.Values
+}
+
+// here is true for rows of alias that belong to keys and meet the edge's restrictions. IS TRUE keeps the planner from serving that by the
+// index, where another term leads to the rows.
+func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
+	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.restrictions(alias, args), e.attached(leaf, args))
+}
+
+// PieceStatement deletes or changes the rows of keys that the pointers lead to. It waits for rows that another session
+// has locked, or with skip leaves them out; what has moved since is left for the next window.
+func (e *Edge) PieceStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
+	args := &Args{}
+	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
+	found := func(alias string) string {
+		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND %s", alias, pointersAt, e.here(alias, leaf, keys, keysAt, args))
+	}
+	if skip {
+		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
+		return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+	}
+	return e.change(names, leaf, found("child"), args), args.Values
+}
+
+// CleanStatement deletes or changes at most limit rows of keys in one leaf, without waiting for rows that another session has locked. It is
+// built around row pointers, as a LIMIT needs a subquery.
+func (e *Edge) CleanStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, limit int) (string, []any) {
+	args := &Args{}
+	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
+	picked := e.pick(keys.Of, leaf, "picked.ctid", e.Lock()+" SKIP LOCKED", keys.array(keysAt), limitAt, args)
+	return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+}
+
+// pointed is true for the rows of child that picked has pointers to. The foreign-key condition is repeated on the
+// row itself; IS TRUE keeps the planner from serving that by the index, which would compare every child with every
+// pointer.
+func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string {
+	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
+		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.restrictions("child", args))
+}
+
+// DirectStatement deletes or changes all rows of keys in one leaf. It waits for rows that another session has locked. By composite keys it goes
+// to the rows by pointers, as what is looked up must not be joined with the table that is changed; what moves while it waits is left to the pass
+// behind it.
+func (e *Edge) DirectStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys) (string, []any) {
+	args := &Args{}
+	keysAt := args.Add(keys.Values)
+	if e.lookedUp(keys.Of, leaf) {
+		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
+		return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+	}
+	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.restrictions("child", args) + e.attached(leaf, args)
+	return e.change(names, leaf, where, args), args.Values
+}
+
+// blocks is true for rows of child in so many blocks from the first one on. The other term must not be served by an index, by which the statement
+// would look at all rows.
+func blocks(first, number uint32, args *Args) string {
+	from, to := pgtype.TID{BlockNumber: first, Valid: true}, pgtype.TID{BlockNumber: max(first+number, first), Valid: true}
+	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND ",
+		args.Add(from), args.Add(to))
+}
+
+// StretchStatement deletes or changes the rows of keys in so many blocks. It waits for rows that another session
+// has locked.
+func (e *Edge) StretchStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
+	args := &Args{}
+	keysAt := args.Add(keys.Values)
+	return e.change(names, leaf, blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args), args), args.Values
+}
+
+// RangeStatement reads pointers to the rows of keys in so many blocks.
+func (e *Edge) RangeStatement(leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
+	args := &Args{}
+	keysAt := args.Add(keys.Values)
+	return fmt.Sprintf("SELECT child.ctid FROM ONLY %s AS child WHERE %s", leaf.SQL(),
+		blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args)), args.Values
+}
+
+// ExactStatement deletes or changes those versions of rows that belong to keys, locked by the clause lock.
+func (e *Edge) ExactStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
+	args := &Args{}
+	keysAt := args.Add(keys.Values)
+	picked := fmt.Sprintf(`SELECT picked.ctid
+FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.tid[]), pg_catalog.unnest($%d::pg_catalog.xid[])) AS seen (place, maker)
+CROSS JOIN LATERAL (
+	SELECT picked.ctid FROM ONLY %s AS picked
+	WHERE picked.ctid OPERATOR(pg_catalog.=) seen.place AND picked.xmin OPERATOR(pg_catalog.=) seen.maker AND (%s%s) IS TRUE
+	OFFSET 0%s
+) AS picked
+WHERE true%s`, args.Add(seen.At), args.Add(seen.Version), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
+		e.restrictions("picked", args), lock, e.attached(leaf, args))
+	return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+}
+
+// change is the statement that does to rows what the action says.
+func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, where string, args *Args) string {
+	if e.Action == Remove {
+		sql := change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
+		if e.Tells {
+			return e.telling(names, sql)
+		}
+		return sql
+	}
+	table := "ONLY " + leaf.SQL()
+	if e.Moves {
+		// The partition itself takes no row that belongs into another one.
+		table = e.Child.SQL()
+		where = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND %s", args.Add(leaf.OID), where)
+	}
+	columns, to := e.Columns, ""
+	if e.Action == Assign {
+		columns, to = []string{e.Target.Column}, e.Target.parameter(args)
+	}
+	return change(e.Action, table, columns, to) + " WHERE " + where
+}
+
+// change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the
+// expression to.
+func change(do Action, table string, columns []string, to string) string {
+	switch do {
+	case Remove:
+		return fmt.Sprintf("DELETE FROM %s AS child", table)
+	case Nullify:
+		to = "NULL"
+	case SetDefault:
+		to = "DEFAULT"
+	case Assign, Move, Forbid: // Nothing is sent for the last one.
+	}
+	set := make([]string, len(columns))
+	for i, column := range columns {
+		set[i] = identifier(column) + " = " + to
+	}
+	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
+}
+
+// telling makes a DELETE also write one event that names table and keys, for the owner of the
+// files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
+func (e *Edge) telling(names pgschema.Names, deletion string) string {
+	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
+		deletion, batch.RowKey("child", e.PrimaryKey),
+		batch.OrphanedFiles(names, e.Child.Label(), "", "gone", "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"))
+}
+
+// Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of
+// its own: with it pulled up into a join, a hundred edges would be a join of a hundred tables.
+func (e *Edge) Exists(key []string, args *Args) string {
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key), e.restrictions("child", args))
+}
+
+// Rows is the subquery for the rows of keys, an SQL expression, in all partitions.
+func (e *Edge) Rows(of *Key, keys string, args *Args) string {
+	if of.Composite() && e.Index {
+		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.equal("child", of.Parts("wanted.key")), e.restrictions("child", args)), "")
+	}
+	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.restrictions("child", args))
+}
