@@ -10,37 +10,6 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// key is a foreign key as pg_constraint has it.
-type key struct {
-	name             string
-	table, target    uint32
-	action           pgcatalog.Action
-	columns, targets []string
-	// set are the columns that ON DELETE SET changes.
-	set []string
-}
-
-// All foreign keys of the database, except keys that partitions have inherited and keys that stand for the partitions of a
-// target. ON DELETE SET may name columns since Postgres 15; before there is no such column in the catalogue.
-const keysSQL = `
-SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,
-    coalesce((
-        SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)
-        FROM pg_catalog.jsonb_array_elements_text(
-            nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
-        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
-    ), names.columns)
-FROM pg_catalog.pg_constraint AS key
-CROSS JOIN LATERAL (
-    SELECT pg_catalog.array_agg(source.attname::pg_catalog.text ORDER BY pair.position) AS columns,
-        pg_catalog.array_agg(target.attname::pg_catalog.text ORDER BY pair.position) AS targets
-    FROM unnest(key.conkey, key.confkey) WITH ORDINALITY AS pair (source, target, position)
-    JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
-    JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
-) AS names
-WHERE key.contype = 'f' AND key.conparentid = 0
-ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname`
-
 // rootsSQL finds the partitioned table on top of each relation; for most that is the relation itself.
 const rootsSQL = `
 SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::pg_catalog.oid, class.oid) ELSE class.oid END
@@ -56,7 +25,7 @@ type Catalog struct {
 	// Report, if set, learns of columns that cannot be compared.
 	Report func(fix, format string, args ...any)
 
-	keys   []key
+	keys   []pgcatalog.ForeignKey
 	roots  map[uint32]uint32
 	tables map[uint32]*Table
 }
@@ -64,12 +33,13 @@ type Catalog struct {
 // Read reads all keys, and the relations that they are about or that are among oids.
 func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 	c := &Catalog{tables: map[uint32]*Table{}}
-	if err := c.readKeys(ctx, tx); err != nil {
+	var err error
+	if c.keys, err = pgcatalog.AllForeignKeys(ctx, tx); err != nil {
 		return nil, err
 	}
 	oids = slices.Clone(oids)
 	for _, k := range c.keys {
-		oids = append(oids, k.table, k.target)
+		oids = append(oids, k.Table, k.Target)
 	}
 	if err := c.readRoots(ctx, tx, oids); err != nil {
 		return nil, err
@@ -78,7 +48,6 @@ func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 		oids = append(oids, root)
 	}
 	slices.Sort(oids)
-	var err error
 	if c.Relations, err = pgcatalog.Read(ctx, tx, slices.Compact(oids)); err != nil {
 		return nil, err
 	}
@@ -86,20 +55,6 @@ func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (c *Catalog) readKeys(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, keysSQL)
-	if err != nil {
-		return fmt.Errorf("read foreign keys: %w", err)
-	}
-	c.keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k key, err error) {
-		return k, row.Scan(&k.name, &k.table, &k.target, (*string)(&k.action), &k.columns, &k.targets, &k.set)
-	})
-	if err != nil {
-		return fmt.Errorf("read foreign keys: %w", err)
-	}
-	return nil
 }
 
 func (c *Catalog) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error {

@@ -22,7 +22,7 @@ type Key struct {
 	Integer bool
 }
 
-// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone they are only those that no row has.
+// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone, the keys that a row has are left out.
 type Keys struct {
 	Of     *Key
 	Values any

@@ -35,7 +35,9 @@ func lookUps(columns, keys, lookUp, lock string) string {
 
 // lookedUp reports whether a leaf's rows are found by looking up each composite key. Without an index each of them
 // would read the whole table, which can be read once for all.
-func (e *Edge) lookedUp(of *Key, leaf pgcatalog.Table) bool { return of.Composite() && e.Indexed[leaf.OID] }
+func (e *Edge) lookedUp(of *Key, leaf pgcatalog.Table) bool {
+	return of.Composite() && e.Indexed[leaf.OID]
+}
 
 // pick is the subquery for at most limit rows of keys, an SQL expression, locked by the clause lock. limitAt is 0 for no limit.
 func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
@@ -211,7 +213,8 @@ func (e *Edge) Exists(key []string, args *Args) string {
 // Rows is the subquery for the rows of keys, an SQL expression, in all partitions.
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
-		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.equal("child", of.Parts("wanted.key")), e.restrictions("child", args)), "")
+		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
+			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.restrictions("child", args)), "")
 	}
 	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.restrictions("child", args))
 }

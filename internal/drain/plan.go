@@ -24,8 +24,9 @@ const (
 	SetDefault
 	// Forbid does nothing: while there are such rows, the row that they refer to stays.
 	Forbid
-	// Assign sets another column of theirs to a value, Move has them refer to another row.
+	// Assign sets another column of theirs to a value.
 	Assign
+	// Move has them refer to another row.
 	Move
 )
 

@@ -57,9 +57,9 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 // returns the tables whose rows may go. Adapt, if set, may change a key to a table, or return false for one that is to be left out; more,
 // if set, may add further ones to a table.
 func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
-	byTarget := map[uint32][]key{}
+	byTarget := map[uint32][]pgcatalog.ForeignKey{}
 	for _, k := range c.keys {
-		byTarget[c.roots[k.target]] = append(byTarget[c.roots[k.target]], k)
+		byTarget[c.roots[k.Target]] = append(byTarget[c.roots[k.Target]], k)
 	}
 	spread := map[*Table]bool{}
 	for _, t := range roots {
@@ -69,7 +69,7 @@ func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 		t := todo[0]
 		for _, k := range byTarget[t.OID] {
 			f := c.ref(t, k)
-			if f == nil || adapt != nil && !adapt(t, c.Relations[k.table], f) {
+			if f == nil || adapt != nil && !adapt(t, c.Relations[k.Table], f) {
 				continue
 			}
 			f.chain = f.Table == t && f.Action == Remove && !t.Told && len(t.Leaves) == 1
@@ -89,25 +89,25 @@ func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 }
 
 // ref is the key of t's that the catalogue has as k; nil where there is nothing to be done about it.
-func (c *Catalog) ref(t *Table, k key) *Ref {
-	from := c.Relations[k.table]
+func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
+	from := c.Relations[k.Table]
 	if from == nil || !from.IsTable() {
 		return nil
 	}
 	f := &Ref{
-		Constraint: k.name, target: k.target, Table: c.Table(from), leaves: from.Leaves, From: Item(from),
-		Columns: k.columns, Targets: k.targets, set: k.set,
+		Constraint: k.Name, target: k.Target, Table: c.Table(from), leaves: from.Leaves, From: Item(from),
+		Columns: k.Columns, Targets: k.TargetColumns, set: k.Set,
 	}
 	if !c.compare(f, from) {
 		return nil
 	}
-	if k.target != t.OID {
+	if k.Target != t.OID {
 		f.Only = map[uint32]bool{}
-		for _, leaf := range c.Relations[k.target].Leaves {
+		for _, leaf := range c.Relations[k.Target].Leaves {
 			f.Only[leaf.OID] = true
 		}
 	}
-	switch k.action {
+	switch k.OnDelete {
 	case pgcatalog.Cascade:
 		f.Action = Remove
 	case pgcatalog.SetNull:

@@ -23,4 +23,3 @@ func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
 	err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(*t.text), &parts)
 	return err == nil && len(parts) == len(p.KeyColumns)
 }
-

@@ -61,4 +61,3 @@ type Reference struct {
 
 // usable reports whether statements can be made for it.
 func (r *Reference) usable() bool { return r.Broken == "" && !r.Unreachable }
-

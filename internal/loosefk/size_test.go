@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pace"
 )
 
@@ -19,7 +20,7 @@ func TestSizeBeginsSmallAndKeepsToDeleteLimit(t *testing.T) {
 
 	free := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete}}
 	limited := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete, DeleteLimit: 300}}
-	updated := &Reference{Definition: definitions.Definition{OnDelete: definitions.Nullify, DeleteLimit: 300}}
+	updated := &Reference{Edge: drain.Edge{Action: drain.Nullify}, Definition: definitions.Definition{DeleteLimit: 300}}
 	for _, reference := range []*Reference{free, limited, updated} {
 		var s size
 		require.Equal(t, firstBatch, s.of(reference))

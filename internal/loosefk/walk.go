@@ -92,4 +92,3 @@ func (w *walk) advance(blocks uint32, rows int64) {
 
 // stop ends a walk for good.
 func (w *walk) stop() { w.left, w.over = 0, true }
-

@@ -3,7 +3,6 @@ package pgcatalog
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,13 +26,20 @@ type ForeignKey struct {
 	Name string
 	// Table has the key, Target is the table that it refers to.
 	Table, Target uint32
-	// Columns are the table's, TargetColumns those of the target beside them.
-	Columns, TargetColumns []string
-	OnDelete               Action
+	OnDelete      Action
+	// Columns are the table's, TargetColumns those of the target beside them, Set the ones that ON DELETE SET changes.
+	Columns, TargetColumns, Set []string
 }
 
+// ON DELETE SET may name columns since Postgres 15; before there is no such column in the catalogue.
 const foreignKeysSQL = `
-SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets
+SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,
+    coalesce((
+        SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)
+        FROM pg_catalog.jsonb_array_elements_text(
+            nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
+        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
+    ), names.columns)
 FROM pg_catalog.pg_constraint AS key
 CROSS JOIN LATERAL (
     SELECT pg_catalog.array_agg(source.attname::pg_catalog.text ORDER BY pair.position) AS columns,
@@ -42,23 +48,27 @@ CROSS JOIN LATERAL (
     JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
     JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
-WHERE key.contype = 'f' AND key.confrelid = ANY ($1) AND key.conparentid = 0
+WHERE key.contype = 'f' AND key.conparentid = 0 AND ($1::pg_catalog.oid[] IS NULL OR key.confrelid = ANY ($1))
 ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname`
 
 // ForeignKeys returns the foreign keys that refer to any of the tables, by the referring table's name and the place of its
 // columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
+	return foreignKeys(ctx, db, append([]uint32{}, targets...))
+}
+
+// AllForeignKeys are those of the whole database.
+func AllForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
+	return foreignKeys(ctx, db, nil)
+}
+
+func foreignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
 	rows, err := db.Query(ctx, foreignKeysSQL, targets)
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	var keys []ForeignKey
-	var key ForeignKey
-	_, err = pgx.ForEachRow(rows, []any{&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns}, func() error {
-		found := key
-		found.Columns, found.TargetColumns = slices.Clone(key.Columns), slices.Clone(key.TargetColumns)
-		keys = append(keys, found)
-		return nil
+	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
+		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)

@@ -208,19 +208,19 @@ func TestForeignKeys(t *testing.T) {
 		require.Equal(t, []pgcatalog.ForeignKey{
 			{
 				Name: "Children_parent_id_fkey", Table: found["Children"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, OnDelete: pgcatalog.Cascade,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.Cascade,
 			},
 			{
 				Name: "Children_kind_parent_id_fkey", Table: found["Children"].OID, Target: parents,
-				Columns: []string{"kind", "parent_id"}, TargetColumns: []string{"kind", "id"}, OnDelete: pgcatalog.SetNull,
+				Columns: []string{"kind", "parent_id"}, TargetColumns: []string{"kind", "id"}, Set: []string{"kind", "parent_id"}, OnDelete: pgcatalog.SetNull,
 			},
 			{
 				Name: "apart_parent_id_fkey", Table: found["apart"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, OnDelete: pgcatalog.NoAction,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.NoAction,
 			},
 			{
 				Name: "parts_parent_id_fkey", Table: found["parts"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, OnDelete: pgcatalog.Restrict,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.Restrict,
 			},
 		}, keys, "those that partitions inherit are left out")
 		none, err := pgcatalog.ForeignKeys(ctx, tx, nil)

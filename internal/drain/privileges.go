@@ -1,0 +1,103 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
+)
+
+// Need is a privilege on a table. UPDATE is needed on a column or, where none is named, on any: a statement that locks a row needs that
+// much. By is the place of what needs it among the caller's things.
+type Need struct {
+	By                int
+	Table             uint32
+	Privilege, Column string
+}
+
+// Needs are the privileges for the edge's statements with such actions, table by table.
+func (e *Edge) Needs(by int, actions ...Action) []Need {
+	var needs []Need
+	if e.Partitioned() {
+		needs = append(needs, Need{by, e.Child.OID, "SELECT", ""}) // looked through for rows that are left
+	}
+	if e.Moves { // Rows are written through the partitioned table.
+		needs = append(needs, Need{by, e.Child.OID, "UPDATE", ""})
+	}
+	for _, leaf := range e.Leaves {
+		needs = append(needs, Need{by, leaf.OID, "SELECT", ""})
+		for _, do := range actions {
+			switch do {
+			case Forbid:
+			case Remove:
+				needs = append(needs, Need{by, leaf.OID, "UPDATE", ""}, Need{by, leaf.OID, "DELETE", ""})
+			case Assign:
+				needs = append(needs, Need{by, leaf.OID, "UPDATE", e.Target.Column})
+			case Nullify, SetDefault, Move:
+				for _, column := range e.Columns {
+					needs = append(needs, Need{by, leaf.OID, "UPDATE", column})
+				}
+			}
+		}
+	}
+	return needs
+}
+
+// Lack says why the connected role cannot work on one table: privileges that it misses, the use of a schema, or a policy that hides rows.
+type Lack struct {
+	By          int
+	Table, Role string
+	// Schema is empty where the role may use it.
+	Schema  string
+	Missing []string
+	Hidden  bool
+}
+
+// Row-level security is asked for apart, as no grant helps against it.
+const lacksSQL = `
+WITH judged AS (
+    SELECT wanted.*, CASE
+        WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(wanted.oid, wanted.privilege)
+        WHEN wanted.name = '' THEN pg_catalog.has_any_column_privilege(wanted.oid, 'UPDATE')
+        ELSE pg_catalog.has_column_privilege(wanted.oid, wanted.name, 'UPDATE')
+    END AS granted
+    FROM unnest($1::pg_catalog.int8[], $2::pg_catalog.oid[], $3::pg_catalog.text[], $4::pg_catalog.text[])
+        WITH ORDINALITY AS wanted (by, oid, privilege, name, position)
+), looked AS (
+    SELECT judged.by, class.oid, class.relname, namespace.nspname, pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') AS usage,
+        coalesce(pg_catalog.array_agg(DISTINCT judged.privilege ORDER BY judged.privilege) FILTER (WHERE NOT judged.granted), '{}') AS missing,
+        pg_catalog.row_security_active(class.oid) AS hidden, pg_catalog.min(judged.position) AS position
+    FROM judged
+    JOIN pg_catalog.pg_class AS class ON class.oid = judged.oid
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+    GROUP BY judged.by, class.oid, class.relname, class.relnamespace, namespace.nspname
+)
+SELECT looked.by, pg_catalog.format('%I.%I', looked.nspname, looked.relname), pg_catalog.format('%I', current_user),
+    CASE WHEN looked.usage THEN '' ELSE pg_catalog.format('%I', looked.nspname) END, looked.missing, looked.hidden
+FROM looked
+WHERE NOT looked.usage OR looked.missing <> '{}' OR looked.hidden
+ORDER BY looked.position`
+
+// Lacking lists what the connected role lacks of needs, in their order.
+func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need) (lacks []Lack, err error) {
+	var by []int
+	var oids []uint32
+	var wanted, columns []string
+	for _, n := range needs {
+		by, oids, wanted, columns = append(by, n.By), append(oids, n.Table), append(wanted, n.Privilege), append(columns, n.Column)
+	}
+	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, lacksSQL, by, oids, wanted, columns)
+		if err != nil {
+			return err
+		}
+		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Lack])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	return lacks, nil
+}
