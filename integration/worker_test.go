@@ -37,7 +37,7 @@ type worker struct {
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
 	t.Helper()
 	c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
-		"DATABASE_URL=" + db.URL, "SEXTON_LOOSE_FOREIGN_KEYS__LOCK_TIMEOUT=4s",
+		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s",
 	}})
 	require.NoError(t, err)
 	settings, err := pgxpool.ParseConfig(db.URL)

@@ -149,7 +149,7 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 // sections are the parts of the configuration that belong to kinds of jobs.
 func sections() map[string][]string {
 	return map[string][]string{
-		"loose_foreign_keys": {LooseForeignKeys}, "ghost_users": {GhostUsers}, "placeholder_users": {PlaceholderCleanup, DeletePlaceholder},
+		"jobs": {"What all kinds have in common"}, "loose_foreign_keys": {LooseForeignKeys}, "ghost_users": {GhostUsers}, "placeholder_users": {PlaceholderCleanup, DeletePlaceholder},
 		"adjourned_groups": {AdjournedGroupDeletion, GroupDestroy}, "external_diffs": {ScheduleExternalDiffs},
 	}
 }

@@ -103,9 +103,7 @@ func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 	}
 	remover := placeholder.Remover{
 		DB: db.Pool, Names: db.Names, References: references,
-		Limits: placeholder.Limits{
-			StatementTimeout: deps.Config.LooseForeignKeys.StatementTimeout, LockTimeout: deps.Config.LooseForeignKeys.LockTimeout,
-		},
+		Limits: placeholder.Limits{StatementTimeout: deps.Config.Jobs.StatementTimeout, LockTimeout: deps.Config.Jobs.LockTimeout},
 		Current: func(ctx context.Context, tx pgx.Tx) error {
 			return deps.Runner.Leases.Current(ctx, tx, placeholderLease)
 		},

@@ -47,7 +47,7 @@ func (d Deps) jobsDB() database.Database { return d.Runner.Leases.Jobs }
 
 // timeouts bound every statement on the application's tables, whatever the kind.
 func (d Deps) timeouts() batch.Limits {
-	return batch.Limits{StatementTimeout: d.Config.LooseForeignKeys.StatementTimeout, LockTimeout: d.Config.LooseForeignKeys.LockTimeout}
+	return batch.Limits{StatementTimeout: d.Config.Jobs.StatementTimeout, LockTimeout: d.Config.Jobs.LockTimeout}
 }
 
 // untilStopped is ctx, ended also by the process's stop.

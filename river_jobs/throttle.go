@@ -59,7 +59,7 @@ func newThrottle(
 		}
 	}
 	if pace == config.Adaptive {
-		settings := deps.Config.LooseForeignKeys
+		settings := deps.Config.Jobs
 		t.limits = replica.Limits{Lag: settings.ReplicaLag, Bytes: int64(settings.ReplicaLagBytes)}
 	}
 	return t

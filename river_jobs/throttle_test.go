@@ -20,7 +20,7 @@ import (
 const (
 	mainURL = "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none"
 	// A few kilobytes beyond a limit make a lag without waiting for time to pass.
-	shortLog = "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=100000"
+	shortLog = "SEXTON_JOBS__REPLICA_LAG_BYTES=100000"
 )
 
 // replicated is a bundle on a primary whose standby r1 does not replay what comes from now on.
@@ -160,7 +160,7 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 // Nobody waits where there are no limits, and in the paces that have limits of rows.
 func TestPassDoesNotWaitForReplicas(t *testing.T) {
 	t.Parallel()
-	off := []string{"SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=0", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG=0s"}
+	off := []string{"SEXTON_JOBS__REPLICA_LAG_BYTES=0", "SEXTON_JOBS__REPLICA_LAG=0s"}
 	r := setupReplicated(t, off...)
 	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
@@ -196,7 +196,7 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 
 func TestPassNamesWhoHoldsARow(t *testing.T) {
 	t.Parallel()
-	b := setup(t, mainURL, "SEXTON_LOOSE_FOREIGN_KEYS__LOCK_TIMEOUT=5s")
+	b := setup(t, mainURL, "SEXTON_JOBS__LOCK_TIMEOUT=5s")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	holder, err := pgx.Connect(t.Context(), b.db.URL+"&application_name=psql")
 	require.NoError(t, err)

@@ -196,7 +196,13 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 }
 
 func (a *app) loadConfig() (*config.Config, error) {
-	return config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
+	c, err := config.Load(config.Options{Path: a.configPath, DatabaseURL: a.databaseURL, Environ: a.environ})
+	if err == nil {
+		for _, warning := range c.Warnings() {
+			a.logger(c).Warn("configuration", "warning", warning.String())
+		}
+	}
+	return c, err
 }
 
 func (a *app) logger(c *config.Config) *slog.Logger { return newLogger(a.stderr, c.Log) }

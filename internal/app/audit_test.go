@@ -76,7 +76,7 @@ func TestAuditThatCannotReadATable(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE labels")
 	require.NoError(t, err)
-	s.environ = append(s.environ, "SEXTON_LOOSE_FOREIGN_KEYS__LOCK_TIMEOUT=100ms")
+	s.environ = append(s.environ, "SEXTON_JOBS__LOCK_TIMEOUT=100ms")
 	r := s.run("audit")
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, 1, r.code, r.stderr)

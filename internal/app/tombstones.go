@@ -90,7 +90,7 @@ func tombstonesOf(all *connections, db database.Database) loosefk.Tombstones {
 }
 
 func boundsOf(all *connections) loosefk.Bounds {
-	settings := all.config.LooseForeignKeys
+	settings := all.config.Jobs
 	return loosefk.Bounds{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout}
 }
 

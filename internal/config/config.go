@@ -34,6 +34,8 @@ type Config struct {
 	Log              Log              `yaml:"log"`
 
 	places yamlfile.Places
+	// warnings are about what the file or the environment should say otherwise.
+	warnings problem.List
 	// path is that of the file it was read from; empty where there is none.
 	path string
 }
@@ -43,6 +45,9 @@ func (c *Config) Files() []string {
 	files := append([]string{c.path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
+
+// Warnings are the findings about values that work all the same.
+func (c *Config) Warnings() problem.List { return c.warnings }
 
 // Database is one database whose rows Sexton deletes.
 type Database struct {
@@ -125,6 +130,14 @@ type Jobs struct {
 	// Reindex is when River rebuilds the indexes of its tables. It waits behind old transactions of the whole
 	// database, so it belongs into a quiet hour.
 	Reindex Schedule `yaml:"reindex"`
+	// LockTimeout and StatementTimeout bound every statement on application tables, whatever the kind. Neither exceeds 5 s,
+	// because a lease ends 5 s after its holder stops.
+	LockTimeout      time.Duration `yaml:"lock_timeout"`
+	StatementTimeout time.Duration `yaml:"statement_timeout"`
+	// ReplicaLag and ReplicaLagBytes are how far a replica may be behind before passes that steer their statements wait for it; 0 is
+	// no limit.
+	ReplicaLag      time.Duration `yaml:"replica_lag"`
+	ReplicaLagBytes int           `yaml:"replica_lag_bytes"`
 }
 
 // LooseForeignKeys configures the clean-up of children whose parent is gone.
@@ -134,18 +147,10 @@ type LooseForeignKeys struct {
 	// Definitions are paths of files, relative to the folder of the file that names them.
 	Definitions []string       `yaml:"definitions"`
 	Truncate    TruncatePolicy `yaml:"truncate"`
-	// LockTimeout and StatementTimeout bound every statement on application tables. Neither exceeds 5 s,
-	// because a lease ends 5 s after its holder stops.
-	LockTimeout      time.Duration `yaml:"lock_timeout"`
-	StatementTimeout time.Duration `yaml:"statement_timeout"`
 	// Target is the time that the adaptive pace steers a statement to, Duty the share of its time that it works,
 	// in percent.
 	Target time.Duration `yaml:"target"`
 	Duty   int           `yaml:"duty"`
-	// ReplicaLag and ReplicaLagBytes are how far a replica may be behind before the adaptive pace waits for it; 0 is
-	// no limit.
-	ReplicaLag      time.Duration `yaml:"replica_lag"`
-	ReplicaLagBytes int           `yaml:"replica_lag_bytes"`
 	// ConfirmWithin bounds the wait for transactions older than a clean-up, which may still insert children;
 	// ConfirmGrace is that wait where the role may not see them.
 	ConfirmWithin time.Duration `yaml:"confirm_within"`

@@ -8,18 +8,24 @@ const DefaultDefinitions = "loose_foreign_keys.yml"
 // defaults is the configuration without any database.
 func defaults() Config {
 	return Config{
-		Jobs: Jobs{Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *"},
+		Jobs: Jobs{
+			Schema:           "sexton",
+			Owner:            "sexton_owner",
+			MaxWorkers:       10,
+			Silence:          15 * time.Second,
+			Reindex:          "0 3 * * *",
+			LockTimeout:      time.Second,
+			StatementTimeout: 5 * time.Second,
+			ReplicaLag:       10 * time.Second,
+			ReplicaLagBytes:  256 << 20,
+		},
 		LooseForeignKeys: LooseForeignKeys{
 			Enabled:          true,
 			Schedule:         "* * * * *",
 			Definitions:      []string{DefaultDefinitions},
 			Truncate:         TruncateReject,
-			LockTimeout:      time.Second,
-			StatementTimeout: 5 * time.Second,
 			Target:           20 * time.Millisecond,
 			Duty:             50,
-			ReplicaLag:       10 * time.Second,
-			ReplicaLagBytes:  256 << 20,
 			ConfirmWithin:    time.Hour,
 			ConfirmGrace:     10 * time.Minute,
 		},

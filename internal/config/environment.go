@@ -11,8 +11,8 @@ import (
 
 const prefix = "SEXTON_"
 
-// override lays the environment and --database-url over the file.
-func (l *loader) override(doc *yamlfile.Document) {
+// override lays the environment and --database-url over the file. It warns of variables that have another name by now.
+func (l *loader) override(doc *yamlfile.Document) (warnings problem.List) {
 	names, readable := fileDatabases(doc)
 	if readable && len(names) == 0 {
 		names = l.addDatabases(doc)
@@ -26,6 +26,13 @@ func (l *loader) override(doc *yamlfile.Document) {
 			continue
 		}
 		leaf, ok := resolver.leaves[variable]
+		if to, moved := resolver.moved[variable]; moved {
+			warnings.Add(movedKey(yamlfile.Place{Source: variable}, variable, to))
+			if _, given := l.environ[to]; given {
+				continue
+			}
+			leaf, ok = resolver.leaves[to], true
+		}
 		if !ok {
 			l.problems.Add(resolver.unknown(variable))
 			continue
@@ -36,6 +43,7 @@ func (l *loader) override(doc *yamlfile.Document) {
 		l.setURL(doc, names[0], "--database-url", l.options.DatabaseURL)
 		l.problems.Add(doc.Override("--database-url", "", false, "databases", names[0], "listen_url")...)
 	}
+	return warnings
 }
 
 // addDatabases puts the databases of the environment and the flag where the file lists none.
@@ -103,10 +111,15 @@ type resolver struct {
 	leaves   map[string]yamlfile.Leaf
 	sections []string
 	names    []string
+	// moved are the new names of variables.
+	moved map[string]string
 }
 
 func newResolver(names []string) resolver {
-	r := resolver{leaves: map[string]yamlfile.Leaf{}, names: names}
+	r := resolver{leaves: map[string]yamlfile.Leaf{}, names: names, moved: map[string]string{}}
+	for _, key := range keysOfAllKinds() {
+		r.moved[variableName([]string{"loose_foreign_keys", key})] = variableName([]string{"jobs", key})
+	}
 	for _, leaf := range yamlfile.Leaves(Config{}) {
 		if section := strings.ToUpper(leaf.Path[0]); !slices.Contains(r.sections, section) {
 			r.sections = append(r.sections, section)

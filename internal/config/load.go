@@ -61,7 +61,8 @@ func (l *loader) load() *Config {
 	if doc == nil {
 		return nil
 	}
-	l.override(doc)
+	warnings := movedKeys(doc)
+	warnings.Add(l.override(doc)...)
 	doc.Variable = func(name string) (string, bool) {
 		value, ok := l.environ[name]
 		return value, ok
@@ -71,7 +72,7 @@ func (l *loader) load() *Config {
 	var found problem.List
 	c.places, found = doc.Decode(doc.Root, "", &c)
 	l.problems.Add(found...)
-	c.path = path
+	c.path, c.warnings = path, warnings
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
 	v := validator{config: &c, broken: broken(l.problems)}
 	v.validate()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,11 +65,13 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			c, err := config.Load(options)
 			require.NoError(t, err)
 			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
-			require.Equal(t, config.Jobs{Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *"}, c.Jobs)
+			require.Equal(t, config.Jobs{
+				Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
+				LockTimeout: time.Second, StatementTimeout: 5 * time.Second, ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
+			}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
-				Truncate: config.TruncateReject, LockTimeout: time.Second, StatementTimeout: 5 * time.Second, Target: 20 * time.Millisecond, Duty: 50,
-				ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
+				Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: 50,
 				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute,
 			}, c.LooseForeignKeys)
 			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
@@ -76,6 +79,39 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
 		})
 	}
+}
+
+// What holds for all kinds was under loose_foreign_keys once.
+func TestMovedKeysAreAcceptedWithAWarning(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, `databases: {main: {url: "`+url+`"}}
+loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 6s, replica_lag: 8s}
+jobs: {replica_lag: 9s}
+`)
+	_, err := config.Load(config.Options{Dir: dir})
+	require.ErrorContains(t, err, "sexton.yaml:2:60: jobs.statement_timeout: must be at most 5s", "errors name the place of the old key")
+
+	environ := []string{
+		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=1", "SEXTON_JOBS__REPLICA_LAG_BYTES=2",
+	}
+	c, err := config.Load(config.Options{Dir: dir, Environ: environ})
+	require.NoError(t, err)
+	require.Equal(t, 7*time.Millisecond, c.Jobs.LockTimeout)
+	require.Equal(t, 4*time.Second, c.Jobs.StatementTimeout, "a variable counts more than the file")
+	require.Equal(t, 9*time.Second, c.Jobs.ReplicaLag, "the new key counts more than the old one")
+	require.Equal(t, 2, c.Jobs.ReplicaLagBytes)
+	var warnings []string
+	for _, p := range c.Warnings() {
+		warnings = append(warnings, strings.TrimPrefix(p.String(), dir+"/"))
+	}
+	const rest = ": holds for all kinds of jobs, so it is %[1]s now (rename it; where both are given, %[1]s counts)"
+	require.Equal(t, []string{
+		"sexton.yaml:2:22: loose_foreign_keys.lock_timeout" + fmt.Sprintf(rest, "jobs.lock_timeout"),
+		"sexton.yaml:2:41: loose_foreign_keys.statement_timeout" + fmt.Sprintf(rest, "jobs.statement_timeout"),
+		"sexton.yaml:2:64: loose_foreign_keys.replica_lag" + fmt.Sprintf(rest, "jobs.replica_lag"),
+		"SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES" + fmt.Sprintf(rest, "SEXTON_JOBS__REPLICA_LAG_BYTES"),
+		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT" + fmt.Sprintf(rest, "SEXTON_JOBS__STATEMENT_TIMEOUT"),
+	}, warnings)
 }
 
 func TestLoadReadsTheDesignsExample(t *testing.T) {
@@ -158,11 +194,11 @@ func TestLoadErrors(t *testing.T) {
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
 		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be a percentage from 1 to 100"},
-		"negative lag":        {with("loose_foreign_keys: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:35: loose_foreign_keys.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:59: loose_foreign_keys.replica_lag_bytes: must not be negative; 0 is no limit"},
+		"negative lag":        {with("jobs: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:21: jobs.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:45: jobs.replica_lag_bytes: must not be negative; 0 is no limit"},
 		"no confirming":       {with("loose_foreign_keys: {confirm_within: 0s, confirm_grace: -1s}\n"), "sexton.yaml:2:38: loose_foreign_keys.confirm_within: must be longer than 0s\nsexton.yaml:2:57: loose_foreign_keys.confirm_grace: must be longer than 0s"},
-		"zero timeouts":       {with("loose_foreign_keys: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:36: loose_foreign_keys.lock_timeout: must be longer than 0s\nsexton.yaml:2:59: loose_foreign_keys.statement_timeout: must be longer than 0s"},
-		"long statement":      {with("loose_foreign_keys: {statement_timeout: 6s}\n"), "sexton.yaml:2:41: loose_foreign_keys.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
-		"short statement":     {with("loose_foreign_keys: {statement_timeout: 500ms}\n"), "sexton.yaml:2:21: loose_foreign_keys.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},
+		"zero timeouts":       {with("jobs: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:22: jobs.lock_timeout: must be longer than 0s\nsexton.yaml:2:45: jobs.statement_timeout: must be longer than 0s"},
+		"long statement":      {with("jobs: {statement_timeout: 6s}\n"), "sexton.yaml:2:27: jobs.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
+		"short statement":     {with("jobs: {statement_timeout: 500ms}\n"), "sexton.yaml:2:7: jobs.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},
 		"listen everywhere":   {with("http: {listen: \":8686\"}\n"), "sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)"},
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
 		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},

@@ -78,8 +78,8 @@ databases:
     tables: [ci_*, "$${X}"]
     limits: {runtime: 7s}
   a: {url: "`+url+`", pace: turbo}
-jobs: {database: a}
-loose_foreign_keys: {definitions: [b.yml, a.yml], lock_timeout: 250ms}
+jobs: {database: a, lock_timeout: 250ms}
+loose_foreign_keys: {definitions: [b.yml, a.yml]}
 ghost_users: {nullify: []}
 http: {listen: ":1", user: "on", password: geheim, token: "geheim"}
 `)

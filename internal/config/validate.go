@@ -162,6 +162,25 @@ func (v *validator) jobs() {
 		v.fail("jobs.silence", "must be between 2s and 10m", "")
 	}
 	v.schedule("jobs.reindex", jobs.Reindex)
+	v.statements(jobs)
+}
+
+// statements checks what bounds the statements of all kinds.
+func (v *validator) statements(jobs *Jobs) {
+	v.longerThanZero("jobs.lock_timeout", jobs.LockTimeout)
+	v.longerThanZero("jobs.statement_timeout", jobs.StatementTimeout)
+	if jobs.StatementTimeout > maxStatement {
+		v.fail("jobs.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
+	}
+	if jobs.ReplicaLag < 0 {
+		v.fail("jobs.replica_lag", "must not be negative; 0s is no limit", "")
+	}
+	if jobs.ReplicaLagBytes < 0 {
+		v.fail("jobs.replica_lag_bytes", "must not be negative; 0 is no limit", "")
+	}
+	if jobs.StatementTimeout > 0 && jobs.LockTimeout > jobs.StatementTimeout {
+		v.fail("jobs.lock_timeout", fmt.Sprintf("is %s, longer than statement_timeout, which is %s", jobs.LockTimeout, jobs.StatementTimeout), "")
+	}
 }
 
 func (v *validator) schedule(key string, schedule Schedule) {
@@ -187,24 +206,9 @@ func (v *validator) looseForeignKeys() {
 		}
 		seen[filepath.Clean(file)] = true
 	}
-	v.longerThanZero("loose_foreign_keys.lock_timeout", keys.LockTimeout)
-	v.longerThanZero("loose_foreign_keys.statement_timeout", keys.StatementTimeout)
-	if keys.StatementTimeout > maxStatement {
-		v.fail("loose_foreign_keys.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
-	}
 	v.share("loose_foreign_keys", keys.Target, keys.Duty)
-	if keys.ReplicaLag < 0 {
-		v.fail("loose_foreign_keys.replica_lag", "must not be negative; 0s is no limit", "")
-	}
-	if keys.ReplicaLagBytes < 0 {
-		v.fail("loose_foreign_keys.replica_lag_bytes", "must not be negative; 0 is no limit", "")
-	}
 	v.longerThanZero("loose_foreign_keys.confirm_within", keys.ConfirmWithin)
 	v.longerThanZero("loose_foreign_keys.confirm_grace", keys.ConfirmGrace)
-	if keys.StatementTimeout > 0 && keys.LockTimeout > keys.StatementTimeout {
-		v.fail("loose_foreign_keys.lock_timeout",
-			fmt.Sprintf("is %s, longer than statement_timeout, which is %s", keys.LockTimeout, keys.StatementTimeout), "")
-	}
 }
 
 func (v *validator) http() {
