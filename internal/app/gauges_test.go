@@ -63,7 +63,7 @@ func observe(t *testing.T, names ...string) observedSite {
 		db.Name = name
 		s.all.databases = append(s.all.databases, db)
 		c.Databases = append(c.Databases, config.Database{Name: name})
-		s.noted.Note(name, []*loosefk.Parent{{Table: loosefk.Table{Schema: "public", Name: "parents"}, Recorded: "public.parents"}})
+		s.noted.Note(name, []*loosefk.Parent{{Recorded: "public.parents"}})
 	}
 	c.Jobs.Database = s.all.databases[0].Name
 	return s
