@@ -35,7 +35,7 @@ func TestMovesShareOneStore(t *testing.T) {
 		}
 		return n
 	}
-	_, err := runMigrateExternalDiff(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: 1})
+	_, err := run(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: 1})
 	require.NoError(t, err)
 	opened, before := b.deps.Bindings.diffs.current, looks()
 	require.NotNil(t, opened)
@@ -43,7 +43,7 @@ func TestMovesShareOneStore(t *testing.T) {
 	var all sync.WaitGroup
 	for id := range int64(3) {
 		all.Go(func() {
-			if _, err := runMigrateExternalDiff(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: id + 1}); err != nil {
+			if _, err := run(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: id + 1}); err != nil {
 				t.Errorf("move diff %d: %v", id+1, err)
 			}
 		})

@@ -41,38 +41,22 @@ type ScheduleExternalDiffsArgs struct{}
 func (ScheduleExternalDiffsArgs) Kind() string { return ScheduleExternalDiffs }
 
 // InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick or wake-up is the retry.
-func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: ScheduleExternalDiffs, MaxAttempts: 1, UniqueOpts: uniqueWhileUnfinished()}
-}
+func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts { return once(ScheduleExternalDiffs, 1) }
 
-// ScheduleExternalDiffsWorker runs one pass per job.
-type ScheduleExternalDiffsWorker struct {
-	river.WorkerDefaults[ScheduleExternalDiffsArgs]
-
-	deps Deps
-}
-
-// Work runs one pass. A lease that is taken is no error.
-func (w *ScheduleExternalDiffsWorker) Work(ctx context.Context, job *river.Job[ScheduleExternalDiffsArgs]) error {
-	return workPass(ctx, w.deps, job, runScheduleExternalDiffs, w.deps.jobsDB().Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		due, err := externalDiffsDue(ctx, tx, w.deps)
-		return due.Now, err
-	})
-}
-
-func scheduleExternalDiffsJob(c *config.Config) Job {
-	return Job{
-		Kind: ScheduleExternalDiffs, Queue: ScheduleExternalDiffs, Schedule: string(c.ExternalDiffs.Schedule), Cron: c.ExternalDiffs.Schedule,
-		MaxAttempts: 1, Args: map[string]string{}, Defaults: map[string]any{},
-		Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones and of none",
-		DeletionTable: diffTable,
-		Wakes:         externalDiffsWakes(c),
-		LimitedByTick: true,
-		Databases:     []string{c.Jobs.Database},
-		ArgsOf:        func(string) river.JobArgs { return ScheduleExternalDiffsArgs{} },
-		Lane:          externalDiffsLane,
-		LeaseKey:      func(string) string { return scheduleLease },
-		Run:           runScheduleExternalDiffs,
+func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
+	return kind[ScheduleExternalDiffsArgs]{
+		Job: Job{
+			Cron:          c.ExternalDiffs.Schedule,
+			Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones and of none",
+			DeletionTable: diffTable,
+			Wakes:         externalDiffsWakes(c),
+			LimitedByTick: true,
+		},
+		bounds: func(ScheduleExternalDiffsArgs) bounds { return bounds{lease: scheduleLease, ttl: scheduleLeaseTTL} },
+		pass:   passScheduleDiffs,
+		due: func(ctx context.Context, deps Deps, on listen.Querier, _ database.Database, _ bool) (listen.Due, error) {
+			return externalDiffsDue(ctx, on, deps)
+		},
 	}
 }
 
@@ -87,21 +71,6 @@ func externalDiffsWakes(c *config.Config) []triggers.Wake {
 		})
 	}
 	return wakes
-}
-
-func externalDiffsLane(deps Deps, db database.Database) *listen.Lane {
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, ScheduleExternalDiffs)
-	return &listen.Lane{
-		Kind: ScheduleExternalDiffs, Database: db.Name,
-		Key1: key1, Key2: key2,
-		Tables: []string{db.Names.Render(`"public".` + diffTable), db.Names.Render(`"sexton".` + removalTable)},
-		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
-			return externalDiffsDue(ctx, on, deps)
-		},
-		Work: func(ctx context.Context) (time.Duration, error) {
-			return workThroughRiver(ctx, deps, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{})
-		},
-	}
 }
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
@@ -183,28 +152,18 @@ type scheduleStats struct {
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
-// runScheduleExternalDiffs runs one pass under the kind's lease.
-func runScheduleExternalDiffs(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
-	db := deps.jobsDB()
-	if pass.Database != db.Name {
-		return jobrun.Report{}, fmt.Errorf("run %s: diffs are moved out of the jobs database, which is %s", ScheduleExternalDiffs, db.Name)
+func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs) (jobrun.Result, error) {
+	ctx, cancel := p.granted.Context(ctx)
+	defer cancel()
+	stats := &scheduleStats{}
+	err := scheduleExternalDiffs(ctx, p.Deps, p.db, p.granted, stats)
+	if err == nil {
+		err = removeExternalDiffs(ctx, p.Deps, p.db, stats)
 	}
-	spec := jobrun.Spec{
-		Kind: ScheduleExternalDiffs, Database: db.Name, LeaseKey: scheduleLease, LeaseTTL: scheduleLeaseTTL, Fences: []database.Database{db},
+	if err == nil && stats.WaitingFor == "" {
+		err = sweepExternalDiffs(ctx, p.Deps, p.db, p.granted, stats)
 	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		ctx, cancel := granted.Context(ctx)
-		defer cancel()
-		stats := &scheduleStats{}
-		err := scheduleExternalDiffs(ctx, deps, db, granted, stats)
-		if err == nil {
-			err = removeExternalDiffs(ctx, deps, db, stats)
-		}
-		if err == nil && stats.WaitingFor == "" {
-			err = sweepExternalDiffs(ctx, deps, db, granted, stats)
-		}
-		return scheduleResult(stats), err
-	})
+	return scheduleResult(stats), err
 }
 
 func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {

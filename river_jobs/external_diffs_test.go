@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
@@ -52,8 +53,9 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	settings := conn.Conn().Config()
 	conn.Release()
 	_, err = migrate.Up(t.Context(), logger, migrate.Database{
-		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true, GhostUsers: true, ExternalDiffs: true,
-		Kinds: Kinds(b.deps.Config),
+		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.ExternalDiffs},
+		Kinds:      Kinds(b.deps.Config),
 	})
 	require.NoError(t, err)
 	return b, folder
@@ -170,9 +172,12 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 10*time.Second, pauseAfter(nil))
-	require.Equal(t, 20*time.Second, pauseAfter([]byte(`{"snoozes": 1}`)))
-	require.Equal(t, 15*time.Minute, pauseAfter([]byte(`{"snoozes": 1000}`)))
+	for metadata, want := range map[string]time.Duration{
+		``: 10 * time.Second, `{"snoozes": 1}`: 20 * time.Second, `{"snoozes": 1000}`: 15 * time.Minute,
+	} {
+		p := pass{job: &rivertype.JobRow{Metadata: []byte(metadata)}}
+		require.Equal(t, want, pauseAfter(p.snoozes()), metadata)
+	}
 }
 
 func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
@@ -199,7 +204,7 @@ func TestPassesFollowEachOtherWithinATick(t *testing.T) {
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2", "SEXTON_EXTERNAL_DIFFS__ORDER=size")
 	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
 	pass := func(outcome jobrun.Outcome) scheduleStats {
-		report, err := runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+		report, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
 		require.NoError(t, err)
 		var stats scheduleStats
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
@@ -230,14 +235,14 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
 	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
-	report, err := runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+	report, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
 	require.NoError(t, err)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
 	require.False(t, b.diffsDue(t), "the rest waits for the next tick")
 	taken, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected)
 	require.NoError(t, err)
-	report, err = runScheduleExternalDiffs(t.Context(), b.deps, Pass{Database: "main"})
+	report, err = run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
 	require.NoError(t, err)
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
@@ -259,12 +264,6 @@ func TestASearchThatHasFoundLittleGoesOnInItsTick(t *testing.T) {
 		stats.goOn(config.ExternalDiffs{Limit: 10, LimitPerTick: c.perTick})
 		require.False(t, stats.More, "all were looked at")
 	}
-}
-
-// An upload is as long as bytes move: neither River's limit nor its rescuer may end it.
-func TestAnUploadHasNoTimeout(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, time.Duration(-1), (&MigrateExternalDiffWorker{}).Timeout(nil))
 }
 
 func TestUploadsThatStallOrGoOnAreCounted(t *testing.T) {

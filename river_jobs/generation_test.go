@@ -91,7 +91,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 
 func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
 	t.Helper()
-	report, err := runLooseForeignKeys(t.Context(), deps, Pass{Database: name})
+	report, err := run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name})
 	require.NoError(t, err)
 	return report
 }
@@ -296,7 +296,7 @@ func (d *deploy) delete(ctx context.Context, ids []int64) error {
 }
 
 func (d *deploy) work(ctx context.Context, i int) error {
-	_, err := runLooseForeignKeys(ctx, d.workers[i], Pass{Database: "main"})
+	_, err := run(ctx, d.workers[i], LooseForeignKeysCleanupArgs{Database: "main"})
 	return err
 }
 

@@ -3,22 +3,19 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
-	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/triggers"
 )
 
 // GhostUsers is the kind of the job that deletes users, whose contributions pass to the ghost user.
@@ -34,63 +31,34 @@ type MigrateRecordsToGhostUserArgs struct{}
 func (MigrateRecordsToGhostUserArgs) Kind() string { return GhostUsers }
 
 // InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick or wake-up is the retry.
-func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: GhostUsers, MaxAttempts: 1, UniqueOpts: uniqueWhileUnfinished()}
-}
+func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return once(GhostUsers, 1) }
 
-// MigrateRecordsToGhostUserWorker runs one pass per job.
-type MigrateRecordsToGhostUserWorker struct {
-	river.WorkerDefaults[MigrateRecordsToGhostUserArgs]
-
-	deps Deps
-}
-
-// Timeout is the length of the lease, under which all writing ends, and what a slow network adds before and after.
-func (w *MigrateRecordsToGhostUserWorker) Timeout(*river.Job[MigrateRecordsToGhostUserArgs]) time.Duration {
-	return w.deps.Config.GhostUsers.MaxRuntime + slowNetwork
-}
-
-// Work runs one pass. A lease that is taken is no error.
-func (w *MigrateRecordsToGhostUserWorker) Work(ctx context.Context, job *river.Job[MigrateRecordsToGhostUserArgs]) error {
-	return workPass(ctx, w.deps, job, runGhostUsers, w.deps.jobsDB().Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		due, err := ghostUsersDue(ctx, tx, w.deps.jobsDB())
-		return due.Now, err
-	})
-}
-
-func ghostUsersJob(c *config.Config) Job {
-	return Job{
-		Kind: GhostUsers, Queue: GhostUsers, Schedule: string(c.GhostUsers.Schedule), Cron: c.GhostUsers.Schedule, MaxAttempts: 1,
-		Args: map[string]string{}, Defaults: map[string]any{},
-		Summary:       "deletes users and moves what they wrote to the ghost user",
-		DeletionTable: ghostQueue,
-		Databases:     []string{c.Jobs.Database},
-		ArgsOf:        func(string) river.JobArgs { return MigrateRecordsToGhostUserArgs{} },
-		Lane:          ghostUsersLane,
-		LeaseKey:      func(string) string { return ghostUsersLease },
-		Run:           runGhostUsers,
+func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
+	return kind[MigrateRecordsToGhostUserArgs]{
+		Job: Job{Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostQueue},
+		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
+			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + slowNetwork}
+		},
+		pass: passGhostUsers,
+		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {
+			switch {
+			case err == nil && report.Outcome != jobrun.Skipped:
+				p.Bindings.ghosts.end()
+			case err != nil && ctx.Err() == nil:
+				p.Bindings.ghosts.begin(time.Now())
+			}
+		},
+		due: func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
+			return ghostUsersDue(ctx, on, db)
+		},
+		// A kind that fails as a whole leaves its wake-ups alone for a while.
+		rest: func(_ context.Context, deps Deps, _ database.Database) (time.Duration, error) {
+			return deps.Bindings.ghosts.wait(time.Now()), nil
+		},
 	}
 }
 
 const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
-
-func ghostUsersLane(deps Deps, db database.Database) *listen.Lane {
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, GhostUsers)
-	return &listen.Lane{
-		Kind: GhostUsers, Database: db.Name,
-		Key1: key1, Key2: key2,
-		Tables: []string{db.Names.Render(`"public".` + ghostQueue)},
-		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
-			return ghostUsersDue(ctx, on, db)
-		},
-		Work: func(ctx context.Context) (time.Duration, error) {
-			if left := deps.Bindings.ghosts.wait(time.Now()); left > 0 {
-				return left, nil
-			}
-			return workThroughRiver(ctx, deps, GhostUsers, MigrateRecordsToGhostUserArgs{})
-		},
-	}
-}
 
 // ghostUsersDue is the kind's one predicate: whether there is a user that it may take now, and in how long the next one falls
 // due. Paused: not now.
@@ -138,59 +106,35 @@ func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database
 	return plan, placed, nil
 }
 
-// runGhostUsers runs one pass under the kind's lease.
-func runGhostUsers(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
-	db := deps.jobsDB()
-	if pass.Database != db.Name {
-		return jobrun.Report{}, fmt.Errorf("run %s: users are deleted in the jobs database, which is %s", GhostUsers, db.Name)
+func passGhostUsers(ctx context.Context, p *pass, _ MigrateRecordsToGhostUserArgs) (jobrun.Result, error) {
+	stats, err := clearGhostUsers(ctx, p)
+	if stats == nil {
+		return jobrun.Result{}, err
 	}
-	spec := jobrun.Spec{
-		Kind: GhostUsers, Database: db.Name, LeaseKey: ghostUsersLease, LeaseTTL: deps.Config.GhostUsers.MaxRuntime,
-		Fences: []database.Database{db},
-	}
-	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
-		stats, err := passGhostUsers(ctx, deps, db, granted, progress)
-		if stats == nil {
-			return jobrun.Result{}, err
-		}
-		result := ghostResult(stats)
-		result.Counts = append(result.Counts, ghostAlerts(ctx, deps.Logger.With("kind", GhostUsers, "database", db.Name), db, stats)...)
-		return result, err
-	})
-	switch {
-	case err == nil && report.Outcome != jobrun.Skipped:
-		deps.Bindings.ghosts.end()
-	case err != nil && ctx.Err() == nil:
-		deps.Bindings.ghosts.begin(time.Now())
-	}
-	return report, err
+	result := ghostResult(stats)
+	result.Counts = append(result.Counts, ghostAlerts(ctx, p.log, p.db, stats)...)
+	return result, err
 }
 
-// passGhostUsers runs the engine on one connection.
-func passGhostUsers(
-	ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, progress jobrun.Progress,
-) (*ghostuser.Stats, error) {
-	conn, err := db.Pool.Acquire(ctx)
+func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
+	session, release, err := p.session(ctx, false)
 	if err != nil {
-		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+		return nil, err
 	}
-	defer conn.Release()
+	defer release()
 	var plan *ghostuser.Plan
 	var problems problem.List
-	if err := granted.During(ctx, func() (err error) {
-		plan, problems, err = CheckGhostUsers(ctx, deps.Config, db, conn)
+	if err := p.granted.During(ctx, func() (err error) {
+		plan, problems, err = CheckGhostUsers(ctx, p.Config, p.db, session.Conn)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	if err := deps.fits(ctx, GhostUsers, db, problems); err != nil {
+	if err := p.fits(ctx, GhostUsers, p.db, problems); err != nil {
 		return nil, err
 	}
-	settings := deps.Config.GhostUsers
-	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: deps.timeouts()}
-	held := newThrottle(deps, GhostUsers, config.Adaptive, db, session, nil)
-	hooks := held.hooks()
-	log := deps.Logger.With("kind", GhostUsers, "database", db.Name)
+	settings := p.Config.GhostUsers
+	held := newThrottle(p.Deps, GhostUsers, config.Adaptive, p.db, session, nil)
 	said := ""
 	engine := ghostuser.Engine{
 		Session: session, Plan: plan,
@@ -199,27 +143,26 @@ func passGhostUsers(
 			Move: settings.Batches.Move, Delete: settings.Batches.Delete, Nullify: settings.Batches.Nullify,
 			Target: settings.Target, Duty: float64(settings.Duty) / 100,
 		},
-		Hold:    hooks.Hold,
-		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, db.Name) },
+		Hold:    held.hooks().Hold,
+		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, p.db.Name) },
 		Progress: func(ctx context.Context, stats *ghostuser.Stats) {
 			changed := stats.WaitingFor != said
 			said = stats.WaitingFor
-			progress(ctx, stats, changed)
+			p.progress(ctx, stats, changed)
 		},
-		Ended: func(ctx context.Context, item ghostuser.Item) {
-			attributes := []any{
-				"user_id", item.UserID, "hard_delete", item.HardDelete, "outcome", string(item.Outcome),
-				"moved", item.Moved, "deleted", item.Deleted, "nullified", item.Nullified,
-			}
-			if item.Outcome == ghostuser.Failed {
-				log.ErrorContext(ctx, "user_failed",
-					append(attributes, "table", item.Table, "sqlstate", item.SQLState, "error", item.Message, "stack", item.Stack)...)
-				return
-			}
-			log.InfoContext(ctx, "user_processed", attributes...)
-		},
+		Ended: func(ctx context.Context, item ghostuser.Item) { logGhost(ctx, p.log, item) },
 	}
 	return engine.Run(ctx)
+}
+
+func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
+	log = log.With("user_id", item.UserID, "hard_delete", item.HardDelete, "outcome", string(item.Outcome),
+		"moved", item.Moved, "deleted", item.Deleted, "nullified", item.Nullified)
+	if item.Outcome == ghostuser.Failed {
+		log.ErrorContext(ctx, "user_failed", "table", item.Table, "sqlstate", item.SQLState, "error", item.Message, "stack", item.Stack)
+		return
+	}
+	log.InfoContext(ctx, "user_processed")
 }
 
 // ghostResult is the result of a pass for the history and the metrics.
@@ -227,28 +170,13 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
 	}
-	switch {
-	case stats.OverLimit:
-		result.Outcome, result.Reason = jobrun.OverLimit, because("due users are left; the next run goes on at once", stats.Held)
-	case stats.Interrupted:
-		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
-	}
+	cutShort(&result, stats.OverLimit, stats.Interrupted, because("due users are left; the next run goes on at once", stats.Held))
 	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)
 	result.Held = heldUp(done, stats.OverLimit || stats.Held != "", stats.Held, stats.Errors)
-	for metric, rows := range map[string]map[string]int64{
-		metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
-	} {
-		for column, n := range rows {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, Table: column, N: n})
-		}
-	}
-	for metric, users := range map[string]int64{metrics.GhostUsersDestroyed: stats.UsersProcessed, metrics.GhostUsersFailed: stats.UsersFailed} {
-		if users > 0 {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, N: users})
-		}
-	}
-	for _, e := range stats.Errors {
-		result.Faults = append(result.Faults, jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count})
-	}
+	result.Counts = append(counted(map[string]int64{metrics.GhostUsersDestroyed: stats.UsersProcessed, metrics.GhostUsersFailed: stats.UsersFailed}),
+		countedBy(map[string]map[string]int64{
+			metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
+		})...)
+	result.Faults = faultsOf(stats.Errors)
 	return result
 }

@@ -116,9 +116,8 @@ func TestGhostUsersBackOff(t *testing.T) {
 	b := ghostBundle(t)
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 	b.db.Exec("SELECT sexton.delete_user(1, 2, false)")
-	lane := ghostUsersLane(b.deps, b.db.Connected)
-	pass := Pass{Database: b.db.Connected.Name}
-	_, err := runGhostUsers(t.Context(), b.deps, pass)
+	lane := ghostUsers(b.deps.Config).lane(b.deps, b.db.Connected)
+	_, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
 	require.ErrorContains(t, err, "table isues does not exist")
 	left, err := lane.Work(t.Context())
 	require.NoError(t, err)
@@ -126,7 +125,7 @@ func TestGhostUsersBackOff(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")
-	_, err = runGhostUsers(t.Context(), b.deps, pass)
+	_, err = run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
 	require.NoError(t, err)
 	require.Zero(t, b.deps.Bindings.ghosts.wait(time.Now()))
 }

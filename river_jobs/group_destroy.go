@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
@@ -24,13 +23,6 @@ import (
 // GroupDestroy is the kind of the job that takes one group down.
 const GroupDestroy = "group_destroy"
 
-// destroyAttempts is how often a destruction is tried, with River's exponential pauses: for some weeks.
-const destroyAttempts = 25
-
-// destroyWorkers is how many destructions one process works on at once: each keeps a connection, and each takes its share of
-// the server's time.
-const destroyWorkers = 2
-
 // GroupDestroyArgs name the group, and on whose behalf its destruction was asked for. What counts when it begins is who has
 // scheduled it then.
 type GroupDestroyArgs struct {
@@ -41,130 +33,91 @@ type GroupDestroyArgs struct {
 // Kind is frozen: it stands in the rows of running installations.
 func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 
-// InsertOpts make the job unique while one is waiting or running.
-func (GroupDestroyArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: GroupDestroy, MaxAttempts: destroyAttempts, UniqueOpts: uniqueWhileUnfinished()}
-}
+// InsertOpts make the job unique while one is waiting or running. With River's pauses it is tried for some weeks.
+func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy, 25) }
 
-// GroupDestroyWorker takes a group down in runs of less than a minute.
-type GroupDestroyWorker struct {
-	river.WorkerDefaults[GroupDestroyArgs]
-
-	deps Deps
-}
-
-// Timeout is longer than a run and shorter than the time after which a job's worker is taken for dead.
-func (*GroupDestroyWorker) Timeout(*river.Job[GroupDestroyArgs]) time.Duration {
-	return groupdelete.LeaseTTL
-}
-
-// Work runs once. A lease that is taken is no error, a group that something stands in the way of is one. Without spacing the run goes on
-// with the groups that wait.
-func (w *GroupDestroyWorker) Work(ctx context.Context, job *river.Job[GroupDestroyArgs]) error {
-	return workItem(ctx, w.deps, job, func(ctx context.Context, deps Deps, args GroupDestroyArgs) (jobrun.Report, error) {
-		report, err := destroyGroups(ctx, deps, args, deps.Config.AdjournedGroups.Spacing == 0)
-		if _, other := errors.AsType[*otherGroupError](err); other {
-			err = nil // The group of this job is gone, the run's row has the error, and the other group has a job of its own.
-		}
-		return report, err
-	})
-}
-
-func groupDestroyJob(c *config.Config) Job {
-	return Job{
-		Kind: GroupDestroy, Queue: GroupDestroy, MaxAttempts: destroyAttempts, MaxWorkers: destroyWorkers,
-		Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
-		Defaults:      map[string]any{},
-		Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
-		Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
-		DeletionTable: groupSchedules,
-		Databases:     []string{c.Jobs.Database},
-		Run:           foreground(runGroupDestroy),
+func groupDestroy(*config.Config) kind[GroupDestroyArgs] {
+	return kind[GroupDestroyArgs]{
+		Job: Job{
+			MaxWorkers:    2, // Each keeps a connection, and takes its share of the server's time.
+			Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
+			Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
+			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
+			DeletionTable: groupSchedules,
+		},
+		// The time of a job is longer than a run's, and shorter than that after which its worker is taken for dead.
+		bounds: func(args GroupDestroyArgs) bounds {
+			return bounds{lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL, timeout: groupdelete.LeaseTTL}
+		},
+		pass: passGroupDestroy,
 	}
 }
 
-// runGroupDestroy runs once under the lease of the group.
-func runGroupDestroy(ctx context.Context, deps Deps, args GroupDestroyArgs) (jobrun.Report, error) {
-	return destroyGroups(ctx, deps, args, false)
-}
-
-func destroyGroups(ctx context.Context, deps Deps, args GroupDestroyArgs, together bool) (jobrun.Report, error) {
-	db := deps.jobsDB()
-	spec := jobrun.Spec{
-		Kind: GroupDestroy, Database: db.Name, LeaseKey: groupdelete.LeaseKey(args.GroupID), LeaseTTL: groupdelete.LeaseTTL, Shared: true,
-		Fences: []database.Database{db},
+// passGroupDestroy runs once under the lease of the group. A group that something stands in the way of is an error. As a job without
+// spacing it goes on with the groups that wait.
+func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobrun.Result, error) {
+	stats, err := destroyGroups(ctx, p, args, p.job != nil && p.Config.AdjournedGroups.Spacing == 0)
+	if stats == nil {
+		return jobrun.Result{}, err
 	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
-		stats, err := passGroupDestroy(ctx, deps, db, granted, args, progress, together)
-		if stats == nil {
-			return jobrun.Result{}, err
-		}
-		if err == nil && stats.Outcome == groupdelete.Stuck {
-			err = fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)
-		}
-		return destroyResult(stats), err
-	})
+	if err == nil && stats.Outcome == groupdelete.Stuck {
+		err = fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)
+	}
+	return destroyResult(stats), err
 }
 
-// passGroupDestroy runs the engine on one connection.
-func passGroupDestroy(
-	ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, args GroupDestroyArgs, progress jobrun.Progress, together bool,
-) (*groupdelete.Stats, error) {
-	d := destroyer{deps: deps, db: db, until: time.Now().Add(groupdelete.DefaultRuntime), progress: progress}
-	conn, err := db.Pool.Acquire(ctx)
+// destroyGroups runs the engine on one connection.
+func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together bool) (*groupdelete.Stats, error) {
+	d := destroyer{pass: p, until: time.Now().Add(groupdelete.DefaultRuntime)}
+	session, release, err := p.session(ctx, false)
 	if err != nil {
-		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+		return nil, err
 	}
-	defer conn.Release()
-	d.conn = conn.Conn()
+	defer release()
+	d.conn = session.Conn
 	var problems problem.List
-	if d.plan, problems, err = groupdelete.Resolve(ctx, conn, db.Names, deps.Config.GhostUsers.Enabled); err != nil {
+	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, p.Config.GhostUsers.Enabled); err != nil {
 		return nil, err
 	}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	stats, err := d.destroy(ctx, granted, args)
+	stats, err := d.destroy(ctx, p.granted, args)
 	if err != nil || !together || !stats.Over() {
 		return stats, err
 	}
 	d.stats = stats
-	if err := d.others(ctx, granted.Run()); err != nil {
+	if err := d.others(ctx, p.granted.Run()); err != nil {
 		f := fault.Judge(err)
 		f.Message = err.Error()
 		stats.Errors = fault.Count(stats.Errors, f)
-		// The run fails, so that the counts of its batches become its figures.
-		return stats, &otherGroupError{fmt.Sprintf("after group %d was done: %s", args.GroupID, err)}
+		// The run fails, so that the counts of its batches become its figures. The job does not: its own group is gone, and the other one has a
+		// job of its own. The error wraps nothing, as that of another group's lease says nothing about the run's own.
+		p.over = true
+		return stats, fmt.Errorf("after group %d was done: %s", args.GroupID, err) //nolint:errorlint // see above
 	}
 	return stats, nil
 }
 
-// otherGroupError is an error of a run that has done its own group. It wraps nothing: the error of another group's lease says nothing about
-// the run's own.
-type otherGroupError struct{ text string }
-
-func (e *otherGroupError) Error() string { return e.text }
-
 // destroyer destroys groups on one connection, one after the other.
 type destroyer struct {
-	deps     Deps
-	db       database.Database
-	conn     *pgx.Conn
-	plan     *groupdelete.Plan
-	progress jobrun.Progress
-	until    time.Time
+	*pass
+
+	conn  *pgx.Conn
+	plan  *groupdelete.Plan
+	until time.Time
 	// stats are those of the run, once the first group is done.
 	stats *groupdelete.Stats
 }
 
 // destroy runs the engine on one group.
 func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args GroupDestroyArgs) (*groupdelete.Stats, error) {
-	settings := d.deps.Config.AdjournedGroups
-	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.deps.timeouts()}
-	held := newThrottle(d.deps, GroupDestroy, config.Adaptive, d.db, session, nil)
+	settings := d.Config.AdjournedGroups
+	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.timeouts()}
+	held := newThrottle(d.Deps, GroupDestroy, config.Adaptive, d.db, session, nil)
 	said, step := "", ""
 	engine := groupdelete.Engine{
-		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.deps.Runner.Leases, Database: d.db,
+		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
 		Runtime: time.Until(d.until),
 		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: float64(settings.Duty) / 100},
 		Hold:    held.hooks().Hold,
@@ -180,7 +133,7 @@ func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args Grou
 		},
 	}
 	stats, err := engine.Run(ctx)
-	log := d.deps.Logger.With("kind", GroupDestroy, "database", d.db.Name, "group_id", args.GroupID, "user_id", args.UserID)
+	log := d.log.With("group_id", args.GroupID, "user_id", args.UserID)
 	attributes := []any{"outcome", string(stats.Outcome), "groups", stats.Groups, "projects", stats.Projects, "done", stats.Done, "total", stats.Total}
 	switch {
 	case err != nil: // It is logged as that of the whole run.
@@ -248,7 +201,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 
 // other destroys one more group under its own lease, and reports whether its job has nothing left to do.
 func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs) (over bool, err error) {
-	granted, err := d.deps.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
+	granted, err := d.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
 	if _, held := errors.AsType[*lease.HeldError](err); held {
 		return false, nil
 	}
@@ -275,18 +228,9 @@ func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 	}
 	left := stats.Outcome == groupdelete.Unfinished && !stats.Interrupted
 	result.Held = heldUp(stats.Bots+total(stats.Deleted, stats.Nullified), left, stats.Reason, stats.Errors)
-	for metric, n := range map[string]int64{
-		metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed,
-	} {
-		if n > 0 {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, N: n})
-		}
-	}
-	for table, n := range stats.Deleted {
-		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.GroupDeleted, Table: table, N: n})
-	}
-	for _, e := range stats.Errors {
-		result.Faults = append(result.Faults, jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count})
-	}
+	result.Counts = append(
+		counted(map[string]int64{metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed}),
+		countedBy(map[string]map[string]int64{metrics.GroupDeleted: stats.Deleted})...)
+	result.Faults = faultsOf(stats.Errors)
 	return result
 }

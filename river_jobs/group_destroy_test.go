@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/groupdelete"
@@ -138,8 +139,7 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 	b.db.Exec("UPDATE sexton.river_job SET attempt = 1 WHERE args ->> 'group_id' = '26'")
 
 	destroy := func(together bool) (stats groupdelete.Stats) {
-		report, err := destroyGroups(t.Context(), b.deps, GroupDestroyArgs{GroupID: 10, UserID: 1}, together)
-		require.NoError(t, err)
+		report := b.destroy(t, together)
 		require.Equal(t, jobrun.Done, report.Outcome)
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
 		return stats
@@ -176,16 +176,27 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 	require.Empty(t, destroy(true).Together, "paused")
 }
 
+// destroy destroys the group 10, as a job together with the groups whose jobs wait.
+func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
+	t.Helper()
+	b.deps.Config.AdjournedGroups.Spacing = 0
+	p := pass{Deps: b.deps}
+	if together {
+		p.job = &rivertype.JobRow{}
+	}
+	report, err := groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1})
+	require.NoError(t, err)
+	return report
+}
+
 // A run that dies, or finds a group in its way, leaves the group's job to come by itself, and the figures of the others stand.
 func TestGroupThatIsStuckEndsTheRunOfMany(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	b.deps.Config.AdjournedGroups.Spacing = 0
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
 	b.db.Exec("SELECT sexton.enqueue('group_destroy', '{\"group_id\": 11, \"user_id\": 1}')")
-	report, err := destroyGroups(t.Context(), b.deps, GroupDestroyArgs{GroupID: 10, UserID: 1}, true)
-	require.NoError(t, err)
+	report := b.destroy(t, true)
 	require.Contains(t, string(report.Stats), `"outcome":"destroyed"`)
 	require.Contains(t, string(report.Stats), `"together":[11]`)
 	require.Equal(t, [][]string{{"11", "1"}}, b.db.Rows("SELECT group_id, attempts FROM sexton.group_destructions"))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
@@ -14,8 +13,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
-	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/triggers"
@@ -34,50 +31,28 @@ func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 
 // InsertOpts make the job unique per database while one is waiting or running. It is tried once: the next
 // tick or wake-up is the retry.
-func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: LooseForeignKeys, MaxAttempts: 1, UniqueOpts: uniqueWhileUnfinished()}
-}
+func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts { return once(LooseForeignKeys, 1) }
 
-// LooseForeignKeysCleanupWorker runs one pass per job.
-type LooseForeignKeysCleanupWorker struct {
-	river.WorkerDefaults[LooseForeignKeysCleanupArgs]
-
-	deps Deps
-}
-
-// Timeout is the length of the lease, under which all writing ends, and what a slow network adds before and after.
-func (w *LooseForeignKeysCleanupWorker) Timeout(job *river.Job[LooseForeignKeysCleanupArgs]) time.Duration {
-	settings, _ := w.deps.Config.Database(job.Args.Database)
-	return looseForeignKeysTTL(settings) + slowNetwork
-}
-
-// Work runs one pass. A lease that is taken is no error.
-func (w *LooseForeignKeysCleanupWorker) Work(ctx context.Context, job *river.Job[LooseForeignKeysCleanupArgs]) error {
-	return workPass(ctx, w.deps, job, runLooseForeignKeys, job.Args.Database, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		db, _ := w.deps.database(job.Args.Database)
-		if db.Name == w.deps.jobsDB().Name {
-			due, err := looseForeignKeysDue(ctx, w.deps, tx, db, false)
-			return due.Now, err
-		}
-		// The look at the other database comes after the lock on this job, as it has to.
-		due, err := looseForeignKeysDue(ctx, w.deps, db.Async(), db, false)
-		return due.Now, err
-	})
-}
-
-func looseForeignKeysJob(c *config.Config) Job {
-	return Job{
-		Kind: LooseForeignKeys, Queue: LooseForeignKeys, Schedule: string(c.LooseForeignKeys.Schedule),
-		Cron: c.LooseForeignKeys.Schedule, MaxAttempts: 1,
-		Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
-		Summary:       "deletes or changes the children of deleted parents",
-		DeletionTable: "loose_foreign_keys_deleted_records",
-		LimitedByTick: true,
-		Databases:     names(c),
-		ArgsOf:        func(database string) river.JobArgs { return LooseForeignKeysCleanupArgs{Database: database} },
-		Lane:          looseForeignKeysLane,
-		LeaseKey:      looseForeignKeysLease,
-		Run:           runLooseForeignKeys,
+func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
+	return kind[LooseForeignKeysCleanupArgs]{
+		Job: Job{
+			Cron: c.LooseForeignKeys.Schedule,
+			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
+			Summary:       "deletes or changes the children of deleted parents",
+			DeletionTable: "loose_foreign_keys_deleted_records",
+			LimitedByTick: true,
+			Databases:     names(c),
+		},
+		argsOf: func(database string) LooseForeignKeysCleanupArgs {
+			return LooseForeignKeysCleanupArgs{Database: database}
+		},
+		bounds: func(args LooseForeignKeysCleanupArgs) bounds {
+			settings, _ := c.Database(args.Database)
+			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
+			return bounds{database: args.Database, lease: looseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
+		},
+		pass: passLooseForeignKeys,
+		due:  looseForeignKeysDue,
 	}
 }
 
@@ -90,75 +65,35 @@ func names(c *config.Config) []string {
 	return names
 }
 
-func looseForeignKeysLane(deps Deps, db database.Database) *listen.Lane {
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, LooseForeignKeys)
-	return &listen.Lane{
-		Kind: LooseForeignKeys, Database: db.Name,
-		Key1: key1, Key2: key2,
-		Tables: []string{db.Names.Render(`"public".loose_foreign_keys_deleted_records`)},
-		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
-			return looseForeignKeysDue(ctx, deps, on, db, fresh)
-		},
-		Work: func(ctx context.Context) (time.Duration, error) {
-			return workThroughRiver(ctx, deps, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: db.Name})
-		},
-	}
-}
-
 func looseForeignKeysLease(database string) string {
 	return "loose_foreign_keys/cleanup_worker:" + database
 }
 
-func looseForeignKeysTTL(settings config.Database) time.Duration {
-	return settings.EffectiveLimits().Runtime + 10*time.Second
+func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanupArgs) (jobrun.Result, error) {
+	stats, err := clearTombstones(ctx, p)
+	if stats == nil {
+		return jobrun.Result{}, err
+	}
+	result := jobrun.Result{
+		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed, Counts: countsOf(stats), Faults: faultsOf(stats.Errors),
+	}
+	for _, counts := range stats.Errors {
+		result.Failed += counts.Count
+	}
+	cutShort(&result, false, stats.Interrupted, "")
+	if stats.Interrupted && ctx.Err() == nil {
+		result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)
+	}
+	cutShort(&result, stats.OverLimit, false, "")
+	left := result.Outcome == jobrun.OverLimit && (ctx.Err() == nil || stats.Held != "")
+	result.Held = heldUp(stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived, left, stats.Held, stats.Errors)
+	return result, err
 }
 
-// runLooseForeignKeys runs one pass for one database under its lease.
-func runLooseForeignKeys(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
-	name := pass.Database
-	settings, configured := deps.Config.Database(name)
-	db, connected := deps.database(name)
-	if !configured || !connected {
-		return jobrun.Report{}, fmt.Errorf("run %s: no database is configured under the name %q", LooseForeignKeys, name)
-	}
-	spec := jobrun.Spec{
-		Kind: LooseForeignKeys, Database: name,
-		LeaseKey: looseForeignKeysLease(name),
-		LeaseTTL: looseForeignKeysTTL(settings),
-		Fences:   []database.Database{db},
-	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
-		stats, err := passLooseForeignKeys(ctx, deps, settings, db, granted, progress)
-		if stats == nil {
-			return jobrun.Result{}, err
-		}
-		result := jobrun.Result{
-			Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed,
-			Counts: countsOf(stats), Faults: faultsOf(stats),
-		}
-		for _, counts := range stats.Errors {
-			result.Failed += counts.Count
-		}
-		switch {
-		case stats.OverLimit:
-			result.Outcome = jobrun.OverLimit
-		case stats.Interrupted:
-			// For a reader, the same: there is more to do.
-			result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
-			if ctx.Err() == nil {
-				result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)
-			}
-		}
-		left := result.Outcome == jobrun.OverLimit && (ctx.Err() == nil || stats.Held != "")
-		result.Held = heldUp(stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived, left, stats.Held, stats.Errors)
-		return result, err
-	})
-}
-
-// passLooseForeignKeys runs the engine on one connection. After errors the definitions are bound anew.
-func passLooseForeignKeys(
-	ctx context.Context, deps Deps, settings config.Database, db database.Database, granted *lease.Lease, progress jobrun.Progress,
-) (*loosefk.Stats, error) {
+// clearTombstones runs the engine on one connection. After errors the definitions are bound anew.
+func clearTombstones(ctx context.Context, p *pass) (*loosefk.Stats, error) {
+	deps, db, granted := p.Deps, p.db, p.granted
+	settings, _ := deps.Config.Database(db.Name)
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
@@ -188,7 +123,7 @@ func passLooseForeignKeys(
 			Within: deps.Config.LooseForeignKeys.ConfirmWithin, Grace: deps.Config.LooseForeignKeys.ConfirmGrace,
 		},
 		Throttle: newThrottle(deps, LooseForeignKeys, settings.Pace, db, session, elsewhere).hooks(),
-		Progress: reporter(progress),
+		Progress: reporter(p.progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session:  session, Elsewhere: elsewhere,
 		Lost: func(name string, err error) {

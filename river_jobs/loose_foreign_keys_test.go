@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -211,20 +210,6 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 
 	b.db.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE id = $1", first.Job.ID)
 	require.False(t, insert("main").UniqueSkippedAsDuplicate)
-}
-
-func TestTimeoutIsTheLeaseAndASlowNetwork(t *testing.T) {
-	t.Parallel()
-	job := &river.Job[LooseForeignKeysCleanupArgs]{Args: LooseForeignKeysCleanupArgs{Database: "main"}}
-	for setting, want := range map[string]time.Duration{
-		"SEXTON_DATABASES__MAIN__PACE=normal":         40 * time.Second,
-		"SEXTON_DATABASES__MAIN__PACE=turbo":          55 * time.Second,
-		"SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s": 60 * time.Second,
-	} {
-		url := "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none"
-		worker := &LooseForeignKeysCleanupWorker{deps: Deps{Config: configuration(t, url, setting)}}
-		require.Equal(t, want+slowNetwork, worker.Timeout(job), setting)
-	}
 }
 
 func TestRunReportsThePass(t *testing.T) {

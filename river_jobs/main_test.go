@@ -2,10 +2,14 @@ package riverjobs
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
@@ -72,6 +76,20 @@ func configuration(t *testing.T, environ ...string) *config.Config {
 	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ})
 	require.NoError(t, err)
 	return c
+}
+
+// run runs one pass in the foreground.
+func run(ctx context.Context, deps Deps, args river.JobArgs) (jobrun.Report, error) {
+	encoded, err := json.Marshal(args)
+	if err != nil {
+		return jobrun.Report{}, err
+	}
+	of := Pass{Database: deps.jobsDB().Name, Args: encoded}
+	if named, ok := args.(LooseForeignKeysCleanupArgs); ok {
+		of.Database = named.Database
+	}
+	jobs := Jobs(deps.Config)
+	return jobs[slices.IndexFunc(jobs, func(job Job) bool { return job.Kind == args.Kind() })].Run(ctx, deps, of)
 }
 
 // journal keeps what is logged. River's own goroutines may write while a test reads.

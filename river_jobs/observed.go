@@ -11,6 +11,53 @@ import (
 	"sexton/internal/metrics"
 )
 
+// counted are counts by metric, without zeros.
+func counted(byMetric map[string]int64) (counts []jobrun.Count) {
+	for metric, n := range byMetric {
+		if n > 0 {
+			counts = append(counts, jobrun.Count{Metric: metric, N: n})
+		}
+	}
+	return counts
+}
+
+// countedBy are counts by metric and table.
+func countedBy(byMetric map[string]map[string]int64) (counts []jobrun.Count) {
+	for metric, byTable := range byMetric {
+		for table, n := range byTable {
+			counts = append(counts, jobrun.Count{Metric: metric, Table: table, N: n})
+		}
+	}
+	return counts
+}
+
+// faultsOf are the errors that a pass met and went on from.
+func faultsOf(errors []fault.Counts) []jobrun.Fault {
+	faults := make([]jobrun.Fault, len(errors))
+	for i, e := range errors {
+		faults[i] = jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count}
+	}
+	return faults
+}
+
+// cutShort notes why a pass ended before everything was done.
+func cutShort(result *jobrun.Result, overLimit, interrupted bool, left string) {
+	switch {
+	case overLimit:
+		result.Outcome, result.Reason = jobrun.OverLimit, left
+	case interrupted:
+		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
+	}
+}
+
+// because adds to a reason what was in the way, if anything was.
+func because(reason, held string) string {
+	if held == "" {
+		return reason
+	}
+	return reason + "; held up by " + held
+}
+
 // countsOf are a pass's statistics by metric, in the order of the tables' names.
 func countsOf(stats *loosefk.Stats) []jobrun.Count {
 	var counts []jobrun.Count
@@ -36,15 +83,6 @@ func countsOf(stats *loosefk.Stats) []jobrun.Count {
 	add(metrics.ConfirmedEarly, "", stats.ConfirmedEarly)
 	add(metrics.LateChildren, "", stats.LateChildren)
 	return counts
-}
-
-// faultsOf are the errors that a pass met and went on from.
-func faultsOf(stats *loosefk.Stats) []jobrun.Fault {
-	faults := make([]jobrun.Fault, len(stats.Errors))
-	for i, e := range stats.Errors {
-		faults[i] = jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count}
-	}
-	return faults
 }
 
 // Figures are the fields of a kind's statistics that its batches count, each with its metric, if it has one.

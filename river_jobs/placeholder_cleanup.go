@@ -6,15 +6,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
-	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/placeholder"
@@ -31,8 +28,7 @@ const placeholderDetails = "import_placeholder_user_details"
 const placeholderLease = "import/placeholder_user_cleanup_worker"
 
 const (
-	placeholderAttempts = 25
-	placeholderTTL      = time.Minute
+	placeholderTTL = time.Minute
 	// placeholderRuntime leaves a run a few seconds of its lease to end in.
 	placeholderRuntime = 50 * time.Second
 	// pendingTimeout bounds the wait for a database that does not say whether tombstones wait there.
@@ -46,59 +42,25 @@ type PlaceholderUserCleanupArgs struct{}
 func (PlaceholderUserCleanupArgs) Kind() string { return PlaceholderCleanup }
 
 // InsertOpts make the job unique while one is waiting or running.
-func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: PlaceholderCleanup, MaxAttempts: placeholderAttempts, UniqueOpts: uniqueWhileUnfinished()}
-}
+func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts { return once(PlaceholderCleanup, 25) }
 
-// PlaceholderUserCleanupWorker runs one pass per job.
-type PlaceholderUserCleanupWorker struct {
-	river.WorkerDefaults[PlaceholderUserCleanupArgs]
-
-	deps Deps
-}
-
-// Timeout is the length of the lease, which no pass may outlive.
-func (*PlaceholderUserCleanupWorker) Timeout(*river.Job[PlaceholderUserCleanupArgs]) time.Duration {
-	return placeholderTTL
-}
-
-// Work runs one pass. A lease that is taken is no error.
-func (w *PlaceholderUserCleanupWorker) Work(ctx context.Context, job *river.Job[PlaceholderUserCleanupArgs]) error {
-	return workPass(ctx, w.deps, job, runPlaceholderCleanup, w.deps.jobsDB().Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		due, err := placeholdersDue(ctx, tx, w.deps, w.deps.jobsDB())
-		return due.Now, err
-	})
-}
-
-func placeholderCleanupJob(c *config.Config) Job {
-	return Job{
-		Kind: PlaceholderCleanup, Queue: PlaceholderCleanup, Schedule: string(c.PlaceholderUsers.Schedule), Cron: c.PlaceholderUsers.Schedule,
-		MaxAttempts: placeholderAttempts, Args: map[string]string{}, Defaults: map[string]any{},
-		Summary:       "offers placeholder users that an import has left behind for deletion",
-		DeletionTable: placeholderDetails,
-		Wakes:         []triggers.Wake{{Table: placeholderDetails, Due: "NEW.namespace_id IS NULL"}},
-		Databases:     []string{c.Jobs.Database},
-		ArgsOf:        func(string) river.JobArgs { return PlaceholderUserCleanupArgs{} },
-		Lane:          placeholderLane,
-		LeaseKey:      func(string) string { return placeholderLease },
-		Run:           runPlaceholderCleanup,
-	}
-}
-
-func placeholderLane(deps Deps, db database.Database) *listen.Lane {
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, PlaceholderCleanup)
-	return &listen.Lane{
-		Kind: PlaceholderCleanup, Database: db.Name,
-		Key1: key1, Key2: key2,
-		Tables: []string{db.Names.Render(`"public".` + placeholderDetails)},
-		Due: func(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
+func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
+	return kind[PlaceholderUserCleanupArgs]{
+		Job: Job{
+			Cron:          c.PlaceholderUsers.Schedule,
+			Summary:       "offers placeholder users that an import has left behind for deletion",
+			DeletionTable: placeholderDetails,
+			Wakes:         []triggers.Wake{{Table: placeholderDetails, Due: "NEW.namespace_id IS NULL"}},
+		},
+		bounds: func(PlaceholderUserCleanupArgs) bounds {
+			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL}
+		},
+		pass: passPlaceholderCleanup,
+		due: func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
 			return placeholdersDue(ctx, on, deps, db)
 		},
-		Work: func(ctx context.Context) (time.Duration, error) {
-			if left, err := untilRetried(ctx, db, PlaceholderCleanup); left > 0 || err != nil {
-				return left, err
-			}
-			return workThroughRiver(ctx, deps, PlaceholderCleanup, PlaceholderUserCleanupArgs{})
+		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
+			return untilRetried(ctx, db, PlaceholderCleanup)
 		},
 	}
 }
@@ -162,65 +124,49 @@ func CheckPlaceholderUsers(
 	return bound, placed, nil
 }
 
-// runPlaceholderCleanup runs one pass under the kind's lease.
-func runPlaceholderCleanup(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error) {
-	db := deps.jobsDB()
-	if pass.Database != db.Name {
-		return jobrun.Report{}, fmt.Errorf("run %s: placeholder users are deleted in the jobs database, which is %s", PlaceholderCleanup, db.Name)
+func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserCleanupArgs) (jobrun.Result, error) {
+	stats, err := offerPlaceholders(ctx, p)
+	if stats == nil {
+		return jobrun.Result{}, err
 	}
-	spec := jobrun.Spec{
-		Kind: PlaceholderCleanup, Database: db.Name, LeaseKey: placeholderLease, LeaseTTL: placeholderTTL, Fences: []database.Database{db},
+	if err == nil && stats.Failed > 0 {
+		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
 	}
-	return deps.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		stats, err := passPlaceholderCleanup(ctx, deps, db, granted)
-		if stats == nil {
-			return jobrun.Result{}, err
-		}
-		if err == nil && stats.Failed > 0 {
-			err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
-		}
-		return placeholderResult(stats), err
-	})
+	return placeholderResult(stats), err
 }
 
-// passPlaceholderCleanup runs the engine on one connection.
-func passPlaceholderCleanup(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease) (*placeholder.Stats, error) {
-	conn, err := db.Pool.Acquire(ctx)
+// offerPlaceholders runs the engine on one connection.
+func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error) {
+	session, release, err := p.session(ctx, true)
 	if err != nil {
-		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+		return nil, err
 	}
-	defer conn.Release()
+	defer release()
 	// Offered now, each would lose an attempt.
-	references, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, conn)
+	references, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
 	if err != nil {
 		return nil, err
 	}
-	if err := deps.fits(ctx, PlaceholderCleanup, db, problems); err != nil {
+	if err := p.fits(ctx, PlaceholderCleanup, p.db, problems); err != nil {
 		return nil, err
 	}
-	settings := deps.Config.PlaceholderUsers
-	start, err := firstStart(ctx, conn, db, placeholder.DeleteKind, settings.Spacing)
+	settings, rules := p.Config.PlaceholderUsers, PlaceholderRules(p.Config)
+	start, err := firstStart(ctx, session.Conn, p.db, placeholder.DeleteKind, settings.Spacing)
 	if err != nil {
 		return nil, err
 	}
-	if err := placeholder.SaveRules(ctx, conn, db.Names, PlaceholderRules(deps.Config)); err != nil {
+	if err := placeholder.SaveRules(ctx, session.Conn, p.db.Names, rules); err != nil {
 		return nil, err
 	}
-	limits := deps.timeouts()
-	limits.Durable = true
 	engine := placeholder.Engine{
-		Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits},
-		Rules:   PlaceholderRules(deps.Config), Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
-		References: references,
-		Offered: func(ctx context.Context, item placeholder.Item) {
-			logOffer(ctx, deps.Logger.With("kind", PlaceholderCleanup, "database", db.Name), settings.MaxAttempts, item)
-		},
+		Session: session, Rules: rules, Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime, References: references,
+		Offered: func(ctx context.Context, item placeholder.Item) { logOffer(ctx, p.log, settings.MaxAttempts, item) },
 	}
-	if deps.Config.LooseForeignKeys.Enabled {
+	if p.Config.LooseForeignKeys.Enabled {
 		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
 			ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 			defer cancel()
-			return pendingAbove(ctx, deps, db, references, columns)
+			return pendingAbove(ctx, p.Deps, p.db, references, columns)
 		}
 	}
 	return engine.Run(ctx)
@@ -269,24 +215,12 @@ func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Processed: stats.Scheduled + stats.Kept + stats.Counted,
 	}
 	result.Changed = result.Processed+stats.Failed > 0
-	switch {
-	case stats.OverLimit:
-		result.Outcome, result.Reason = jobrun.OverLimit, "due placeholder users are left; the next run goes on at once"
-	case stats.Interrupted:
-		result.Outcome, result.Reason = jobrun.OverLimit, "asked to stop before everything was done"
-	}
-	for metric, users := range map[string]int64{
-		metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
-	} {
-		if users > 0 {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metric, N: users})
-		}
-	}
-	for column, rows := range stats.References {
-		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.PlaceholderReferences, Table: column, N: rows})
-	}
-	for _, e := range stats.Errors {
-		result.Faults = append(result.Faults, jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count})
-	}
+	cutShort(&result, stats.OverLimit, stats.Interrupted, "due placeholder users are left; the next run goes on at once")
+	result.Counts = append(
+		counted(map[string]int64{
+			metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
+		}),
+		countedBy(map[string]map[string]int64{metrics.PlaceholderReferences: stats.References})...)
+	result.Faults = faultsOf(stats.Errors)
 	return result
 }

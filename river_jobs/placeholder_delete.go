@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/placeholder"
@@ -20,9 +20,6 @@ import (
 
 // DeletePlaceholder is the kind of the jobs that hand one placeholder user over to those who delete users.
 const DeletePlaceholder = placeholder.DeleteKind
-
-// placeholdersAtOnce is how many of them one process works on at once.
-const placeholdersAtOnce = 20
 
 // DeletePlaceholderUserArgs name the user.
 type DeletePlaceholderUserArgs struct {
@@ -33,66 +30,38 @@ type DeletePlaceholderUserArgs struct {
 func (DeletePlaceholderUserArgs) Kind() string { return DeletePlaceholder }
 
 // InsertOpts make the job unique per user while one is waiting or running.
-func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: DeletePlaceholder, MaxAttempts: placeholderAttempts, UniqueOpts: uniqueWhileUnfinished()}
-}
+func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts { return once(DeletePlaceholder, 25) }
 
-// DeletePlaceholderUserWorker looks at one placeholder per job.
-type DeletePlaceholderUserWorker struct {
-	river.WorkerDefaults[DeletePlaceholderUserArgs]
-
-	deps Deps
-}
-
-// Work runs one pass. A placeholder whose references may go with tombstones comes back later, which costs no attempt, of the job or
-// of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
-func (w *DeletePlaceholderUserWorker) Work(ctx context.Context, job *river.Job[DeletePlaceholderUserArgs]) error {
-	return workItem(ctx, w.deps, job, func(ctx context.Context, deps Deps, args DeletePlaceholderUserArgs) (jobrun.Report, error) {
-		patient := time.Since(job.CreatedAt) < deps.Config.PlaceholderUsers.RetryPeriod
-		report, outcome, err := workPlaceholder(ctx, deps, args, patient)
-		if err == nil && outcome == placeholder.Delayed {
-			err = river.JobSnooze(pauseAfter(job.Metadata))
-		}
-		return report, err
-	})
-}
-
-func deletePlaceholderJob(c *config.Config) Job {
-	return Job{
-		Kind: DeletePlaceholder, Queue: DeletePlaceholder, MaxWorkers: placeholdersAtOnce, MaxAttempts: placeholderAttempts,
-		Args: map[string]string{"user_id": migrate.Bigint}, Defaults: map[string]any{},
-		Row:           migrate.Row{Table: placeholderDetails, Column: "placeholder_user_id", Argument: "user_id"},
-		Summary:       "has one placeholder user deleted, unless something refers to it",
-		DeletionTable: placeholderDetails,
-		Databases:     []string{c.Jobs.Database},
-		Run:           foreground(runDeletePlaceholder),
+func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
+	return kind[DeletePlaceholderUserArgs]{
+		Job: Job{
+			MaxWorkers:    20,
+			Args:          map[string]string{"user_id": migrate.Bigint},
+			Row:           migrate.Row{Table: placeholderDetails, Column: "placeholder_user_id", Argument: "user_id"},
+			Summary:       "has one placeholder user deleted, unless something refers to it",
+			DeletionTable: placeholderDetails,
+		},
+		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} }, // It is one transaction, which locks the user.
+		pass:   passDeletePlaceholder,
 	}
 }
 
-func runDeletePlaceholder(ctx context.Context, deps Deps, args DeletePlaceholderUserArgs) (jobrun.Report, error) {
-	report, _, err := workPlaceholder(ctx, deps, args, true)
-	return report, err
+// passDeletePlaceholder looks at one placeholder. One whose references may go with tombstones comes back later, which costs no attempt, of
+// the job or of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
+func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
+	patient := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
+	verdict, err := removePlaceholder(ctx, p.Deps, p.db, args.UserID, patient)
+	if err != nil {
+		return jobrun.Result{}, err
+	}
+	if verdict.Outcome == placeholder.Delayed {
+		p.later = pauseAfter(p.snoozes())
+	}
+	logVerdict(ctx, p.log.With("placeholder_user_id", verdict.UserID, "outcome", string(verdict.Outcome)), verdict)
+	return verdictResult(verdict), nil
 }
 
-// workPlaceholder needs no lease: it is one transaction, which locks the user.
-func workPlaceholder(
-	ctx context.Context, deps Deps, args DeletePlaceholderUserArgs, patient bool,
-) (report jobrun.Report, outcome placeholder.Outcome, _ error) {
-	db := deps.jobsDB()
-	spec := jobrun.Spec{Kind: DeletePlaceholder, Database: db.Name, Shared: true}
-	report, err := deps.Runner.Do(ctx, spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		verdict, err := deletePlaceholder(ctx, deps, db, args.UserID, patient)
-		if err != nil {
-			return jobrun.Result{}, err
-		}
-		outcome = verdict.Outcome
-		logVerdict(ctx, deps, db, verdict)
-		return verdictResult(verdict), nil
-	})
-	return report, outcome, err
-}
-
-func deletePlaceholder(ctx context.Context, deps Deps, db database.Database, userID int64, patient bool) (placeholder.Verdict, error) {
+func removePlaceholder(ctx context.Context, deps Deps, db database.Database, userID int64, patient bool) (placeholder.Verdict, error) {
 	references, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, db.Pool)
 	if err != nil {
 		return placeholder.Verdict{}, err
@@ -147,8 +116,7 @@ func pendingAbove(
 	return pending, nil
 }
 
-func logVerdict(ctx context.Context, deps Deps, db database.Database, verdict placeholder.Verdict) {
-	log := deps.Logger.With("kind", DeletePlaceholder, "database", db.Name, "placeholder_user_id", verdict.UserID, "outcome", string(verdict.Outcome))
+func logVerdict(ctx context.Context, log *slog.Logger, verdict placeholder.Verdict) {
 	switch verdict.Outcome {
 	case placeholder.Blocked:
 		log.WarnContext(ctx, "placeholder_user_kept", "reason", verdict.Reason, "references", verdict.Blockers)

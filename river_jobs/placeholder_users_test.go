@@ -122,7 +122,7 @@ func TestLastAttemptIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
-	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
 	require.NoError(t, err)
 	require.Contains(t, string(report.Stats), `"scheduled":1,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":1,`)
 	require.Contains(t, b.log.String(), `level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
@@ -154,7 +154,7 @@ func TestSecondRunContinuesTheSpacing(t *testing.T) {
 	b := placeholderBundle(t, "SEXTON_PLACEHOLDER_USERS__SPACING=1h")
 	b.db.Exec("DELETE FROM issues")
 	pass := func() {
-		_, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+		_, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
 		require.NoError(t, err)
 	}
 	pass()
@@ -170,7 +170,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	b := placeholderBundle(t)
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE OF deletion_attempts ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
-	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
 	require.EqualError(t, err, "offer 1 placeholder users: SQLSTATE P0001: kept")
 	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Contains(t, string(report.Stats), `"scheduled":0,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
@@ -198,7 +198,7 @@ func TestDeletionThatFailsIsRetried(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("ALTER TABLE notes RENAME TO away")
-	_, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
+	_, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
 	require.ErrorContains(t, err, "table notes does not exist")
 	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"), "what cannot be looked at may refer to anybody")
 	b.db.Exec("ALTER TABLE away RENAME TO notes")
@@ -221,7 +221,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
 	b.deps.Definitions = []definitions.Definition{{Child: name("projects"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Delete}}
 	run := func() (outcome, reason string) {
-		report, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 12})
+		report, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 12})
 		require.NoError(t, err)
 		var stats struct{ Outcome, Reason string }
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
@@ -267,7 +267,7 @@ func TestDeletionsThatHaveNothingToDo(t *testing.T) {
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE users SET user_type = 0 WHERE id = 13")
 	for user, outcome := range map[int64]string{99: "gone", 13: "no_placeholder"} {
-		report, err := runDeletePlaceholder(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: user})
+		report, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: user})
 		require.NoError(t, err)
 		require.Equal(t, jobrun.Done, report.Outcome)
 		require.Contains(t, string(report.Stats), `"outcome":"`+outcome+`"`)
@@ -290,13 +290,13 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
 	_, err := other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute)
 	require.NoError(t, err)
-	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
 	require.NoError(t, err)
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Equal(t, "somebody", report.Holder)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
-	_, err = runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "ci"})
-	require.ErrorContains(t, err, "placeholder users are deleted in the jobs database, which is main")
+	_, err = Jobs(b.deps.Config)[1].Run(t.Context(), b.deps, Pass{Database: "ci"})
+	require.ErrorContains(t, err, "it works in the jobs database, which is main")
 }
 
 func TestPlaceholderKinds(t *testing.T) {
@@ -328,7 +328,7 @@ func TestPlaceholdersAreOfferedWhileADatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
 	b.deps.Databases = append(b.deps.Databases, nowhere(t))
-	report, err := runPlaceholderCleanup(t.Context(), b.deps, Pass{Database: "main"})
+	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
 	require.NoError(t, err)
 	require.Contains(t, string(report.Stats), `"message":"database ci: look for tombstones: `)
 	require.Equal(t, [][]string{{"11", "1"}, {"12", "1"}, {"13", "0"}},

@@ -1,5 +1,5 @@
-// Package riverjobs adapts the jobs to River: one file per kind with its arguments, insert options and
-// worker, and in this file the only list of them. What a job does lives in its domain package.
+// Package riverjobs adapts the jobs to River: one file per kind, which begins with its arguments and its declaration, one worker for all
+// of them (kind.go), and in this file the only list. What a job does lives in its domain package.
 package riverjobs
 
 import (
@@ -100,7 +100,7 @@ type Job struct {
 	// DeletionTable is where its work waits, in the tracked tables' schema.
 	DeletionTable string
 	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema and kind. None stands for every
-	// new row of DeletionTable. The kind's lane names the same tables.
+	// new row of DeletionTable.
 	Wakes []triggers.Wake
 	// LimitedByTick tells that a pass which met its limits leaves the rest to the next tick.
 	LimitedByTick bool
@@ -114,6 +114,9 @@ type Job struct {
 	LeaseKey func(database string) string
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
+
+	// register adds the kind's worker.
+	register func(workers *river.Workers, deps Deps)
 }
 
 // wakesIn returns what wakes the kind, in a schema.
@@ -135,41 +138,26 @@ func (j Job) Inserted() bool { return j.Schedule == "" }
 func Jobs(c *config.Config) []Job {
 	var jobs []Job
 	if c.LooseForeignKeys.Enabled {
-		jobs = append(jobs, looseForeignKeysJob(c))
+		jobs = append(jobs, looseForeignKeys(c).job(c))
 	}
 	if c.GhostUsers.Enabled {
-		jobs = append(jobs, ghostUsersJob(c))
+		jobs = append(jobs, ghostUsers(c).job(c))
 	}
 	if c.PlaceholderUsers.Enabled {
-		jobs = append(jobs, placeholderCleanupJob(c), deletePlaceholderJob(c))
+		jobs = append(jobs, placeholderCleanup(c).job(c), deletePlaceholder(c).job(c))
 	}
 	if c.AdjournedGroups.Enabled {
-		jobs = append(jobs, adjournedGroupsJob(c), groupDestroyJob(c))
+		jobs = append(jobs, adjournedGroups(c).job(c), groupDestroy(c).job(c))
 	}
 	if c.ExternalDiffs.Enabled {
-		jobs = append(jobs, scheduleExternalDiffsJob(c), migrateExternalDiffJob(c))
+		jobs = append(jobs, scheduleDiffs(c).job(c), migrateDiff(c).job(c))
 	}
 	return jobs
 }
 
 // Register adds the workers of all enabled kinds.
 func Register(workers *river.Workers, deps Deps) {
-	if deps.Config.LooseForeignKeys.Enabled {
-		river.AddWorker(workers, &LooseForeignKeysCleanupWorker{deps: deps})
-	}
-	if deps.Config.GhostUsers.Enabled {
-		river.AddWorker(workers, &MigrateRecordsToGhostUserWorker{deps: deps})
-	}
-	if deps.Config.PlaceholderUsers.Enabled {
-		river.AddWorker(workers, &PlaceholderUserCleanupWorker{deps: deps})
-		river.AddWorker(workers, &DeletePlaceholderUserWorker{deps: deps})
-	}
-	if deps.Config.AdjournedGroups.Enabled {
-		river.AddWorker(workers, &AdjournedGroupDeletionWorker{deps: deps})
-		river.AddWorker(workers, &GroupDestroyWorker{deps: deps})
-	}
-	if deps.Config.ExternalDiffs.Enabled {
-		river.AddWorker(workers, &ScheduleExternalDiffsWorker{deps: deps})
-		river.AddWorker(workers, &MigrateExternalDiffWorker{deps: deps})
+	for _, job := range Jobs(deps.Config) {
+		job.register(workers, deps)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/groupdelete"
 	"sexton/internal/pgtest"
 )
 
@@ -75,11 +76,34 @@ func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
 	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
 	require.Equal(t, "*/2 * * * *", job.Schedule)
 	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
-	worker := &MigrateRecordsToGhostUserWorker{deps: Deps{Config: c}}
-	require.Equal(t, time.Minute+slowNetwork, worker.Timeout(nil), "the length of the lease, and a slow network")
 	ticks, err := Ticks(Deps{Config: c})
 	require.NoError(t, err)
 	require.Len(t, ticks, 1)
+}
+
+// timeout is when River ends a job of the kind.
+func timeout[T river.JobArgs](k kind[T], args T) time.Duration {
+	return (&worker[T]{kind: k}).Timeout(&river.Job[T]{Args: args})
+}
+
+func TestTimeoutsAreThoseOfTheLeases(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]time.Duration{
+		"SEXTON_DATABASES__MAIN__PACE=normal":         40 * time.Second,
+		"SEXTON_DATABASES__MAIN__PACE=turbo":          55 * time.Second,
+		"SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s": 60 * time.Second,
+	} {
+		c := configuration(t, "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none", setting)
+		require.Equal(t, want+slowNetwork, timeout(looseForeignKeys(c), LooseForeignKeysCleanupArgs{Database: "main"}), setting)
+	}
+	c := configuration(t)
+	require.Equal(t, time.Minute+slowNetwork, timeout(ghostUsers(c), MigrateRecordsToGhostUserArgs{}), "a slow network comes on top")
+	require.Equal(t, time.Minute, timeout(placeholderCleanup(c), PlaceholderUserCleanupArgs{}))
+	require.Equal(t, time.Minute, timeout(adjournedGroups(c), AdjournedGroupDeletionArgs{}))
+	require.Equal(t, groupdelete.LeaseTTL, timeout(groupDestroy(c), GroupDestroyArgs{}))
+	require.Zero(t, timeout(deletePlaceholder(c), DeletePlaceholderUserArgs{}), "River's own: it has no lease")
+	require.Zero(t, timeout(scheduleDiffs(c), ScheduleExternalDiffsArgs{}), "its lease is longer than any job")
+	require.Negative(t, timeout(migrateDiff(c), MigrateExternalDiffArgs{}), "an upload is as long as bytes move: neither River's limit nor its rescuer may end it")
 }
 
 // TestClientWorksJobs goes through a running River client, as a worker process has it.

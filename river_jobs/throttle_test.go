@@ -74,7 +74,7 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		report, err := runLooseForeignKeys(t.Context(), b.deps, Pass{Database: "main"})
+		report, err := run(t.Context(), b.deps, LooseForeignKeysCleanupArgs{Database: "main"})
 		ended <- result{report, err}
 	}()
 	return func() jobrun.Report {

@@ -34,7 +34,7 @@ func setup(t *testing.T, statements ...string) *bundle {
 			return err
 		}
 		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-			Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", LooseForeignKeys: true,
+			Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 		})
 		return err
 	})

@@ -247,7 +247,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	config, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
 	_, err = migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", LooseForeignKeys: true,
+		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 	})
 	require.NoError(t, err)
 	connect := func() *pgx.Conn {

@@ -154,13 +154,9 @@ func (c *connections) schemas() []migrate.Database {
 	for i, db := range c.databases {
 		out[i] = migrate.Database{
 			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
-			Jobs: db.Name == c.config.Jobs.Database, LooseForeignKeys: c.config.LooseForeignKeys.Enabled,
-			GhostUsers:       c.config.GhostUsers.Enabled && db.Name == c.config.Jobs.Database,
-			PlaceholderUsers: c.config.PlaceholderUsers.Enabled && db.Name == c.config.Jobs.Database,
-			AdjournedGroups:  c.config.AdjournedGroups.Enabled && db.Name == c.config.Jobs.Database,
-			ExternalDiffs:    c.config.ExternalDiffs.Enabled && db.Name == c.config.Jobs.Database,
-			Owner:            c.config.Jobs.Owner,
-			Kinds:            riverjobs.Kinds(c.config),
+			Jobs: db.Name == c.config.Jobs.Database, Components: c.config.ComponentsIn(db.Name),
+			Owner: c.config.Jobs.Owner,
+			Kinds: riverjobs.Kinds(c.config),
 		}
 	}
 	return out

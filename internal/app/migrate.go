@@ -195,11 +195,7 @@ func (a *app) printGrants(roles migrate.Roles, tables bool) error {
 	for _, settings := range c.Databases {
 		a.printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
 			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
-			Jobs: settings.Name == c.Jobs.Database, LooseForeignKeys: c.LooseForeignKeys.Enabled,
-			GhostUsers:       c.GhostUsers.Enabled && settings.Name == c.Jobs.Database,
-			PlaceholderUsers: c.PlaceholderUsers.Enabled && settings.Name == c.Jobs.Database,
-			AdjournedGroups:  c.AdjournedGroups.Enabled && settings.Name == c.Jobs.Database,
-			ExternalDiffs:    c.ExternalDiffs.Enabled && settings.Name == c.Jobs.Database,
+			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
 		}, roles))
 		if !tables {
 			continue

@@ -1,6 +1,37 @@
 package config
 
-import "time"
+import (
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Components are the keys of the enabled components, in the order of Config: the parts of it that have a switch.
+func (c *Config) Components() []string {
+	var keys []string
+	all := reflect.ValueOf(c).Elem()
+	for i := range all.NumField() {
+		if all.Field(i).Kind() != reflect.Struct {
+			continue
+		}
+		if on := all.Field(i).FieldByName("Enabled"); on.IsValid() && on.Bool() {
+			keys = append(keys, all.Type().Field(i).Tag.Get("yaml"))
+		}
+	}
+	return keys
+}
+
+// ComponentsIn are the keys of the enabled components that work in a database: outside the jobs database, only loose foreign keys.
+func (c *Config) ComponentsIn(database string) []string {
+	keys := c.Components()
+	if database != c.Jobs.Database {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" })
+	}
+	return keys
+}
+
+// Has reports whether a component is enabled.
+func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }
 
 // TableColumns names columns of one table that refer to a user.
 type TableColumns struct {

@@ -41,7 +41,7 @@ func New(tb testing.TB) *DB {
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, fmt.Sprintf("tracked %v: %s", parents, tables), func(ctx context.Context, url string) error {
-		if err := installReference(ctx, url, tables, components{}); err != nil {
+		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys}); err != nil {
 			return err
 		}
 		conn, err := pgx.Connect(ctx, url)
@@ -58,7 +58,7 @@ func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 func Reference(tb testing.TB) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
-		return installReference(ctx, url, sample.Schema(), components{ghostUsers: true, groups: true, diffs: true})
+		return installReference(ctx, url, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
 	})
 	return connected(d)
 }
@@ -67,7 +67,7 @@ func Reference(tb testing.TB) *DB {
 func ReferenceIn(tb testing.TB, encoding string) *DB {
 	tb.Helper()
 	d := pgtest.NewEncoded(tb, encoding)
-	require.NoError(tb, installReference(tb.Context(), d.URL, sample.Schema(), components{ghostUsers: true, groups: true, diffs: true}))
+	require.NoError(tb, installReference(tb.Context(), d.URL, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
 	return connected(d)
 }
 
@@ -76,7 +76,7 @@ func ReferenceIn(tb testing.TB, encoding string) *DB {
 func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
-		return installReference(ctx, url, tables, components{ghostUsers: true})
+		return installReference(ctx, url, tables, withUsers())
 	})
 	for _, sql := range later {
 		d.Exec(sql)
@@ -89,15 +89,18 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 func WithGroups(tb testing.TB, tables string) *DB {
 	tb.Helper()
 	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
-		return installReference(ctx, url, tables, components{groups: true})
+		return installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.AdjournedGroups})
 	})
 	return connected(d)
 }
 
 // components are the ones that need tables of the application.
-type components struct{ ghostUsers, groups, diffs bool }
+// withUsers are components, with the ones that need no groups and no diffs.
+func withUsers(more ...string) []string {
+	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
+}
 
-func installReference(ctx context.Context, url, tables string, with components) (err error) {
+func installReference(ctx context.Context, url, tables string, components []string) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -106,7 +109,7 @@ func installReference(ctx context.Context, url, tables string, with components) 
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return err
 	}
-	return migrateUp(ctx, url, with)
+	return migrateUp(ctx, url, components)
 }
 
 // Onto installs the components of New on an empty database.
@@ -116,17 +119,18 @@ func Onto(tb testing.TB, d *pgtest.Database) *DB {
 	return connected(d)
 }
 
-func install(ctx context.Context, url string) error { return migrateUp(ctx, url, components{}) }
+func install(ctx context.Context, url string) error {
+	return migrateUp(ctx, url, []string{migrate.LooseForeignKeys})
+}
 
-func migrateUp(ctx context.Context, url string, with components) error {
+func migrateUp(ctx context.Context, url string, components []string) error {
 	conn, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, LooseForeignKeys: true,
-		GhostUsers: with.ghostUsers, PlaceholderUsers: with.ghostUsers, AdjournedGroups: with.groups, ExternalDiffs: with.diffs,
+		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, Components: components,
 	})
 	return err
 }

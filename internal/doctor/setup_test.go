@@ -38,7 +38,7 @@ func healthy(t *testing.T) *patient {
 	p.Exec(patientTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5,
-		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true}),
+		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}}),
 		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)

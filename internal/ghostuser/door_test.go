@@ -295,7 +295,7 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	for _, function := range []string{"sexton.delete_user(bigint, bigint, boolean, boolean)", "sexton.ghost_user()"} {
 		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT has_function_privilege($1, $2, 'EXECUTE')", role, function))
 	}
-	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true})
+	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers}})
 	require.Contains(t, grants, `GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
 	// The function runs with its owner's rights.
 	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role + "; SELECT sexton.delete_user(1, 1); RESET ROLE")
@@ -309,7 +309,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY") // Behind the door, whose owner it would bind as well.
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, GhostUsers: true, PlaceholderUsers: true})))
+		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
 	conn, err := pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public")
 	require.NoError(t, err)

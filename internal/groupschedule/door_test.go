@@ -215,7 +215,7 @@ func TestDoorsNeedNoFurtherTables(t *testing.T) {
 	conn, err := pgx.ParseConfig(s.URL)
 	require.NoError(t, err)
 	_, err = migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
-		Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true, AdjournedGroups: true,
+		Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, migrate.AdjournedGroups},
 	})
 	require.NoError(t, err)
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, 2))
@@ -228,7 +228,7 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	s.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
 	require.Empty(t, s.Rows(`SELECT identity FROM sexton.objects
 		WHERE component = 'adjourned_groups' AND kind = 'function' AND has_function_privilege($1, identity, 'EXECUTE')`, role))
-	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", AdjournedGroups: true})
+	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.AdjournedGroups}})
 	section := regexp.MustCompile(`(?s)-- application: schedules groups.*?;.*?;`).FindString(grants)
 	require.NotEmpty(t, section)
 	s.Exec(regexp.MustCompile(`:"(application|worker)"`).ReplaceAllString(section, role))

@@ -22,7 +22,7 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, AdjournedGroups: true})))
+		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
 	as := func(role string) *pgx.Conn {
 		conn, err := pgx.Connect(t.Context(), s.AsRole(role))
 		require.NoError(t, err)

@@ -22,7 +22,7 @@ const groupSchedules = `CREATE TABLE group_deletion_schedules (
 func withGroups(t *testing.T, d *pgtest.Database) migrate.Database {
 	t.Helper()
 	db := everything(t, d)
-	db.AdjournedGroups = true
+	db.Components = append(db.Components, migrate.AdjournedGroups)
 	return db
 }
 
@@ -90,7 +90,7 @@ func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec(groupsTables)
 	db := withGroups(t, d)
-	db.LooseForeignKeys = false
+	db.Components = without(db.Components, migrate.LooseForeignKeys)
 	up(t, db)
 	moved := db
 	moved.TrackedSchema = "app"

@@ -36,9 +36,9 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 func TestCheckDownLooksAtEveryComponent(t *testing.T) {
 	t.Parallel()
 	for name, enable := range map[string]func(*migrate.Database){
-		"loose foreign keys": func(db *migrate.Database) { db.LooseForeignKeys = true },
-		"ghost users":        func(db *migrate.Database) { db.GhostUsers = true },
-		"adjourned groups":   func(db *migrate.Database) { db.AdjournedGroups = true },
+		"loose foreign keys": func(db *migrate.Database) { db.Components = append(db.Components, migrate.LooseForeignKeys) },
+		"ghost users":        func(db *migrate.Database) { db.Components = append(db.Components, migrate.GhostUsers) },
+		"adjourned groups":   func(db *migrate.Database) { db.Components = append(db.Components, migrate.AdjournedGroups) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

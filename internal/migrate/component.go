@@ -41,28 +41,32 @@ func (db Database) components() []component {
 	if db.Jobs {
 		components = append(components, sqlComponent(Jobs), riverComponent{})
 	}
-	if db.LooseForeignKeys {
-		components = append(components, sqlComponent(LooseForeignKeys))
-	}
-	if db.GhostUsers {
-		components = append(components, sqlComponent(GhostUsers))
-	}
-	if db.PlaceholderUsers {
-		components = append(components, sqlComponent(PlaceholderUsers))
-	}
-	if db.AdjournedGroups {
-		components = append(components, sqlComponent(AdjournedGroups))
-	}
-	if db.ExternalDiffs {
-		components = append(components, sqlComponent(ExternalDiffs))
+	for _, name := range optional() {
+		if db.has(name) {
+			components = append(components, sqlComponent(name))
+		}
 	}
 	return components
 }
 
+// has reports whether an optional component belongs into the database.
+func (db Database) has(component string) bool { return slices.Contains(db.Components, component) }
+
+// optional are the components that configuration enables, in the order of their installation: a folder of migrations is one.
+func optional() []string {
+	names := []string{LooseForeignKeys, GhostUsers, PlaceholderUsers, AdjournedGroups, ExternalDiffs}
+	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
+	for _, folder := range folders {
+		if name := folder.Name(); folder.IsDir() && name != Base && name != Jobs && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // complete returns the database with every component: what once was installed is removed, whatever is enabled now.
 func (db Database) complete() Database {
-	db.Jobs, db.LooseForeignKeys, db.GhostUsers = true, true, true
-	db.PlaceholderUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true
+	db.Jobs, db.Components = true, optional()
 	return db
 }
 

@@ -28,7 +28,7 @@ func diffTables() []string {
 
 // diffRequirements refuses to install external_diffs where the application's tables do not fit.
 func (db Database) diffRequirements(look inspection) error {
-	if !db.ExternalDiffs || look.versions[ExternalDiffs] > 0 {
+	if !db.has(ExternalDiffs) || look.versions[ExternalDiffs] > 0 {
 		return nil
 	}
 	for _, table := range diffTables() {

@@ -15,7 +15,7 @@ import (
 func withDiffs(t *testing.T, d *pgtest.Database) migrate.Database {
 	t.Helper()
 	db := everything(t, d)
-	db.ExternalDiffs = true
+	db.Components = append(db.Components, migrate.ExternalDiffs)
 	return db
 }
 

@@ -23,7 +23,7 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 func withGhostUsers(t *testing.T, d *pgtest.Database) migrate.Database {
 	t.Helper()
 	db := everything(t, d)
-	db.GhostUsers = true
+	db.Components = append(db.Components, migrate.GhostUsers)
 	return db
 }
 
@@ -68,7 +68,7 @@ func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
 			d := pgtest.New(t)
 			d.Exec(tables)
 			db := withGhostUsers(t, d)
-			db.LooseForeignKeys = false
+			db.Components = without(db.Components, migrate.LooseForeignKeys)
 			up(t, db)
 			d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
 			db.TrackedSchema = "app"

@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	t.Helper()
 	return migrate.Database{
-		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, LooseForeignKeys: true,
+		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys},
 	}
 }
 
@@ -83,4 +84,8 @@ func component(t *testing.T, report migrate.Report, name string) migrate.Compone
 	}
 	require.Failf(t, "no such component", "%s in %+v", name, report)
 	return migrate.ComponentReport{}
+}
+
+func without(components []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(components), func(one string) bool { return one == name })
 }

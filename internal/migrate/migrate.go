@@ -31,17 +31,10 @@ type Database struct {
 	JobsSchema    string
 	TrackedSchema string
 	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's tables.
-	Jobs             bool
-	LooseForeignKeys bool
-	// GhostUsers needs the application's users in the tracked schema. It belongs into the jobs database only.
-	GhostUsers bool
-	// PlaceholderUsers needs GhostUsers, in the same database.
-	PlaceholderUsers bool
-	// AdjournedGroups needs the application's groups and users in the tracked schema. It belongs into the jobs database only.
-	AdjournedGroups bool
-	// ExternalDiffs needs the application's merge requests and their diffs in the tracked schema. It belongs into the jobs
-	// database only.
-	ExternalDiffs bool
+	Jobs bool
+	// Components are the optional ones that belong into this database. All but LooseForeignKeys belong into the jobs database alone,
+	// and need the application's tables in the tracked schema; PlaceholderUsers needs GhostUsers.
+	Components []string
 	// Owner is the role that the objects belong to; empty means DefaultOwner.
 	Owner string
 	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.

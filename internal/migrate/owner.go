@@ -157,19 +157,19 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 			tables, privileges = append(tables, table), append(privileges, privilege)
 		}
 	}
-	if db.LooseForeignKeys {
+	if db.has(LooseForeignKeys) {
 		need(tombstones, "SELECT", "INSERT")
 	}
-	if db.GhostUsers {
+	if db.has(GhostUsers) {
 		need(users, "SELECT", "INSERT", "UPDATE")
 		need(ghostQueue, "SELECT", "INSERT", "UPDATE", "DELETE")
 		need("members", "SELECT")
 		need(groups, "SELECT")
 	}
-	if db.PlaceholderUsers {
+	if db.has(PlaceholderUsers) {
 		need(placeholders, "SELECT")
 	}
-	if db.AdjournedGroups {
+	if db.has(AdjournedGroups) {
 		need(users, "SELECT")
 		need(groups, "SELECT", "UPDATE")
 		need(groupSchedules, "SELECT", "INSERT", "UPDATE", "DELETE")
@@ -177,7 +177,7 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 			need(table, "SELECT")
 		}
 	}
-	if db.ExternalDiffs {
+	if db.has(ExternalDiffs) {
 		need("merge_request_diffs", "SELECT")
 		need("merge_request_diff_files", "SELECT")
 	}

@@ -43,7 +43,7 @@ func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
 	db := withGroups(t, d)
-	db.GhostUsers = true
+	db.Components = append(db.Components, migrate.GhostUsers)
 	d.Exec(`CREATE TABLE seen (role name, mighty boolean); GRANT INSERT ON seen TO PUBLIC`)
 	const note = `INSERT INTO public.seen SELECT current_user, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user`
 	require.NoError(t, as(t, d, application, `

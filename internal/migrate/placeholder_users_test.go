@@ -28,7 +28,7 @@ func catalogueWithoutToast(d *pgtest.Database) []string {
 func withPlaceholders(t *testing.T, d *pgtest.Database) migrate.Database {
 	t.Helper()
 	db := withGhostUsers(t, d)
-	db.PlaceholderUsers = true
+	db.Components = append(db.Components, migrate.PlaceholderUsers)
 	return db
 }
 
@@ -118,7 +118,7 @@ func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec(usersTable + usersQueue)
 	db := withPlaceholders(t, d)
-	db.LooseForeignKeys = false
+	db.Components = without(db.Components, migrate.LooseForeignKeys)
 	up(t, db)
 	d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'")
 	db.TrackedSchema = "app"

@@ -40,7 +40,8 @@ func (db Database) fits(look inspection) error {
 			installed = installed[:max(0, strings.LastIndex(installed, "."))]
 		}
 		for table, enabled := range map[string]bool{
-			tombstones: db.LooseForeignKeys, ghostQueue: db.GhostUsers, placeholders: db.PlaceholderUsers, groupSchedules: db.AdjournedGroups,
+			tombstones: db.has(LooseForeignKeys), ghostQueue: db.has(GhostUsers), placeholders: db.has(PlaceholderUsers),
+			groupSchedules: db.has(AdjournedGroups),
 		} {
 			want := identity(db.TrackedSchema, table)
 			if enabled && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+table) && installed != want {
@@ -57,7 +58,7 @@ func (db Database) requirements(look inspection) error {
 	if err := db.diffRequirements(look); err != nil {
 		return err
 	}
-	if db.GhostUsers && look.versions[GhostUsers] == 0 {
+	if db.has(GhostUsers) && look.versions[GhostUsers] == 0 {
 		err := db.requires(GhostUsers, users, look.users, "id", "username", "email", "name", "state", "user_type", "admin")
 		if err != nil {
 			return err
@@ -75,14 +76,14 @@ func (db Database) requirements(look inspection) error {
 			return err
 		}
 	}
-	if db.PlaceholderUsers && look.versions[PlaceholderUsers] == 0 {
+	if db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] == 0 {
 		err := db.fitsQueue(placeholders, look.placeholders,
 			"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at")
 		if err != nil {
 			return err
 		}
 	}
-	if db.AdjournedGroups && look.versions[AdjournedGroups] == 0 {
+	if db.has(AdjournedGroups) && look.versions[AdjournedGroups] == 0 {
 		err := db.requires(AdjournedGroups, groups, look.groups, "id", "parent_id", "name", "path", "marked_for_deletion_on")
 		if err != nil {
 			return err
@@ -144,7 +145,7 @@ func (db Database) conflicts(look inspection) error {
 	if len(taken) > 0 {
 		return &ConflictError{Database: db.Name, Objects: taken, Fix: "choose another jobs.schema, or rename them"}
 	}
-	if db.LooseForeignKeys && look.hasTombstones && !look.owns("table", identity(db.TrackedSchema, tombstones)) {
+	if db.has(LooseForeignKeys) && look.hasTombstones && !look.owns("table", identity(db.TrackedSchema, tombstones)) {
 		return &ConflictError{
 			Database: db.Name, Objects: []string{identity(db.TrackedSchema, tombstones)},
 			Fix: "rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere",
@@ -169,10 +170,10 @@ func (db Database) privileges(look inspection) error {
 	case look.hasSchema && !look.mayCreateInSchema:
 		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
 	}
-	creates := db.LooseForeignKeys && look.versions[LooseForeignKeys] == 0 ||
-		db.GhostUsers && look.versions[GhostUsers] == 0 && !look.ghostQueue.there() ||
-		db.PlaceholderUsers && look.versions[PlaceholderUsers] == 0 && !look.placeholders.there() ||
-		db.AdjournedGroups && look.versions[AdjournedGroups] == 0 && !look.groupSchedules.there()
+	creates := db.has(LooseForeignKeys) && look.versions[LooseForeignKeys] == 0 ||
+		db.has(GhostUsers) && look.versions[GhostUsers] == 0 && !look.ghostQueue.there() ||
+		db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] == 0 && !look.placeholders.there() ||
+		db.has(AdjournedGroups) && look.versions[AdjournedGroups] == 0 && !look.groupSchedules.there()
 	if creates {
 		switch {
 		case !look.hasTracked:

@@ -76,16 +76,16 @@ func (db Database) removed(look inspection) (table, component string) {
 			}
 		}
 	}
-	if id := identity(db.TrackedSchema, tombstones); db.LooseForeignKeys && look.owns("table", id) && !look.hasTombstones {
+	if id := identity(db.TrackedSchema, tombstones); db.has(LooseForeignKeys) && look.owns("table", id) && !look.hasTombstones {
 		return id, LooseForeignKeys
 	}
-	if id := identity(db.TrackedSchema, ghostQueue); db.GhostUsers && look.versions[GhostUsers] > 0 && !look.ghostQueue.there() {
+	if id := identity(db.TrackedSchema, ghostQueue); db.has(GhostUsers) && look.versions[GhostUsers] > 0 && !look.ghostQueue.there() {
 		return id, GhostUsers
 	}
-	if id := identity(db.TrackedSchema, groupSchedules); db.AdjournedGroups && look.versions[AdjournedGroups] > 0 && !look.groupSchedules.there() {
+	if id := identity(db.TrackedSchema, groupSchedules); db.has(AdjournedGroups) && look.versions[AdjournedGroups] > 0 && !look.groupSchedules.there() {
 		return id, AdjournedGroups
 	}
-	if id := identity(db.TrackedSchema, placeholders); db.PlaceholderUsers && look.versions[PlaceholderUsers] > 0 && !look.placeholders.there() {
+	if id := identity(db.TrackedSchema, placeholders); db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] > 0 && !look.placeholders.there() {
 		return id, PlaceholderUsers
 	}
 	return "", ""

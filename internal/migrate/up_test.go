@@ -61,7 +61,7 @@ func TestUpByComponents(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	db := everything(t, d)
-	db.Jobs, db.LooseForeignKeys = false, false
+	db.Jobs, db.Components = false, nil
 
 	require.Len(t, up(t, db).Components, 1)
 	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"migrations_base"}, {"objects"}, {"run_counts"}}, d.Rows(
@@ -160,7 +160,7 @@ func TestUpGoesOnAfterACrash(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			db := everything(t, d)
-			db.Jobs, db.LooseForeignKeys = false, false
+			db.Jobs, db.Components = false, nil
 			up(t, db)
 			d.Exec(crash)
 

@@ -65,7 +65,7 @@ func TestUpFromEveryEarlierVersion(t *testing.T) {
 		d.Exec(sample.Schema())
 		d.Exec(`INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'); INSERT INTO groups (id, name, path) VALUES (1, 'g', 'g')`)
 		db := everything(t, d)
-		db.GhostUsers, db.PlaceholderUsers, db.AdjournedGroups, db.ExternalDiffs = true, true, true, true
+		db.Components = append(db.Components, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs)
 		return d, db
 	}
 	fresh, db := database(t)
