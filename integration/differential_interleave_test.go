@@ -182,7 +182,7 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 		close(ended)
 	}()
 	var end ending
-	pause := watchEvery
+	pause, patience := watchEvery, time.After(watchFor)
 	for done := false; !done; {
 		if len(open) == 0 {
 			end = <-ended
@@ -199,6 +199,11 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 				pause = watchEvery
 			}
 			open = slices.DeleteFunc(open, func(s *session) bool { return s.over })
+		case <-patience:
+			for _, s := range open {
+				c.end(s)
+			}
+			open = nil
 		}
 	}
 	c.mix.runs++
@@ -213,10 +218,12 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 }
 
 // watchEvery is how soon somebody looks whether the worker waits; if it does not, the next look takes twice as long, up to
-// watchSeldom.
+// watchSeldom. A wait of the worker lasts 200 ms and comes back after seconds: on a busy machine all looks may fall between two
+// waits, so that the sessions end after watchFor, before the time of the run is over.
 const (
 	watchEvery  = 2 * time.Millisecond
 	watchSeldom = 100 * time.Millisecond
+	watchFor    = 10 * time.Second
 )
 
 // blockersSQL lists the sessions that others in this database wait for; 0 is a prepared transaction.
