@@ -75,8 +75,8 @@ func (e *Edge) Whole() string {
 	return "ONLY " + e.Child.SQL() + " AS child"
 }
 
-// restrictions are the terms beyond the columns that a row has to meet, each beginning with AND.
-func (e *Edge) restrictions(alias string, args *Args) string {
+// Restrictions are the terms beyond the columns that a row has to meet, each beginning with AND.
+func (e *Edge) Restrictions(alias string, args *Args) string {
 	var sql strings.Builder
 	for _, condition := range e.Conditions {
 		sql.WriteString(" AND " + condition.Equal(alias, args))
@@ -95,9 +95,14 @@ func (e *Edge) restrictions(alias string, args *Args) string {
 	return sql.String()
 }
 
-// attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
+// Belongs is the condition for rows of alias whose one column compares so, as "= $1", with a key.
+func (e *Edge) Belongs(alias, key string, args *Args) string {
+	return fmt.Sprintf("%s.%s %s", alias, identifier(e.Columns[0]), key) + e.Restrictions(alias, args)
+}
+
+// Attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
 // child any more.
-func (e *Edge) attached(leaf pgcatalog.Table, args *Args) string {
+func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 	if !e.Partitioned() {
 		return ""
 	}

@@ -47,11 +47,11 @@ func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, l
 	}
 	if e.lookedUp(of, leaf) {
 		found := fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s",
-			columns, leaf.SQL(), e.equal("picked", of.Parts("wanted.key")), e.restrictions("picked", args))
-		return lookUps(columns, keys, found, lock) + e.attached(leaf, args) + limit
+			columns, leaf.SQL(), e.equal("picked", of.Parts("wanted.key")), e.Restrictions("picked", args))
+		return lookUps(columns, keys, found, lock) + e.Attached(leaf, args) + limit
 	}
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
-		columns, leaf.SQL(), e.matches(of, "picked", keys), e.restrictions("picked", args), e.attached(leaf, args), limit) + lock
+		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args), limit) + lock
 }
 
 // PickStatement picks columns of at most limit rows of keys, locked by the clause lock. In front of another statement of the transaction it
@@ -66,7 +66,7 @@ func (e *Edge) PickStatement(leaf pgcatalog.Table, columns, lock string, keys Ke
 // here is true for rows of alias that belong to keys and meet the edge's restrictions. IS TRUE keeps the planner from serving that by the
 // index, where another term leads to the rows.
 func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
-	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.restrictions(alias, args), e.attached(leaf, args))
+	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args), e.Attached(leaf, args))
 }
 
 // PieceStatement deletes or changes the rows of keys that the pointers lead to. It waits for rows that another session
@@ -98,7 +98,7 @@ func (e *Edge) CleanStatement(names pgschema.Names, leaf pgcatalog.Table, keys K
 // pointer.
 func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
-		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.restrictions("child", args))
+		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
 }
 
 // DirectStatement deletes or changes all rows of keys in one leaf. It waits for rows that another session has locked. By composite keys it goes
@@ -111,7 +111,7 @@ func (e *Edge) DirectStatement(names pgschema.Names, leaf pgcatalog.Table, keys 
 		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
 		return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
 	}
-	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.restrictions("child", args) + e.attached(leaf, args)
+	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.Restrictions("child", args) + e.Attached(leaf, args)
 	return e.change(names, leaf, where, args), args.Values
 }
 
@@ -151,14 +151,14 @@ CROSS JOIN LATERAL (
 	OFFSET 0%s
 ) AS picked
 WHERE true%s`, args.Add(seen.At), args.Add(seen.Version), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
-		e.restrictions("picked", args), lock, e.attached(leaf, args))
+		e.Restrictions("picked", args), lock, e.Attached(leaf, args))
 	return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
 }
 
 // change is the statement that does to rows what the action says.
 func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, where string, args *Args) string {
 	if e.Action == Remove {
-		sql := change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
+		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		if e.Tells {
 			return e.telling(names, sql)
 		}
@@ -174,12 +174,12 @@ func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, where string, 
 	if e.Action == Assign {
 		columns, to = []string{e.Target.Column}, e.Target.parameter(args)
 	}
-	return change(e.Action, table, columns, to) + " WHERE " + where
+	return Change(e.Action, table, columns, to) + " WHERE " + where
 }
 
-// change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the
+// Change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the
 // expression to.
-func change(do Action, table string, columns []string, to string) string {
+func Change(do Action, table string, columns []string, to string) string {
 	switch do {
 	case Remove:
 		return fmt.Sprintf("DELETE FROM %s AS child", table)
@@ -207,14 +207,14 @@ func (e *Edge) telling(names pgschema.Names, deletion string) string {
 // Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of
 // its own: with it pulled up into a join, a hundred edges would be a join of a hundred tables.
 func (e *Edge) Exists(key []string, args *Args) string {
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key), e.restrictions("child", args))
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key), e.Restrictions("child", args))
 }
 
 // Rows is the subquery for the rows of keys, an SQL expression, in all partitions.
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
 		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
-			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.restrictions("child", args)), "")
+			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.Restrictions("child", args)), "")
 	}
-	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.restrictions("child", args))
+	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.Restrictions("child", args))
 }

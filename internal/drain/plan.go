@@ -16,14 +16,14 @@ import (
 type Action int
 
 const (
+	// Forbid does nothing: while there are such rows, the row that they refer to stays.
+	Forbid Action = iota
 	// Remove deletes them first, with all that hangs below them.
-	Remove Action = iota
+	Remove
 	// Nullify sets their columns to NULL.
 	Nullify
 	// SetDefault sets their columns to the defaults.
 	SetDefault
-	// Forbid does nothing: while there are such rows, the row that they refer to stays.
-	Forbid
 	// Assign sets another column of theirs to a value.
 	Assign
 	// Move has them refer to another row.

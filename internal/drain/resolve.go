@@ -196,8 +196,11 @@ func Order(spread map[*Table]bool, roots ...*Table) []*Table {
 			if a.Part != b.Part {
 				return a.Part - b.Part
 			}
-			if changes := (a.Action != Remove) != (b.Action != Remove); changes {
-				return int(a.Action) - int(b.Action)
+			switch {
+			case a.Action == Remove && b.Action != Remove:
+				return -1
+			case a.Action != Remove && b.Action == Remove:
+				return 1
 			}
 			return rank[a.Table] - rank[b.Table]
 		})

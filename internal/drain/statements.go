@@ -251,26 +251,19 @@ FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at A
 // changeStatement does to rows what the key's action says, and has the owner $3 count them. It returns
 // their old and new places and versions. The run counts them for the column $4.
 func (o *Owner) changeStatement(names pgschema.Names, f *Ref, leaf pgcatalog.Table, skip bool) string {
-	from, ctes, to := "want", wantSQL, "NULL"
+	from, ctes := "want", wantSQL
 	if skip {
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)
 	}
-	if f.Action == SetDefault {
-		to = "DEFAULT"
-	}
-	set := make([]string, len(f.set))
-	for i, column := range f.set {
-		set[i] = identifier(column) + " = " + to
-	}
 	return fmt.Sprintf(`WITH %s,
 changed AS (
-	UPDATE ONLY %s AS child SET %s FROM %s AS want
+	%s FROM %s AS want
 	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version
 	RETURNING want.at, child.ctid AS moved, child.xmin AS version
 )%s
 SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed
 HAVING %s OPERATOR(pg_catalog.>=) 0`,
-		ctes, leaf.SQL(), strings.Join(set, ", "), from, o.Changed,
+		ctes, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), from, o.Changed,
 		batch.CountRows(names, "'"+o.Field+"'", "$4::pg_catalog.text", "pg_catalog.count(*)"))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
@@ -109,10 +110,10 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 		return false, err
 	}
 	for _, s := range live {
-		if s.action == restrict {
+		if s.Action == drain.Forbid {
 			continue // The users that it is about have left the crowd.
 		}
-		for _, leaf := range s.leaves {
+		for _, leaf := range s.Leaves {
 			if s.doubled {
 				c.apart[s] = true
 			}
@@ -234,7 +235,7 @@ func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, poi
 		j := c.members[one.owner]
 		j.begun = true
 		r.stats.Current = &j.done
-		r.stats.count(j, s, s.action, one.rows)
+		r.stats.count(j, s, s.Action, one.rows)
 	}
 	r.noted(ctx, s, total, took)
 	return kept, nil

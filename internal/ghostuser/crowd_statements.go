@@ -7,21 +7,22 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/drain"
 	"sexton/internal/pgschema"
 )
 
 // crowdLookStatement selects one row: the users of a crowd that are in the queue still, for the crowd's kind of deletion, and
 // that neither their type nor a step keeps; whether the ghost user is still one; and which steps have rows of any of the users.
 func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (string, []any) {
-	args := &arguments{}
+	args := &drain.Args{}
 	jobs := make([]int64, 0, len(c.members))
 	for _, j := range c.members {
 		jobs = append(jobs, j.id)
 	}
-	usersAt, jobsAt, hardAt, ghostAt := args.add(c.users()), args.add(jobs), args.add(c.hardDelete), args.add(ghost)
+	usersAt, jobsAt, hardAt, ghostAt := args.Add(c.users()), args.Add(jobs), args.Add(c.hardDelete), args.Add(ghost)
 	var free strings.Builder
 	for _, s := range p.steps(c.hardDelete) {
-		if s.action == restrict {
+		if s.Action == drain.Forbid {
 			fmt.Fprintf(&free, "\n\tAND NOT %s", s.exists("OPERATOR(pg_catalog.=) leaving.id", args))
 		}
 	}
@@ -34,32 +35,32 @@ ARRAY(
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
 %s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType, free.String(),
 		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) ANY ($%d::bigint[])", usersAt), args))
-	return sql, args.values
+	return sql, args.Values
 }
 
 // crowdWindowStatement reads pointers to at most crowdRows rows of each user.
 func (s *step) crowdWindowStatement(leaf Table, c *crowd) (string, []any) {
-	args := &arguments{}
+	args := &drain.Args{}
 	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM pg_catalog.unnest($%d::bigint[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found`,
-		args.add(c.users()), leaf.SQL(), s.belongs("picked", "OPERATOR(pg_catalog.=) wanted.id", args), s.attached(leaf, args),
-		args.add(crowdRows)), args.values
+		args.Add(c.users()), leaf.SQL(), s.Belongs("picked", "OPERATOR(pg_catalog.=) wanted.id", args), s.Attached(leaf, args),
+		args.Add(crowdRows)), args.Values
 }
 
 // crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue, which it
 // locks first, as step.changed does. It returns per user the numbers that step.change has.
 func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64, pointers []pointer) (string, []any) {
-	args := &arguments{}
+	args := &drain.Args{}
 	rows, owners := make([]pgtype.TID, len(pointers)), make([]int64, len(pointers))
 	for i, p := range pointers {
 		rows[i], owners[i] = p.at, p.owner
 	}
-	wanted := fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.add(rows), args.add(owners))
-	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args))
-	if s.action == remove {
+	wanted := fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.Add(rows), args.Add(owners))
+	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.Belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args))
+	if s.Action == drain.Remove {
 		from, kept = "USING", "false"
 	}
-	counter, queue := s.action.counter(), names.Render(`"public".`)+queueTable
+	counter, queue := counter(s.Action), names.Render(`"public".`)+queueTable
 	return fmt.Sprintf(`WITH held AS MATERIALIZED (
 	SELECT queued.user_id FROM %s AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
 ),
@@ -77,8 +78,8 @@ counted AS (
 ),
 added AS MATERIALIZED (SELECT %s FROM totals)
 SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
-		queue, args.add(slices.Compact(slices.Sorted(slices.Values(owners)))),
-		s.verb(leaf, s.action, ghost, args), from, wanted, s.belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.attached(leaf, args), kept,
-		s.keys(s.action, "child"), s.event(names, s.action, "changed.owner", "changed", "GROUP BY changed.owner"),
-		queue, counter, counter, s.counts(names, s.action, "pg_catalog.sum(totals.rows)::pg_catalog.int8", args)), args.values
+		queue, args.Add(slices.Compact(slices.Sorted(slices.Values(owners)))),
+		s.verb(leaf, s.Action, ghost, args), from, wanted, s.Belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args), s.Attached(leaf, args), kept,
+		s.keys(s.Action, "child"), s.event(names, s.Action, "changed.owner", "changed", "GROUP BY changed.owner"),
+		queue, counter, counter, s.counts(names, s.Action, "pg_catalog.sum(totals.rows)::pg_catalog.int8", args)), args.Values
 }

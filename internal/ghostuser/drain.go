@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // drain works off one step in one leaf, window by window.
 func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
-	if s.action == remove && j.isHeavy(s) {
+	if s.Action == drain.Remove && j.isHeavy(s) {
 		return r.fell(ctx, j, s, leaf, nil)
 	}
 	if j.patient {
@@ -79,7 +80,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	}
 	r.left--
 	j.large = found == int64(limit)
-	r.stats.count(j, s, s.action, rows)
+	r.stats.count(j, s, s.Action, rows)
 	r.noted(ctx, s, rows, r.engine.Session.Took())
 	return kept == 0 && rows == found && found < int64(limit), nil
 }
@@ -114,10 +115,10 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 		if single > 0 {
 			n = 1
 		}
-		do := s.action
+		do := s.Action
 		rows, kept, err := r.piece(ctx, j, s, leaf, do, pointers[:n], skip)
 		f, duplicate := judgeStep(err, s)
-		if duplicate && s.action == move {
+		if duplicate && s.Action == drain.Move {
 			if !s.doubled && len(s.twins[leaf.OID]) > 0 {
 				s.doubled = true
 				continue
@@ -131,7 +132,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 				continue
 			}
 			do = s.otherwise
-			if do == remove && j.isHeavy(s) {
+			if do == drain.Remove && j.isHeavy(s) {
 				result, f, err := r.fell(ctx, j, s, leaf, pointers[:1])
 				if result != finished || err != nil {
 					return changed, result, f, err
@@ -150,10 +151,10 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 			continue
 		case f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
-		case f.Verdict == fault.Timeout && !r.ended() && do == move && s.doubled && s.twins[leaf.OID] != nil:
+		case f.Verdict == fault.Timeout && !r.ended() && do == drain.Move && s.doubled && s.twins[leaf.OID] != nil:
 			delete(s.twins, leaf.OID) // The double is the slow one: row by row it is known as one.
 			continue
-		case f.Verdict == fault.Timeout && !r.ended() && do == remove:
+		case f.Verdict == fault.Timeout && !r.ended() && do == drain.Remove:
 			result, f, err := r.makeHeavy(ctx, j, s.tableLabel)
 			return changed, result, f, err
 		default:
@@ -174,14 +175,14 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 
 func keeps(s *step) fault.Fault {
 	return fault.Fault{Table: s.tableLabel, Message: fmt.Sprintf(
-		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column)}
+		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column())}
 }
 
 // piece runs one statement on the rows that pointers lead to.
-func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action, pointers []pgtype.TID, skip bool) (rows, kept int64, err error) {
+func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do drain.Action, pointers []pgtype.TID, skip bool) (rows, kept int64, err error) {
 	var doubles, keptDoubles int64
 	var statements []batch.Statement
-	if do == move && s.doubled && len(s.twins[leaf.OID]) > 0 {
+	if do == drain.Move && s.doubled && len(s.twins[leaf.OID]) > 0 {
 		sql, args := s.doublesStatement(r.engine.Session.Names, leaf, j, r.ghost, pointers, skip)
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: scanChange(&doubles, &keptDoubles)})
 	}
@@ -195,7 +196,7 @@ func (r *run) piece(ctx context.Context, j *job, s *step, leaf Table, do action,
 	r.stats.count(j, s, do, rows)
 	r.stats.count(j, s, s.otherwise, doubles)
 	rows, kept = rows+doubles, kept+keptDoubles
-	if do == s.action {
+	if do == s.Action {
 		r.engine.Sizes.learn(s, rows, took)
 	}
 	r.progress(ctx)
@@ -227,7 +228,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 		blocker := unwatch()
 		f, duplicate := judgeStep(err, s)
 		switch {
-		case duplicate && s.action == move:
+		case duplicate && s.Action == drain.Move:
 			// Nothing is locked any more, so the rows can be tried one by one.
 			j.rounds++
 			if j.rounds > mostRounds {
@@ -236,13 +237,13 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 			return yielded, f, nil
 		case f.Verdict == fault.Timeout && err != nil && !r.ended() && r.engine.Sizes.shrink(s):
 			continue
-		case f.Verdict == fault.Timeout && err != nil && !r.ended() && s.action == remove:
+		case f.Verdict == fault.Timeout && err != nil && !r.ended() && s.Action == drain.Remove:
 			return r.makeHeavy(ctx, j, s.tableLabel)
 		case err != nil:
 			return r.beaten(j, heldBy(tooSlow(f), blocker), err)
 		}
 		r.left--
-		r.stats.count(j, s, s.action, rows)
+		r.stats.count(j, s, s.Action, rows)
 		r.progress(ctx)
 		switch {
 		case kept > 0 || rows == 0 && affected[0] > 0:

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
@@ -15,7 +16,7 @@ import (
 func judgeStep(err error, s *step) (f fault.Fault, duplicate bool) {
 	f = fault.Judge(err)
 	f.Table = s.tableLabel
-	return f, fault.DuplicateIn(err, s.table) || fault.DuplicateIn(err, s.leaves...)
+	return f, fault.DuplicateIn(err, s.Child) || fault.DuplicateIn(err, s.Leaves...)
 }
 
 // tooSlow says what to look for where not even one row can be changed in time, although nothing hangs below it any more.
@@ -36,7 +37,7 @@ func heldBy(f fault.Fault, blocker string) fault.Fault {
 
 // restricted returns the first of the steps that refuses the deletion, or nil.
 func restricted(live []*step) *step {
-	if at := slices.IndexFunc(live, func(s *step) bool { return s.action == restrict }); at >= 0 {
+	if at := slices.IndexFunc(live, func(s *step) bool { return s.Action == drain.Forbid }); at >= 0 {
 		return live[at]
 	}
 	return nil

@@ -61,7 +61,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 	changes := map[int]*[2]int64{}
 	for _, s := range steps {
 		limit := r.engine.Sizes.rows(s)
-		for _, leaf := range s.leaves {
+		for _, leaf := range s.Leaves {
 			waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
 			cleanSQL, cleanArgs := s.cleanStatement(names, leaf, j, r.ghost, limit)
 			change := &[2]int64{}
@@ -101,7 +101,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		return false, nil, result, f, err
 	}
 	for at, change := range changes {
-		r.stats.count(j, about[at], about[at].action, change[0])
+		r.stats.count(j, about[at], about[at].Action, change[0])
 	}
 	if !gone {
 		return false, r.liveSteps(j.hardDelete, live), yielded, fault.Fault{}, nil

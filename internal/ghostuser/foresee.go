@@ -52,7 +52,7 @@ func (p *Plan) Foresee(ctx context.Context, db interface {
 	if err != nil {
 		return seen, err
 	}
-	removes := slices.DeleteFunc(slices.Clone(p.steps(hardDelete)), func(s *step) bool { return s.action != remove })
+	removes := slices.DeleteFunc(slices.Clone(p.steps(hardDelete)), func(s *step) bool { return s.Action != drain.Remove })
 	if err := seen.cascades(ctx, db, drain.ReadOnly(db, foreseeTime), p, removes, &job{userID: user}); err != nil {
 		return seen, fmt.Errorf("count rows below: %w", err)
 	}
@@ -65,7 +65,7 @@ func (seen *Foresight) cascades(
 ) error {
 	oids := make([]uint32, len(steps))
 	for i, s := range steps {
-		oids[i] = s.table.OID
+		oids[i] = s.Child.OID
 	}
 	below, err := drain.Below(ctx, db, oids)
 	if err != nil {
@@ -88,15 +88,15 @@ func (seen *Foresight) cascades(
 	}
 	var windows []*drain.Window
 	for _, s := range steps {
-		for _, leaf := range s.leaves {
-			args := &arguments{}
+		for _, leaf := range s.Leaves {
+			args := &drain.Args{}
 			sql := s.pick(leaf, "picked.ctid, picked.xmin", j, mostForeseen, args)
-			rows, err := r.Versions(ctx, sql, args.values...)
+			rows, err := r.Versions(ctx, sql, args.Values...)
 			if err != nil && fault.Judge(err).Verdict != fault.Timeout {
 				return err
 			}
 			seen.Capped = seen.Capped || err != nil
-			if root := below[s.table.OID]; root != nil && rows.Len() > 0 {
+			if root := below[s.Child.OID]; root != nil && rows.Len() > 0 {
 				if w, found := root.Window(leaf.OID, rows); found {
 					fresh(w)
 					windows = append(windows, w)
@@ -128,27 +128,23 @@ func (seen *Foresight) cascades(
 
 // count adds the rows of one step.
 func (seen *Foresight) count(ctx context.Context, tx pgx.Tx, s *step, user int64) error {
-	args := &arguments{}
-	from := s.table.SQL()
-	if !s.partitioned() {
-		from = "ONLY " + from
-	}
-	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted",
-		from, s.matches("child", &job{userID: user}, args), args.add(mostForeseen+1))
+	args := &drain.Args{}
+	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
+		s.Whole(), s.matches("child", &job{userID: user}, args), args.Add(mostForeseen+1))
 	var n int64
-	if err := tx.QueryRow(ctx, sql, args.values...).Scan(&n); err != nil || n == 0 {
+	if err := tx.QueryRow(ctx, sql, args.Values...).Scan(&n); err != nil || n == 0 {
 		return err
 	}
 	if n > mostForeseen {
 		n, seen.Capped = mostForeseen, true
 	}
-	switch s.action {
-	case restrict:
+	switch s.Action {
+	case drain.Forbid:
 		seen.Forbidden = append(seen.Forbidden, fmt.Sprintf("%s: %s", s.label, s.refusal))
 		return nil
-	case move:
+	case drain.Move:
 		seen.Moved[s.tableLabel] += n
-	case remove:
+	case drain.Remove:
 		seen.Deleted[s.tableLabel] += n
 	default:
 		seen.Nullified[s.tableLabel] += n

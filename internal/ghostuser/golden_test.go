@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/drain"
 	"sexton/internal/pgtest"
 )
 
@@ -49,10 +50,10 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		g.add(of("destroy"))(p.destroyStatement(names, j))
 		g.add(of("remaining"))(p.remainingStatement(names, p.steps(hard), j))
 		for _, s := range p.steps(hard) {
-			leaf := s.leaves[0]
+			leaf := s.Leaves[0]
 			title := func(name string) string { return of(s.label + " " + name) }
 			g.add(title("shown"))(s.shownStatement(j))
-			if s.action == restrict {
+			if s.Action == drain.Forbid {
 				continue
 			}
 			g.add(title("direct"))(s.directStatement(names, leaf, j, 9, 10))
@@ -60,11 +61,11 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.add(title("versions"))(s.versionsStatement(leaf, j, nil))
 			g.add(title("wait"))(s.waitStatement(leaf, j, 10))
 			g.add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10))
-			g.add(title("piece"))(s.pieceStatement(names, leaf, j, s.action, 9, nil, false))
-			g.add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.action, 9, nil, true))
+			g.add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
+			g.add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
 			g.add(title("window of a crowd"))(s.crowdWindowStatement(leaf, c))
 			g.add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{owner: 2}}))
-			if s.action == move {
+			if s.Action == drain.Move {
 				g.add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
 				g.add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))
 			}

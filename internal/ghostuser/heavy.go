@@ -70,7 +70,7 @@ func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLab
 // fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than the rows that these pointers
 // lead to.
 func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, fault.Fault, error) {
-	root, err := r.root(ctx, j, s, s.table)
+	root, err := r.root(ctx, j, s, s.Child)
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), err)
 	}
@@ -116,7 +116,7 @@ func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error
 		}
 		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
 			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.engine.Plan.steps(j.hardDelete), func(s *step) bool {
-				return s.table.OID == f.Table.OID && slices.Contains(f.Columns, s.column)
+				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
 			})
 		})
 		result, f, err := r.take(ctx, j, read, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
@@ -229,8 +229,8 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 	if r.below == nil {
 		oids := []uint32{r.engine.Plan.users.OID}
 		for _, step := range slices.Concat(r.engine.Plan.soft, r.engine.Plan.hard) {
-			if step.action == remove || step.otherwise == remove {
-				oids = append(oids, step.table.OID)
+			if step.Action == drain.Remove || step.otherwise == drain.Remove {
+				oids = append(oids, step.Child.OID)
 			}
 		}
 		below, err := drain.Below(ctx, r.engine.Session.Conn, oids)
@@ -248,7 +248,7 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 	}
 	for _, t := range r.below {
 		of := r.teller(j, s, root, t)
-		t.Told = of != nil && of.told != nil
+		t.Told = of != nil && of.Tells
 	}
 	j.tree.Owner = r.owner(j, s, root)
 	return root, nil
@@ -282,7 +282,7 @@ func (r *run) teller(j *job, inHand *step, root, t *drain.Table) *step {
 		return inHand
 	}
 	steps := r.engine.Plan.steps(j.hardDelete)
-	at := slices.IndexFunc(steps, func(s *step) bool { return s.told != nil && s.table.OID == t.OID })
+	at := slices.IndexFunc(steps, func(s *step) bool { return s.Tells && s.Child.OID == t.OID })
 	if at < 0 {
 		return nil
 	}
@@ -300,19 +300,21 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 		return r.engine.Plan.label(t)
 	}
 	return drain.Owner{
-		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: nullify.field(),
+		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: field(drain.Nullify),
 		Beside: func(t *drain.Table) drain.Beside {
 			s := r.teller(j, s, root, t)
 			if s == nil {
 				return drain.Beside{}
 			}
 			user := "(SELECT queued.user_id FROM " + names.Render(`"public".`) + queueTable + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
-			return drain.Beside{Returning: s.keys(remove, "doomed"), CTEs: s.event(names, remove, user, "gone", someRows)}
+			return drain.Beside{Returning: s.keys(drain.Remove, "doomed"), CTEs: s.event(names, drain.Remove, user, "gone", someRows)}
 		},
-		Figures: func(t *drain.Table) []batch.Figure { return []batch.Figure{{Field: remove.field(), Label: label(t)}} },
+		Figures: func(t *drain.Table) []batch.Figure {
+			return []batch.Figure{{Field: field(drain.Remove), Label: label(t)}}
+		},
 		Gone: func(t *drain.Table, rows, _ int64) {
 			if s != nil && t == root {
-				r.stats.count(j, s, remove, rows)
+				r.stats.count(j, s, drain.Remove, rows)
 			} else if rows > 0 {
 				r.stats.Deleted[label(t)] += rows
 				j.done.Deleted += rows

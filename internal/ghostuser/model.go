@@ -54,33 +54,12 @@ type Lists struct {
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// action says what is done to rows.
-type action int
-
-const (
-	// restrict does nothing: the rows keep their user. As a step it refuses the deletion of each user that has such rows.
-	restrict action = iota
-	move
-	remove
-	nullify
-	// setDefault is for foreign keys of that action alone. It counts as nullified.
-	setDefault
-)
-
-// list is the configured list that asks for the action.
-func (a action) list() string {
-	if a == remove {
-		return "delete"
-	}
-	return "nullify"
-}
-
 // counter is the column of the queue that counts the action's rows.
-func (a action) counter() string {
-	switch a {
-	case move:
+func counter(do drain.Action) string {
+	switch do {
+	case drain.Move:
 		return "moved_rows"
-	case remove:
+	case drain.Remove:
 		return "deleted_rows"
 	default:
 		return "nullified_rows"
@@ -88,44 +67,30 @@ func (a action) counter() string {
 }
 
 // field is the action's field in the statistics.
-func (a action) field() string { return strings.TrimSuffix(a.counter(), "_rows") }
+func field(do drain.Action) string { return strings.TrimSuffix(counter(do), "_rows") }
 
-// step is one column that refers to users, and what is done to its rows.
+// step is one column that refers to users. A step that does nothing about its rows (drain.Forbid) refuses the deletion of each user that has
+// some.
 type step struct {
-	action action
+	drain.Edge
+
 	// otherwise is the action for a row that cannot be moved because the ghost user has its like.
-	otherwise action
-	table     Table
-	// leaves are the tables that statements address: the table itself, or the leaf partitions below it. Row pointers
-	// (ctid) mean nothing across partitions.
-	leaves []Table
-	column string
+	otherwise drain.Action
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
-	// conditions restrict the step to the rows that meet all of them, except to the ones that do not.
-	conditions, except []typedCondition
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
 	size size
-	// told are the columns of the primary key, where the deletion of rows is an event with their keys.
-	told []string
 	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover
 	// the unique indexes whose meaning is known. doubled says that such rows were met in this run.
 	twins   map[uint32][]string
 	doubled bool
-	// refusal says why nothing can be done about the rows of a step that restricts, and shown selects the name of one.
+	// refusal says why nothing can be done about the rows of a step that refuses, and shown selects the name of one.
 	refusal, shown string
 }
 
-type typedCondition struct {
-	column string
-	// full is the column's declared type.
-	full    string
-	compare pgcatalog.Comparison
-	value   string
-}
-
-func (s *step) partitioned() bool { return len(s.leaves) != 1 || s.leaves[0].OID != s.table.OID }
+// column is the one that refers to users.
+func (s *step) column() string { return s.Columns[0] }
 
 // Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign keys. It is
 // bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.

@@ -61,10 +61,10 @@ type bound struct {
 	// moves tells that a list moves the column, and how.
 	moves      bool
 	always     bool
-	conditions []typedCondition
+	conditions []drain.Value
 	// listed is the action of the other two lists, keyed that of the foreign key.
-	listed action
-	keyed  action
+	listed drain.Action
+	keyed  drain.Action
 	// told asks for an event with the keys of rows that are deleted.
 	told bool
 	// foreign is the name of a foreign key, if there is one.
@@ -74,8 +74,8 @@ type bound struct {
 }
 
 // rest is the action for rows that are not moved.
-func (b *bound) rest() action {
-	if b.listed != restrict || b.refusal != "" {
+func (b *bound) rest() drain.Action {
+	if b.listed != drain.Forbid || b.refusal != "" {
 		return b.listed
 	}
 	return b.keyed
@@ -138,10 +138,10 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for i, l := range r.lists.Delete {
-		r.bindRest(fmt.Sprintf("%s.delete[%d]", section, i), l, remove, &r.deletes)
+		r.bindRest(fmt.Sprintf("%s.delete[%d]", section, i), l, drain.Remove, &r.deletes)
 	}
 	for i, l := range r.lists.Nullify {
-		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, nullify, &r.nullifies)
+		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, drain.Nullify, &r.nullifies)
 	}
 	for _, key := range r.catalog.keys {
 		r.bindKey(key)
@@ -209,40 +209,38 @@ func (r *resolver) steps(hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {
 		if !hard || b.always {
-			s := r.step(b, move)
-			s.conditions, s.twins = b.conditions, r.twins(b)
+			s := r.step(b, drain.Move)
+			s.Conditions, s.twins = b.conditions, r.twins(b)
 			steps = append(steps, s)
 		}
 	}
 	for _, b := range r.rest() {
 		moved := b.moves && (!hard || b.always)
-		if b.rest() == restrict && b.refusal == "" || moved && len(b.conditions) == 0 {
+		if b.rest() == drain.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
 			continue
 		}
 		s := r.step(b, b.rest())
 		s.refusal = b.refusal
 		if moved {
-			s.except = b.conditions
+			s.Except = b.conditions
 		}
 		steps = append(steps, s)
 	}
 	return steps
 }
 
-func (*resolver) step(b *bound, do action) *step {
+func (*resolver) step(b *bound, do drain.Action) *step {
 	otherwise := b.rest()
-	if otherwise == restrict {
+	if otherwise == drain.Forbid {
 		// A row that says what one of the ghost user's says already.
-		otherwise = remove
-	}
-	var told []string
-	if b.told {
-		told = b.relation.PrimaryKey()
+		otherwise = drain.Remove
 	}
 	return &step{
-		told: told, action: do, otherwise: otherwise, table: b.relation.Table, leaves: b.relation.Leaves,
-		column: b.column, label: b.label(), tableLabel: b.table, key: b.unique(),
-		shown: b.relation.Shown("child"),
+		Edge: drain.Edge{
+			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Action: do,
+			PrimaryKey: b.relation.PrimaryKey(), Tells: b.told,
+		},
+		otherwise: otherwise, label: b.label(), tableLabel: b.table, key: b.unique(), shown: b.relation.Shown("child"),
 	}
 }
 

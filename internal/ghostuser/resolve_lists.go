@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -78,7 +79,7 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 }
 
 // checkChange refuses columns that cannot be set.
-func (r *resolver) checkChange(key string, b *bound, to action) bool {
+func (r *resolver) checkChange(key string, b *bound, to drain.Action) bool {
 	fix, wrong := unchangeable(b, to)
 	if wrong != "" {
 		r.reportf(problem.Error, key, fix, "%s", wrong)
@@ -87,14 +88,14 @@ func (r *resolver) checkChange(key string, b *bound, to action) bool {
 }
 
 // unchangeable returns why a column cannot be set, and what to do about it.
-func unchangeable(b *bound, to action) (fix, wrong string) {
+func unchangeable(b *bound, to drain.Action) (fix, wrong string) {
 	c := b.relation.Columns[b.column]
 	switch {
 	case c.Generated:
 		return "delete the rows", b.label() + " is a generated column and cannot be set"
 	case c.Partitioning:
 		return "delete the rows", b.label() + " decides about the partition of a row and cannot be set"
-	case to == nullify && c.NotNull:
+	case to == drain.Nullify && c.NotNull:
 		return "drop the constraint, or delete the rows", b.label() + " is NOT NULL and cannot be nullified"
 	}
 	return "", ""
@@ -113,7 +114,7 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
 		b := r.at(at, table, name)
 		switch {
-		case b == nil || !r.checkChange(at, b, move):
+		case b == nil || !r.checkChange(at, b, drain.Move):
 		case b.moves:
 			r.reportf(problem.Error, at, "remove one of them", "%s is moved by %s already", b.label(), b.key)
 		default:
@@ -125,8 +126,8 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 }
 
 // bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
-func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []Condition) ([]typedCondition, error) {
-	var typed []typedCondition
+func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []Condition) ([]drain.Value, error) {
+	var typed []drain.Value
 	for i, c := range conditions {
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
 		found, there := table.Columns[c.Column]
@@ -150,17 +151,17 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
 		}
-		typed = append(typed, typedCondition{column: c.Column, full: found.Type, compare: compare, value: c.Value})
+		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: c.Value})
 	}
 	return typed, nil
 }
 
-func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
+func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bound) {
 	table := r.table(key, l.Table)
 	if table == nil {
 		return
 	}
-	if to == remove && table == r.catalog.users {
+	if to == drain.Remove && table == r.catalog.users {
 		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete others")
 		return
 	}
@@ -168,9 +169,9 @@ func (r *resolver) bindRest(key string, l Columns, to action, into *[]*bound) {
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
 		b := r.at(at, table, name)
 		switch {
-		case b == nil || to != remove && !r.checkChange(at, b, to):
-		case b.listed != restrict:
-			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), b.listed.list())
+		case b == nil || to != drain.Remove && !r.checkChange(at, b, to):
+		case b.listed != drain.Forbid:
+			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), map[drain.Action]string{drain.Remove: "delete", drain.Nullify: "nullify"}[b.listed])
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:
@@ -205,18 +206,18 @@ func (r *resolver) bindKey(key foreignKey) {
 		b = &bound{relation: relation, table: r.catalog.label(relation.Table), column: key.column}
 		r.columns[place{relation.OID, key.column}] = b
 		r.keys = append(r.keys, b)
-	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == restrict {
+	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == drain.Forbid {
 		// Moved on a soft delete; on a hard one the key's own action comes with the others.
 		r.keys = append(r.keys, b)
 	}
 	b.foreign = key.Name
 	switch key.OnDelete {
 	case pgcatalog.Cascade:
-		b.keyed = remove
+		b.keyed = drain.Remove
 	case pgcatalog.SetNull:
-		b.keyed = nullify
+		b.keyed = drain.Nullify
 	case pgcatalog.SetDefault:
-		b.keyed = setDefault
+		b.keyed = drain.SetDefault
 	case pgcatalog.NoAction, pgcatalog.Restrict: // Such a key keeps the user as long as there are rows.
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/pace"
 )
 
@@ -42,11 +43,11 @@ func orDefault(rows, otherwise int) float64 {
 }
 
 // usual is the size that a step begins with, and without a target its most.
-func (s Sizes) usual(do action) float64 {
+func (s Sizes) usual(do drain.Action) float64 {
 	switch do {
-	case move:
+	case drain.Move:
 		return orDefault(s.Move, defaultMove)
-	case remove:
+	case drain.Remove:
 		return orDefault(s.Delete, defaultDelete)
 	default:
 		return orDefault(s.Nullify, defaultNullify)
@@ -56,7 +57,7 @@ func (s Sizes) usual(do action) float64 {
 // rows returns the rows of the step's next statement.
 func (s Sizes) rows(of *step) int {
 	if of.size.rows == 0 {
-		of.size.rows = s.usual(of.action)
+		of.size.rows = s.usual(of.Action)
 	}
 	return int(of.size.rows)
 }
@@ -72,7 +73,7 @@ func (s Sizes) learn(of *step, rows int64, took time.Duration) {
 	case s.Target > 0:
 		of.size.rows = s.steer().Learn(of.size.rows, rows, 0, took)
 	case float64(rows) >= of.size.rows/2:
-		of.size.rows = min(2*of.size.rows, s.usual(of.action))
+		of.size.rows = min(2*of.size.rows, s.usual(of.Action))
 	}
 }
 

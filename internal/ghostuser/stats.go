@@ -1,6 +1,9 @@
 package ghostuser
 
-import "sexton/internal/fault"
+import (
+	"sexton/internal/drain"
+	"sexton/internal/fault"
+)
 
 // Stats are the statistics of one run.
 type Stats struct {
@@ -77,22 +80,22 @@ func newStats() *Stats {
 }
 
 // count notes rows that were changed.
-func (s *Stats) count(j *job, what *step, do action, rows int64) {
+func (s *Stats) count(j *job, what *step, do drain.Action, rows int64) {
 	if rows == 0 {
 		return
 	}
 	switch do {
-	case move:
+	case drain.Move:
 		s.Moved[what.label] += rows
 		j.done.Moved += rows
-	case remove:
+	case drain.Remove:
 		s.Deleted[what.label] += rows
 		j.done.Deleted += rows
 	default:
 		s.Nullified[what.label] += rows
 		j.done.Nullified += rows
 	}
-	if do != what.action {
+	if do != what.Action {
 		s.Duplicates += rows
 	}
 }

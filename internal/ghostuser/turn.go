@@ -100,7 +100,7 @@ func deletable(userType int32) bool {
 func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault.Fault, error) {
 	stuck := false
 	for _, s := range live {
-		for _, leaf := range s.leaves {
+		for _, leaf := range s.Leaves {
 			result, f, err := r.drain(ctx, j, s, leaf)
 			switch {
 			case err != nil || result == failed:

@@ -94,7 +94,7 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 // backlogParent is the parent of a backlog's tombstones.
 func backlogParent() *Parent {
 	reference := &Reference{Edge: drain.Edge{
-		Child: Table{Schema: "public", Name: "children"}, Columns: []string{"parent_id"}, Compare: []pgcatalog.Comparison{plain},
+		Child: Table{Schema: "public", Name: "children"}, Columns: []string{"parent_id"}, Action: drain.Remove, Compare: []pgcatalog.Comparison{plain},
 	}}
 	reference.Leaves = []Table{reference.Child}
 	return &Parent{

@@ -112,7 +112,7 @@ func named(name definitions.Name, schema string) Table {
 
 // edgeOf is the part of a definition's edge that the definition tells.
 func edgeOf(d definitions.Definition, child Table) drain.Edge {
-	actions := map[definitions.Action]drain.Action{definitions.Nullify: drain.Nullify, definitions.UpdateColumn: drain.Assign}
+	actions := map[definitions.Action]drain.Action{definitions.Delete: drain.Remove, definitions.Nullify: drain.Nullify, definitions.UpdateColumn: drain.Assign}
 	return drain.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], Tells: d.CleanerClass == definitions.ArtifactsCleaner}
 }
 

@@ -18,8 +18,8 @@ const target = 20 * time.Millisecond
 func TestSizeBeginsSmallAndKeepsToDeleteLimit(t *testing.T) {
 	t.Parallel()
 
-	free := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete}}
-	limited := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete, DeleteLimit: 300}}
+	free := &Reference{Edge: drain.Edge{Action: drain.Remove}}
+	limited := &Reference{Edge: drain.Edge{Action: drain.Remove}, Definition: definitions.Definition{DeleteLimit: 300}}
 	updated := &Reference{Edge: drain.Edge{Action: drain.Nullify}, Definition: definitions.Definition{DeleteLimit: 300}}
 	for _, reference := range []*Reference{free, limited, updated} {
 		var s size

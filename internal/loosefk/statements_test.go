@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -18,8 +19,8 @@ var (
 func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
 	t.Parallel()
 
-	light := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete}}
-	heavy := &Reference{Definition: definitions.Definition{OnDelete: definitions.Delete, DeleteLimit: 100}}
+	light := &Reference{Edge: drain.Edge{Action: drain.Remove}}
+	heavy := &Reference{Edge: drain.Edge{Action: drain.Remove}, Definition: definitions.Definition{DeleteLimit: 100}}
 	parent := &Parent{References: []*Reference{light, heavy}}
 	require.Equal(t, 9, parent.chunkSize([]bool{true, false}, (*Reference).limit), "100 rows per parent are assumed at first")
 	light.learn(10, 20, false)
