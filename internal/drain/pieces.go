@@ -109,8 +109,7 @@ func (r *Run) pieces(ctx context.Context, w *Window, size *float64, slow *bool, 
 		rest, err := try(ctx, piece, limits, skip)
 		took := r.Session.Took()
 		blocker := unwatch()
-		f := fault.Judge(err)
-		f.Table = w.Table.Label()
+		f := fault.In(err, w.Table.Label())
 		switch {
 		case err == nil:
 			*size = r.Steer.Learn(*size, int64(n), 0, took)

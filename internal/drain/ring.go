@@ -146,8 +146,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	unwatch := r.Watch(ctx)
 	err := r.Alter(ctx, r.Session.Limits, statements...)
 	blocker := unwatch()
-	f := fault.Judge(err)
-	f.Table = w.Table.Label()
+	f := fault.In(err, w.Table.Label())
 	switch {
 	case err != nil && f.Verdict == fault.Fatal:
 		return false, err

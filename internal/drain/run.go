@@ -143,8 +143,7 @@ func (r *Run) Stumble(err error, label string) (Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return Blocked, err
 	}
-	f := fault.Judge(err)
-	f.Table = label
+	f := fault.In(err, label)
 	if !f.Lock() {
 		r.Owner.Failed(f)
 	}

@@ -51,14 +51,29 @@ type Fault struct {
 	Verdict Verdict
 }
 
+// Error is a fault that did not come from a server: Judge returns it as it is.
+type Error struct{ Fault }
+
+func (e *Error) Error() string { return e.Text() }
+
+// In judges an error of a statement on a table.
+func In(err error, table string) Fault {
+	f := Judge(err)
+	f.Table = table
+	return f
+}
+
 // Judge classifies an error of a batch by its SQLSTATE. What a function on the way raised, a trigger's above all, may carry
 // any SQLSTATE and says nothing about table or server: it counts as a row's error.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
 	var failed *batch.StatementError
+	var own *Error
 	switch {
 	case err == nil:
 		return Fault{}
+	case errors.As(err, &own):
+		return own.Fault
 	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
 		return Fault{Message: err.Error()}
 	}

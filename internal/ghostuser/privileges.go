@@ -33,7 +33,8 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (
 	}
 	for _, lack := range lacks {
 		if lack.Schema != "" {
-			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", lack.Schema, lack.Role), "the database role may not use schema %s, where %s is", lack.Schema, lack.Table)
+			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", lack.Schema, lack.Role),
+				"the database role may not use schema %s, where %s is", lack.Schema, lack.Table)
 		}
 		if missing := strings.Join(lack.Missing, ", "); missing != "" {
 			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, lack.Table, lack.Role), "the database role lacks %s on table %s", missing, lack.Table)

@@ -171,7 +171,8 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 		switch {
 		case b == nil || to != drain.Remove && !r.checkChange(at, b, to):
 		case b.listed != drain.Forbid:
-			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), map[drain.Action]string{drain.Remove: "delete", drain.Nullify: "nullify"}[b.listed])
+			list := map[drain.Action]string{drain.Remove: "delete", drain.Nullify: "nullify"}[b.listed]
+			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), list)
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:

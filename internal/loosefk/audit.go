@@ -92,7 +92,7 @@ func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference
 		return r.report, nil
 	}
 	if err := r.walk(ctx); err != nil {
-		f := judge(err, reference.Child.Label())
+		f := fault.In(err, reference.Child.Label())
 		if f.Verdict == fault.Fatal || ctx.Err() != nil {
 			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
 		}
@@ -117,7 +117,7 @@ func (r *auditRun) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
 		found, err := r.next(ctx, after, size)
-		if err != nil && size > 1 && judge(err, "").Verdict == fault.Timeout {
+		if err != nil && size > 1 && fault.Judge(err).Verdict == fault.Timeout {
 			size = max(1, size/8)
 			continue
 		}
@@ -192,10 +192,10 @@ func (r *auditRun) suspect(ctx context.Context, keys []string) error {
 		err = r.repair(ctx, orphans)
 	}
 	switch {
-	case err != nil && judge(err, "").Verdict == fault.Timeout && len(keys) == 1:
+	case err != nil && fault.Judge(err).Verdict == fault.Timeout && len(keys) == 1:
 		r.report.UncheckedKeys++
 		return nil
-	case err != nil && judge(err, "").Verdict == fault.Timeout:
+	case err != nil && fault.Judge(err).Verdict == fault.Timeout:
 		half := len(keys) / 2
 		if err := r.suspect(ctx, keys[:half]); err != nil {
 			return err

@@ -45,10 +45,10 @@ func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.T
 	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
 	defer cancel()
 	err := r.Bounds.run(calling, r.Elsewhere[r.reference.Database], more, do)
-	if err == nil || ctx.Err() != nil || judge(err, "").Verdict != fault.Fatal {
+	if err == nil || ctx.Err() != nil || fault.Judge(err).Verdict != fault.Fatal {
 		return err
 	}
-	return &troubleError{fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), Verdict: fault.Unavailable}}
+	return &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), Verdict: fault.Unavailable}}
 }
 
 // gist is the short form of an error of a connection: its text names addresses and may have several lines.

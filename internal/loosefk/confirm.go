@@ -326,11 +326,11 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		keys = texts
 	}
 	if f := r.troubleOf(parent); f != nil {
-		return 0, false, &troubleError{*f}
+		return 0, false, &fault.Error{Fault: *f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
 	live, err := r.live(ctx, parent, keys, true)
-	if err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Marks.looksLong() && parent.tooLong() {
+	if err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Marks.looksLong() && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
 	if err != nil {

@@ -35,11 +35,6 @@ const (
 	mostAway  = time.Minute
 )
 
-// troubleError is a failure that did not come from a server.
-type troubleError struct{ failure fault.Fault }
-
-func (e *troubleError) Error() string { return e.failure.Text() }
-
 // away notes the databases that cannot be reached as the run begins.
 func (r *run) away() {
 	_, others := r.far()
@@ -96,19 +91,19 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	}
 	other := r.engine.Elsewhere[database]
 	if _, down := r.down[database]; down {
-		return nil, &troubleError{fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
+		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
 	}
 	limits.Durable = true
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+stallAfter)
 	defer cancel()
 	affected, err := other.Session.RunWithin(calling, limits, statements...)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && judge(err, "").Verdict == fault.Fatal {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && fault.Judge(err).Verdict == fault.Fatal {
 		// It is gone: the rest of the run does without.
 		r.down[database] = err
 		if r.engine.Lost != nil {
 			r.engine.Lost(database, err)
 		}
-		return nil, &troubleError{fault.Fault{Message: fmt.Sprintf("database %s: %v", database, err), Verdict: fault.Unavailable}}
+		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %v", database, err), Verdict: fault.Unavailable}}
 	}
 	return affected, err
 }

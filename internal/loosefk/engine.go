@@ -181,7 +181,7 @@ func (r *run) cutShort(ctx context.Context) error {
 // count as live, so that the error comes up where it can be blamed on one of them.
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 	live, err := r.live(ctx, parent, keys, false)
-	if err != nil && judge(err, "").Lock() && r.findLocked(ctx, parent) {
+	if err != nil && fault.Judge(err).Lock() && r.findLocked(ctx, parent) {
 		live, err = r.live(ctx, parent, keys, false)
 	}
 	if err != nil {

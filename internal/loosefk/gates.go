@@ -56,7 +56,7 @@ func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
 			g.blind, g.retry = true, awayRetry
 		}
 		switch {
-		case err != nil && judge(err, "").Verdict == fault.Unavailable:
+		case err != nil && fault.Judge(err).Verdict == fault.Unavailable:
 			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
 		case err != nil:
 			return g, waits, err

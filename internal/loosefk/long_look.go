@@ -60,11 +60,11 @@ func (l *longLook) over() bool {
 
 // failure is why it failed. The run goes on, and another look is taken later.
 func (l *longLook) failure() error {
-	f := judge(&batch.StatementError{Err: l.err}, "")
+	f := fault.In(&batch.StatementError{Err: l.err}, "")
 	if f.Verdict == fault.Fatal {
 		f.Verdict = fault.Timeout // It is about the look's own connection.
 	}
-	return &troubleError{f}
+	return &fault.Error{Fault: f}
 }
 
 // pause is how long the parent waits for its next look: after a failure always, and else while other parents wait for theirs.

@@ -59,7 +59,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 		err := r.readWindow(ctx, t, limits, sql, args)
 		took := r.session(t.reference).Took()
 		switch {
-		case err != nil && judge(err, "").Verdict == fault.Timeout && blocks > 1:
+		case err != nil && fault.Judge(err).Verdict == fault.Timeout && blocks > 1:
 			t.reference.blocks = steer.TimedOut(t.reference.blocks)
 			continue
 		case err != nil:

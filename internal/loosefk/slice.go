@@ -259,10 +259,10 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), wanted)
 	err := r.readWindow(ctx, t, limits, sql, args)
 	switch {
-	case err != nil && judge(err, "").Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
+	case err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
 		t.reference.blocks = firstBlocks
 		return r.lookOn(ctx, c, t)
-	case err != nil && judge(err, "").Verdict == fault.Timeout && wanted > limit:
+	case err != nil && fault.Judge(err).Verdict == fault.Timeout && wanted > limit:
 		// A cold cache, or index entries of many rows that are gone: fewer at once.
 		sql, args = t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), limit)
 		if err := r.readWindow(ctx, t, limits, sql, args); err != nil {

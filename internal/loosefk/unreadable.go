@@ -89,7 +89,7 @@ func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Pa
 
 // judge is judge for a statement that looks for a parent. Where the role may not, all of the parent's tombstones are held.
 func (r *run) judge(ctx context.Context, parent *Parent, err error, table string) fault.Fault {
-	f := judge(err, table)
+	f := fault.In(err, table)
 	if f.SQLState != "42501" {
 		return f
 	}
@@ -108,7 +108,7 @@ func (r *run) judge(ctx context.Context, parent *Parent, err error, table string
 		return err
 	}})
 	if err != nil {
-		return judge(err, table)
+		return fault.In(err, table)
 	}
 	return f
 }
