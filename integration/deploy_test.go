@@ -25,7 +25,7 @@ func deployed(t *testing.T, name string) string {
 // The image and the released binaries are built in the same way, with the compiler that the module asks for.
 func TestReleasesAreBuiltAlike(t *testing.T) {
 	t.Parallel()
-	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/app\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
+	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/cli\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
 	require.Regexp(t, flags, deployed(t, "Dockerfile"))
 	require.Regexp(t, flags, deployed(t, "release"))
 	module, err := os.ReadFile(filepath.Join("..", "go.mod"))
@@ -52,7 +52,7 @@ func TestReleaseRefusesAStrangeVersion(t *testing.T) {
 func testVersionIsStamped(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sexton")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X sexton/internal/app.version=v7.8.9", "-o", path, "./cmd/worker")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X sexton/internal/cli.version=v7.8.9", "-o", path, "./cmd/worker")
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -63,6 +63,12 @@ var domains = paths{
 // shared stands below the domains and is the same to all of them.
 var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace", "sexton/internal/drain"}
 
+// commands are the command line, readers what it and the worker know of an installation as a whole.
+var (
+	commands = paths{"sexton/internal/cli/...", "sexton/internal/app"}
+	readers  = paths{"sexton/internal/installation", "sexton/internal/operator", "sexton/internal/component", "sexton/internal/components"}
+)
+
 // testHelpers are imported by tests only.
 var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest", "sexton/internal/s3test"}
 
@@ -83,19 +89,19 @@ func rules() []rule {
 	return []rule{
 		{
 			why: "main only hands over to the command line",
-			of:  paths{"sexton/cmd/worker"}, within: everything, only: paths{"sexton/internal/app"},
+			of:  paths{"sexton/cmd/worker"}, within: everything, only: paths{"sexton/internal/cli/root"},
 		},
 		{
 			why: "the command line stands at the top and knows all parts",
-			of:  everything, except: paths{"sexton/cmd/worker"}, never: paths{"sexton/internal/app", "sexton/cmd/..."},
+			of:  everything, except: slices.Concat(commands, paths{"sexton/cmd/worker"}), never: slices.Concat(commands, paths{"sexton/cmd/..."}),
 		},
 		{
 			why: "jobs are run by the command line",
-			of:  everything, except: paths{"sexton/internal/app"}, never: paths{"sexton/river_jobs"},
+			of:  everything, except: slices.Concat(commands, readers), never: paths{"sexton/river_jobs"},
 		},
 		{
 			why: "domains are used by the jobs; the command line looks at their results",
-			of:  everything, except: slices.Concat(domains, paths{"sexton/river_jobs", "sexton/internal/app"}), never: domains,
+			of:  everything, except: slices.Concat(domains, commands, readers, paths{"sexton/river_jobs"}), never: domains,
 		},
 		{
 			why: "domains know neither each other, nor the job queue, nor the configuration",
@@ -154,8 +160,8 @@ func (r rule) broken(p listed) []string {
 	return found
 }
 
-// TestImports keeps the imports running one way: cmd/worker, internal/app, river_jobs, domains, and below
-// them what the domains share.
+// TestImports keeps the imports running one way: cmd/worker, internal/cli, what reads an installation,
+// river_jobs, domains, and below them what the domains share.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	packages := listPackages(t)
@@ -182,7 +188,7 @@ func TestImportRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range []listed{
 		{ImportPath: "sexton/cmd/worker", Imports: []string{"sexton/internal/config"}},
-		{ImportPath: "sexton/river_jobs", Imports: []string{"sexton/internal/app"}},
+		{ImportPath: "sexton/river_jobs", Imports: []string{"sexton/internal/cli/root"}},
 		{ImportPath: "sexton/internal/batch", Imports: []string{"sexton/river_jobs"}},
 		{ImportPath: "sexton/internal/batch", Imports: []string{"sexton/internal/loosefk"}},
 		{ImportPath: "sexton/internal/loosefk", Deps: []string{"github.com/riverqueue/river/rivertype"}},
@@ -192,8 +198,9 @@ func TestImportRules(t *testing.T) {
 		{ImportPath: "sexton/triggers", Imports: []string{"sexton/internal/batch"}},
 		{ImportPath: "sexton/sql", Imports: []string{"fmt"}},
 		{ImportPath: "sexton/internal/definitions", Deps: []string{"github.com/jackc/pgx/v5"}},
-		{ImportPath: "sexton/internal/app", Deps: []string{"sexton/internal/pgtest"}},
-		{ImportPath: "sexton/internal/app", Imports: []string{"sexton/integration"}},
+		{ImportPath: "sexton/internal/cli/root", Deps: []string{"sexton/internal/pgtest"}},
+		{ImportPath: "sexton/internal/installation", Imports: []string{"sexton/internal/cli"}},
+		{ImportPath: "sexton/internal/cli/root", Imports: []string{"sexton/integration"}},
 	} {
 		broken := slices.ContainsFunc(rules(), func(r rule) bool { return len(r.broken(p)) > 0 })
 		require.True(t, broken, "%s may not import %q", p.ImportPath, slices.Concat(p.Imports, p.Deps))

@@ -4,9 +4,9 @@ package main
 import (
 	"os"
 
-	"sexton/internal/app"
+	"sexton/internal/cli/root"
 )
 
 func main() {
-	os.Exit(app.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+	os.Exit(root.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }

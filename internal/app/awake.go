@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
+	"sexton/internal/words"
 	"sexton/triggers"
 )
 
@@ -40,5 +41,5 @@ func foreignAwake(ctx context.Context, db database.Database, kind string) (strin
 	if len(holders) == 0 {
 		return "", nil
 	}
-	return "awake lock held by " + listed(holders), nil
+	return "awake lock held by " + words.Listed(holders), nil
 }

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -55,7 +56,7 @@ func unattended(db database.Database, queued extdiff.Queued) []doctor.Finding {
 	if queued.Objects == 0 {
 		return nil
 	}
-	count := counted(queued.Objects, "object")
+	count := words.Counted(queued.Objects, "object")
 	if queued.Capped {
 		count = "more than " + count
 	}

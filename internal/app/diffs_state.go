@@ -19,8 +19,10 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
+	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -170,7 +172,7 @@ func heldBack(ctx context.Context, db database.Database) ([]doctor.Finding, erro
 		found = append(found, doctor.Finding{
 			Severity: problem.Warning, Object: s.Store,
 			Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
-				counted(s.HeldBack, "object")),
+				words.Counted(s.HeldBack, "object")),
 			Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
 		})
 	}
@@ -201,7 +203,7 @@ func skippedDiffs(ctx context.Context, db database.Database) ([]doctor.Finding, 
 	}
 	return []doctor.Finding{{
 		Severity: severity, Object: diffTable,
-		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", counted(total, "diff"), strings.Join(reasons, ", ")),
+		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
 		Fix:     db.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`),
 	}}, nil
 }
@@ -249,17 +251,17 @@ func (x *examination) probeDiffStores(ctx context.Context) ([]doctor.Finding, er
 	defer cancel()
 	key := "external_diffs.bucket"
 	var jobs database.Database
-	reached := x.reached(x.config.Jobs.Database)
+	reached := x.reached(x.Config.Jobs.Database)
 	if reached {
-		jobs = x.jobs()
+		jobs = x.Jobs()
 	}
-	engine, err := riverjobs.OpenDiffs(ctx, x.config, jobs, nil, holder())
+	engine, err := riverjobs.OpenDiffs(ctx, x.Config, jobs, nil, installation.Holder())
 	if err == nil {
 		err = engine.Each(ctx, func(at *extdiff.Engine) error {
 			if at != engine {
 				key = "external_diffs.other_bucket"
 			}
-			err := at.Store.Probe(ctx, holder())
+			err := at.Store.Probe(ctx, installation.Holder())
 			if err == nil && reached {
 				err = installed(at.Owner.Check(ctx))
 			}
@@ -269,9 +271,9 @@ func (x *examination) probeDiffStores(ctx context.Context) ([]doctor.Finding, er
 	if err == nil {
 		return nil, nil
 	}
-	found := x.config.Problem(key, err.Error(), "see that the store is up and that this machine reaches it")
+	found := x.Config.Problem(key, err.Error(), "see that the store is up and that this machine reaches it")
 	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
-		found = x.config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
+		found = x.Config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
 	}
 	return asFindings(problem.List{found}), nil
 }

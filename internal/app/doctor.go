@@ -10,20 +10,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"sexton/internal/cli"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
 
-func (a *app) doctorCommand() *cobra.Command {
-	return a.reports(&cobra.Command{
+// DoctorCommand is the command doctor.
+func DoctorCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
@@ -32,26 +36,26 @@ worker's role. It changes nothing. Findings that are for information only leave 
 database can be reached, it is 4. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
-		Args:    noArguments,
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := a.loadConfig()
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			c, err := env.LoadConfig()
 			if err != nil {
 				return err
 			}
-			x := &examination{report: doctor.NewReport(), connections: &connections{config: c}, undirected: map[string]bool{}}
-			defer x.close()
+			x := &examination{report: doctor.NewReport(), Connections: &installation.Connections{Config: c}, undirected: map[string]bool{}}
+			defer x.Close()
 			unreachable := x.examine(cmd.Context())
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			if err := a.printExamination(x.report); err != nil {
+			if err := printExamination(env, x.report); err != nil {
 				return err
 			}
 			switch {
-			case len(x.databases) == 0:
+			case len(x.Databases) == 0:
 				return unreachable
 			case x.report.Sick():
-				return errFindings
+				return cli.ErrFindings
 			}
 			return nil
 		}),
@@ -60,7 +64,7 @@ the others count as skipped.`,
 
 // examination is one run of the doctor. Its databases are the reachable ones.
 type examination struct {
-	*connections
+	*installation.Connections
 
 	report      *doctor.Report
 	definitions []definitions.Definition
@@ -72,7 +76,7 @@ type examination struct {
 	// undirected are the databases that their listen_url does not lead to.
 	undirected map[string]bool
 	// servers are where the databases are, by name.
-	servers map[string]server
+	servers map[string]installation.Server
 	// storeUsable tells that the probe of the store of diffs has found nothing.
 	storeUsable bool
 }
@@ -80,49 +84,49 @@ type examination struct {
 // examine makes all checks. It returns the first error of a connection.
 func (x *examination) examine(ctx context.Context) error {
 	x.report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
-		defs, err := loadDefinitions(x.config)
+		defs, err := installation.LoadDefinitions(x.Config)
 		problems, _ := errors.AsType[problem.List](err)
 		x.definitions, x.whole = defs, len(problems) == 0
 		return asFindings(problems), nil
 	})
 	var failed error
-	for _, settings := range x.config.Databases {
+	for _, settings := range x.Config.Databases {
 		failed = cmp.Or(failed, x.connect(ctx, settings))
 	}
-	if x.config.LooseForeignKeys.Enabled {
+	if x.Config.LooseForeignKeys.Enabled {
 		x.bind(ctx)
 	}
-	if x.config.GhostUsers.Enabled {
+	if x.Config.GhostUsers.Enabled {
 		x.bindGhostUsers(ctx)
 	}
-	if x.config.PlaceholderUsers.Enabled {
+	if x.Config.PlaceholderUsers.Enabled {
 		x.bindPlaceholderUsers(ctx)
 	}
-	if x.config.AdjournedGroups.Enabled {
+	if x.Config.AdjournedGroups.Enabled {
 		x.examineGroups(ctx)
 	}
-	if x.config.ExternalDiffs.Enabled {
-		x.storeUsable = x.report.Run(ctx, "external_diffs", x.config.Jobs.Database, x.probeDiffStores)
+	if x.Config.ExternalDiffs.Enabled {
+		x.storeUsable = x.report.Run(ctx, "external_diffs", x.Config.Jobs.Database, x.probeDiffStores)
 	}
 	x.findServers(ctx)
-	schemas := x.schemas()
-	for i, db := range x.databases {
+	schemas := x.Schemas()
+	for i, db := range x.Databases {
 		x.examineDatabase(ctx, db, schemas[i])
 	}
-	for _, settings := range x.config.Databases {
+	for _, settings := range x.Config.Databases {
 		if x.reached(settings.Name) {
 			continue
 		}
 		x.report.Skip(settings.Name, "schema", "owner")
-		if x.config.LooseForeignKeys.Enabled {
+		if x.Config.LooseForeignKeys.Enabled {
 			x.report.Skip(settings.Name, "child_privileges", "parent_privileges", "indexes", "triggers", "generations")
 		}
 		doctor.Skip(x.report, settings.Name)
-		if x.config.LooseForeignKeys.Enabled {
+		if x.Config.LooseForeignKeys.Enabled {
 			x.report.Skip(settings.Name, "failed_tombstones")
 		}
 	}
-	if jobs := x.config.Jobs.Database; !x.reached(jobs) {
+	if jobs := x.Config.Jobs.Database; !x.reached(jobs) {
 		x.report.Skip(jobs, "workers", "schedules", "pauses", "stalled_jobs", "cron")
 	}
 	return failed
@@ -130,12 +134,12 @@ func (x *examination) examine(ctx context.Context) error {
 
 // connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
 func (x *examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	names := pgschema.Names{Jobs: x.config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+	names := pgschema.Names{Jobs: x.Config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 	open := func(direct string) error {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
 		switch {
 		case err == nil:
-			x.databases = append(x.databases, db)
+			x.Databases = append(x.Databases, db)
 		case db.Pool != nil:
 			db.Close()
 		}
@@ -147,7 +151,7 @@ func (x *examination) connect(ctx context.Context, settings config.Database) (fa
 		if err == nil {
 			return nil, nil
 		}
-		failed = located(x.config, err)
+		failed = installation.Located(x.Config, err)
 		found := []doctor.Finding{unconnected(err)}
 		if direct != "" && strings.HasSuffix(found[0].Object, ".listen_url") {
 			x.undirected[settings.Name] = true
@@ -180,7 +184,7 @@ func unconnected(err error) doctor.Finding {
 }
 
 func (x *examination) reached(name string) bool {
-	for _, db := range x.databases {
+	for _, db := range x.Databases {
 		if db.Name == name {
 			return true
 		}
@@ -196,7 +200,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		x.report.Skip(db.Name, "owner")
 	}
 	parents := x.parents[db.Name]
-	if x.config.LooseForeignKeys.Enabled {
+	if x.Config.LooseForeignKeys.Enabled {
 		x.report.Run(ctx, "child_privileges", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
 			var missing problem.List
 			for _, bound := range x.parents {
@@ -213,7 +217,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 			return asFindings(unreadable), err
 		})
 		x.report.Run(ctx, "indexes", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-			missing, err := missingIndexes(ctx, x.connections, db, x.parents)
+			missing, err := MissingIndexes(ctx, x.Connections, db, x.parents)
 			return asFindings(missing), err
 		})
 		// Against half of the definitions, the triggers of the others would seem to be surplus.
@@ -227,7 +231,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 	target := x.target(db, schema)
 	target.Installed = installed
 	doctor.Examine(ctx, x.report, target)
-	if x.config.LooseForeignKeys.Enabled && installed {
+	if x.Config.LooseForeignKeys.Enabled && installed {
 		x.report.Run(ctx, "failed_tombstones", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.failedTombstones(ctx, db) })
 	}
 	if !schema.Jobs {
@@ -237,24 +241,24 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 		x.report.Skip(db.Name, "workers", "schedules", "pauses", "stalled_jobs", "cron")
 		return
 	}
-	workers := doctor.Workers{Target: target, Silence: x.config.Jobs.Silence}
+	workers := doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence}
 	// Unreachable databases have their turns, too.
-	rotation := make([]database.Database, len(x.config.Databases))
-	for i, settings := range x.config.Databases {
+	rotation := make([]database.Database, len(x.Config.Databases))
+	for i, settings := range x.Config.Databases {
 		rotation[i].Name = settings.Name
 	}
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.config, Databases: rotation})
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.Config, Databases: rotation})
 	for _, t := range ticks {
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}
 	doctor.ExamineWorkers(ctx, x.report, workers)
-	if x.config.GhostUsers.Enabled {
+	if x.Config.GhostUsers.Enabled {
 		x.report.Run(ctx, "failing_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return failingUsers(ctx, db) })
 	}
-	if x.config.PlaceholderUsers.Enabled {
+	if x.Config.PlaceholderUsers.Enabled {
 		x.report.Run(ctx, "given_up", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return x.givenUpPlaceholders(ctx, db) })
 	}
-	if x.config.ExternalDiffs.Enabled {
+	if x.Config.ExternalDiffs.Enabled {
 		x.report.Run(ctx, "diffs_trigger", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTrigger(ctx, db) })
 		x.report.Run(ctx, "diffs_texts", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return diffsTexts(ctx, db) })
 		x.report.Run(ctx, "skipped_diffs", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return skippedDiffs(ctx, db) })
@@ -263,7 +267,7 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 			x.report.Run(ctx, "refused_workers", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return refusedWorkers(ctx, db) })
 		}
 	}
-	if !x.config.ExternalDiffs.Enabled {
+	if !x.Config.ExternalDiffs.Enabled {
 		x.examineUnattended(ctx, db)
 	}
 	x.report.Run(ctx, "pauses", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
@@ -277,17 +281,17 @@ func (x *examination) examineDatabase(ctx context.Context, db database.Database,
 // bind holds the definitions against the databases that can be reached.
 func (x *examination) bind(ctx context.Context) {
 	name := ""
-	if len(x.config.Databases) == 1 {
-		name = x.config.Databases[0].Name
+	if len(x.Config.Databases) == 1 {
+		name = x.Config.Databases[0].Name
 	}
-	if len(x.databases) == 0 {
+	if len(x.Databases) == 0 {
 		return
 	}
 	x.report.Run(ctx, "tables", name, func(ctx context.Context) ([]doctor.Finding, error) {
 		var sites []loosefk.Site
-		for _, settings := range x.config.Databases {
+		for _, settings := range x.Config.Databases {
 			site := loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
-			for _, db := range x.databases {
+			for _, db := range x.Databases {
 				if db.Name == settings.Name {
 					site.DB = db.Pool
 				}
@@ -297,7 +301,7 @@ func (x *examination) bind(ctx context.Context) {
 		found, problems, err := loosefk.Resolve(ctx, sites, x.definitions)
 		// Of a database that is there, all parents are known, wherever their children are.
 		x.parents, x.bound = found, err == nil && x.whole && problems.Err() == nil
-		return asFindings(withoutIndexes(problems)), err
+		return asFindings(WithoutIndexes(problems)), err
 	})
 }
 
@@ -305,8 +309,8 @@ func (x *examination) bind(ctx context.Context) {
 func (x *examination) target(db database.Database, schema migrate.Database) doctor.Target {
 	t := doctor.Target{
 		Database: db, Undirected: x.undirected[db.Name], Grants: grantsOf(schema), Connections: x.mostConnections(),
-		Server: x.share(func(s server) bool { return s.id == x.servers[db.Name].id }),
-		Role:   x.share(func(s server) bool { return s == x.servers[db.Name] }),
+		Server: x.share(func(s installation.Server) bool { return s.ID == x.servers[db.Name].ID }),
+		Role:   x.share(func(s installation.Server) bool { return s == x.servers[db.Name] }),
 	}
 	if x.bound {
 		t.Parents = []doctor.Parent{}
@@ -348,9 +352,9 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 
 // triggers tells of everything that differs, by what it costs.
 func (x *examination) triggers(ctx context.Context, db database.Database, parents []*loosefk.Parent) ([]doctor.Finding, error) {
-	cfg, tracked := riverjobs.Tracking(x.config, db, parents)
+	cfg, tracked := riverjobs.Tracking(x.Config, db, parents)
 	var found []doctor.Finding
-	err := onConnection(ctx, db, func(conn *pgx.Conn) error {
+	err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
 		differences, err := triggers.Status(ctx, conn, cfg, tracked)
 		for _, d := range differences {
 			severity := problem.Error
@@ -392,9 +396,9 @@ func asFindings(problems problem.List) []doctor.Finding {
 }
 
 // printExamination prints what was found, each with its way out below.
-func (a *app) printExamination(report *doctor.Report) error {
-	if a.json {
-		return a.printJSON(report)
+func printExamination(env *cli.Env, report *doctor.Report) error {
+	if env.JSON {
+		return env.PrintJSON(report)
 	}
 	skipped := 0
 	for _, check := range report.Checks {
@@ -407,13 +411,13 @@ func (a *app) printExamination(report *doctor.Report) error {
 		if f.Database != "" {
 			place = f.Database + " " + place
 		}
-		a.printf("%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, text(&f.Message), text(&f.Fix))
+		env.Printf("%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message), words.Cell(&f.Fix))
 	}
-	a.printf("%s: %s, %s, %d for information", counted(len(report.Checks), "check"),
-		counted(report.Count(problem.Error), "error"), counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info))
+	env.Printf("%s: %s, %s, %d for information", words.Counted(len(report.Checks), "check"),
+		words.Counted(report.Count(problem.Error), "error"), words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info))
 	if skipped > 0 {
-		a.printf("; %d skipped", skipped)
+		env.Printf("; %d skipped", skipped)
 	}
-	a.printf("\n")
+	env.Printf("\n")
 	return nil
 }

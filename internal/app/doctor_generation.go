@@ -6,15 +6,16 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/installation"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
 
 // examineGenerations compares what is installed with the files and with what each worker has read.
 func (x *examination) examineGenerations(ctx context.Context, db database.Database, installed bool) {
-	generations := riverjobs.Generations(x.config, x.definitions)
+	generations := riverjobs.Generations(x.Config, x.definitions)
 	// Without loose foreign keys all of them are those of the jobs database.
-	if len(generations) == 0 || !x.config.LooseForeignKeys.Enabled && db.Name != x.config.Jobs.Database {
+	if len(generations) == 0 || !x.Config.LooseForeignKeys.Enabled && db.Name != x.Config.Jobs.Database {
 		return
 	}
 	// Half of the definitions would be another generation.
@@ -23,15 +24,15 @@ func (x *examination) examineGenerations(ctx context.Context, db database.Databa
 		return
 	}
 	x.report.Run(ctx, "generations", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-		differs, err := generationFindings(ctx, db, generations)
+		differs, err := installation.GenerationFindings(ctx, db, generations)
 		var found []doctor.Finding
 		for _, d := range differs {
 			found = append(found, doctor.Finding{Severity: problem.Error, Object: d.Trigger, Message: d.Detail, Fix: d.Fix})
 		}
-		if err != nil || db.Name != x.config.Jobs.Database {
+		if err != nil || db.Name != x.Config.Jobs.Database {
 			return found, err
 		}
-		alive, err := db.Queries().ClientsAlive(ctx, x.config.Jobs.Silence.Seconds())
+		alive, err := db.Queries().ClientsAlive(ctx, x.Config.Jobs.Silence.Seconds())
 		for _, client := range alive {
 			if len(client.Outdated) > 0 {
 				found = append(found, doctor.Finding{

@@ -6,14 +6,16 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
 // failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
 func (x *examination) failedTombstones(ctx context.Context, db database.Database) (found []doctor.Finding, _ error) {
-	list, err := tombstonesOf(x.connections, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: failureWindow})
+	list, err := installation.TombstonesOf(x.Connections, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: failureWindow})
 	for _, t := range list.Tombstones {
 		reason := "for a reason that was not kept"
 		if t.LastError != nil {
@@ -21,14 +23,14 @@ func (x *examination) failedTombstones(ctx context.Context, db database.Database
 		}
 		found = append(found, doctor.Finding{
 			Severity: problem.Warning, Object: fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			Message: fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", counted(t.Attempts, "attempt"), reason),
+			Message: fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
 			Fix:     fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id %d`", t.ID),
 		})
 	}
 	if list.More > 0 {
 		found = append(found, doctor.Finding{
 			Severity: problem.Warning, Object: "table " + tombstoneTable,
-			Message: counted(list.More, "more tombstone") + " failed",
+			Message: words.Counted(list.More, "more tombstone") + " failed",
 			Fix:     "see `sexton tombstones list --failed`",
 		})
 	}
@@ -37,8 +39,8 @@ func (x *examination) failedTombstones(ctx context.Context, db database.Database
 
 // stalledJobs names jobs that no worker has fetched, or that count as running and are not. A paused kind's are meant to wait.
 func (x *examination) stalledJobs(ctx context.Context) (found []doctor.Finding, _ error) {
-	for _, job := range riverjobs.Jobs(x.config) {
-		paused, err := pausedQueue(ctx, x.connections, job.Queue)
+	for _, job := range riverjobs.Jobs(x.Config) {
+		paused, err := PausedQueue(ctx, x.Connections, job.Queue)
 		if err != nil {
 			return found, err
 		}
@@ -46,7 +48,7 @@ func (x *examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 			continue
 		}
 		for _, name := range job.Databases {
-			waits, err := riverjobs.Stalled(ctx, x.jobs(), job.Kind, name)
+			waits, err := riverjobs.Stalled(ctx, x.Jobs(), job.Kind, name)
 			if err != nil {
 				return found, err
 			}
@@ -64,8 +66,8 @@ func (x *examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 // pauses tells which jobs somebody has paused.
 func (x *examination) pauses(ctx context.Context) ([]doctor.Finding, error) {
 	var found []doctor.Finding
-	for _, job := range riverjobs.Jobs(x.config) {
-		paused, err := pausedQueue(ctx, x.connections, job.Queue)
+	for _, job := range riverjobs.Jobs(x.Config) {
+		paused, err := PausedQueue(ctx, x.Connections, job.Queue)
 		if err != nil {
 			return found, err
 		}

@@ -10,15 +10,16 @@ import (
 	"sexton/internal/ghostuser"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
 // bindGhostUsers holds the lists of users' columns against the jobs database.
 func (x *examination) bindGhostUsers(ctx context.Context) {
-	for _, db := range x.databases {
-		if db.Name == x.config.Jobs.Database {
+	for _, db := range x.Databases {
+		if db.Name == x.Config.Jobs.Database {
 			x.report.Run(ctx, "ghost_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.config, db, db.Pool)
+				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, db, db.Pool)
 				if err != nil || plan == nil {
 					return asFindings(found), err
 				}
@@ -31,10 +32,10 @@ func (x *examination) bindGhostUsers(ctx context.Context) {
 
 // bindPlaceholderUsers holds the columns that keep placeholders against the jobs database.
 func (x *examination) bindPlaceholderUsers(ctx context.Context) {
-	for _, db := range x.databases {
-		if db.Name == x.config.Jobs.Database {
+	for _, db := range x.Databases {
+		if db.Name == x.Config.Jobs.Database {
 			x.report.Run(ctx, "placeholder_users", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
-				_, found, err := riverjobs.CheckPlaceholderUsers(ctx, x.config, db, db.Pool)
+				_, found, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, db, db.Pool)
 				if err != nil {
 					return nil, err
 				}
@@ -44,7 +45,7 @@ func (x *examination) bindPlaceholderUsers(ctx context.Context) {
 				}
 				return append(asFindings(found), doctor.Finding{
 					Severity: problem.Warning, Object: "table " + placeholderTable,
-					Message: counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
+					Message: words.Counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
 					Fix: "UPDATE " + placeholderTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
 						"then ALTER TABLE " + placeholderTable + " ADD CHECK (deletion_attempts >= 0)",
 				}), nil
@@ -73,7 +74,7 @@ func failingUsers(ctx context.Context, db database.Database) (found []doctor.Fin
 		if i == failingShown {
 			return append(found, doctor.Finding{
 				Severity: problem.Warning, Object: "table " + ghostQueue,
-				Message: fmt.Sprintf("it is the same with %s more", counted(int64(len(failed)-i), "user")),
+				Message: fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
 				Fix:     "see the failures on the web page",
 			}), nil
 		}
@@ -88,13 +89,13 @@ func failingUsers(ctx context.Context, db database.Database) (found []doctor.Fin
 
 // givenUpPlaceholders tells of placeholders that no worker will try again.
 func (x *examination) givenUpPlaceholders(ctx context.Context, db database.Database) ([]doctor.Finding, error) {
-	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(x.config))
+	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(x.Config))
 	if err != nil || backlog.GivenUp == 0 {
 		return nil, err
 	}
 	return []doctor.Finding{{
 		Severity: problem.Warning, Object: "table " + placeholderTable,
-		Message: fmt.Sprintf("%s given up after %d attempts", counted(backlog.GivenUp, "placeholder user"), x.config.PlaceholderUsers.MaxAttempts),
+		Message: fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
 		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all",
 	}}, nil
 }

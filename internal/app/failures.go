@@ -10,9 +10,11 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/ghostuser"
+	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -28,21 +30,21 @@ type failureSource interface {
 }
 
 // failureSources are those of the enabled components. A component with rows that can be given up adds its own.
-func failureSources(all *connections) []failureSource {
+func failureSources(all *installation.Connections) []failureSource {
 	var sources []failureSource
-	if all.config.LooseForeignKeys.Enabled {
+	if all.Config.LooseForeignKeys.Enabled {
 		sources = append(sources, tombstoneFailures{all})
 	}
-	if all.config.GhostUsers.Enabled {
+	if all.Config.GhostUsers.Enabled {
 		sources = append(sources, userFailures{all})
 	}
-	if all.config.PlaceholderUsers.Enabled {
+	if all.Config.PlaceholderUsers.Enabled {
 		sources = append(sources, placeholderFailures{all})
 	}
-	if all.config.AdjournedGroups.Enabled {
+	if all.Config.AdjournedGroups.Enabled {
 		sources = append(sources, groupFailures{all})
 	}
-	if all.config.ExternalDiffs.Enabled {
+	if all.Config.ExternalDiffs.Enabled {
 		sources = append(sources, diffFailures{all})
 	}
 	return append(sources, riverFailures{all})
@@ -71,7 +73,7 @@ func wantedIDs(text string, all func() ([]int64, error)) (ids []int64, one bool,
 }
 
 // tombstoneFailures are tombstones that failed.
-type tombstoneFailures struct{ all *connections }
+type tombstoneFailures struct{ all *installation.Connections }
 
 // failureWindow bounds the look for them: a page that is left open must not read a big backlog again and again.
 const failureWindow = 500
@@ -79,11 +81,11 @@ const failureWindow = 500
 func (tombstoneFailures) name() string { return "tombstones" }
 
 func (s tombstoneFailures) list(ctx context.Context, limit int) (failures []page.Failure, more bool, err error) {
-	for _, db := range s.all.databases {
-		if s.all.down[db.Name] != nil {
+	for _, db := range s.all.Databases {
+		if s.all.Down[db.Name] != nil {
 			continue
 		}
-		list, err := tombstonesOf(s.all, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: failureWindow})
+		list, err := installation.TombstonesOf(s.all, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: failureWindow})
 		if err != nil {
 			return failures, more, fmt.Errorf("database %s: %w", db.Name, err)
 		}
@@ -119,7 +121,7 @@ func (s tombstoneFailures) retry(ctx context.Context, name, text string, record 
 	if id != 0 {
 		options.IDs = []int64{id}
 	}
-	result, err := tombstonesOf(s.all, db).Retry(ctx, options)
+	result, err := installation.TombstonesOf(s.all, db).Retry(ctx, options)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
@@ -128,11 +130,11 @@ func (s tombstoneFailures) retry(ctx context.Context, name, text string, record 
 	case result.Busy > 0 && result.Retried == 0:
 		return "", &page.RefusedError{Reason: "a worker has it in hand"}
 	}
-	return counted(result.Retried+result.Due, "tombstone") + " due now", nil
+	return words.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
 
 func (s tombstoneFailures) configured(name string) (database.Database, bool) {
-	for _, db := range s.all.databases {
+	for _, db := range s.all.Databases {
 		if db.Name == name {
 			return db, true
 		}
@@ -141,12 +143,12 @@ func (s tombstoneFailures) configured(name string) (database.Database, bool) {
 }
 
 // userFailures are users whose deletion failed.
-type userFailures struct{ all *connections }
+type userFailures struct{ all *installation.Connections }
 
 func (userFailures) name() string { return "users" }
 
 func (s userFailures) list(ctx context.Context, limit int) (failures []page.Failure, more bool, err error) {
-	users, err := ghostuser.ReadFailed(ctx, s.all.jobs().Pool, s.all.jobs().Names, limit+1)
+	users, err := ghostuser.ReadFailed(ctx, s.all.Jobs().Pool, s.all.Jobs().Names, limit+1)
 	if err != nil {
 		return nil, false, err
 	}
@@ -173,9 +175,9 @@ func (s userFailures) retry(ctx context.Context, _, text string, record func() e
 		one = &id
 	}
 	var users int64
-	err = pgx.BeginFunc(ctx, s.all.jobs().Pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.all.Jobs().Pool, func(tx pgx.Tx) error {
 		var err error
-		if users, err = ghostuser.Retry(ctx, tx, s.all.jobs().Names, one); err != nil || users == 0 {
+		if users, err = ghostuser.Retry(ctx, tx, s.all.Jobs().Names, one); err != nil || users == 0 {
 			return err
 		}
 		// An update wakes no worker by itself.
@@ -188,5 +190,5 @@ func (s userFailures) retry(ctx context.Context, _, text string, record func() e
 	case users == 0 && id != 0:
 		return "", &page.RefusedError{Reason: "user " + text + " is being worked on, or does not wait any more"}
 	}
-	return counted(users, "user") + " due now", nil
+	return words.Counted(users, "user") + " due now", nil
 }

@@ -11,12 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/installation"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 )
 
-func (a *app) failuresCommand() *cobra.Command {
-	return group("failures", "Look at what failed, of every kind, and have it tried again",
-		"  sexton failures list\n  sexton failures retry groups 4711", a.failuresListCommand(), a.failuresRetryCommand())
+// FailuresCommand is the command failures.
+func FailuresCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("failures", "Look at what failed, of every kind, and have it tried again",
+		"  sexton failures list\n  sexton failures retry groups 4711", failuresListCommand(env), failuresRetryCommand(env))
 }
 
 // failuresDocument is the output of `sexton failures list --json`.
@@ -39,46 +43,33 @@ type listedFailure struct {
 	GivenUp       bool       `json:"given_up"`
 }
 
-func (a *app) failuresListCommand() *cobra.Command {
+func failuresListCommand(env *cli.Env) *cobra.Command {
 	limit := 100
-	cmd := a.reports(&cobra.Command{
+	cmd := env.Reports(&cobra.Command{
 		Use:   "list",
 		Short: "List what failed and is not done since, with reason and next try",
 		Long: `Lists, of every enabled component, what the page shows as failed or given up: tombstones, users, placeholders, groups,
 diffs that cannot be moved, and River's jobs of which no row tells. A database that cannot be reached is left out, and
 the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
-		Args:    noArguments,
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
-				return usageError{fmt.Errorf("--limit %d must be at least 1", limit)}
+				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
 			}
-			return a.listFailures(cmd.Context(), limit)
+			return listFailures(cmd.Context(), env, limit)
 		}),
 	})
 	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` of each source at most")
 	return cmd
 }
 
-// connectForFailures opens the databases that can be reached.
-func (a *app) connectForFailures(ctx context.Context) (*connections, error) {
-	all, err := a.connectReachable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := all.checkSchemas(ctx); err != nil {
-		all.close()
-		return nil, err
-	}
-	return all, nil
-}
-
-func (a *app) listFailures(ctx context.Context, limit int) error {
-	all, err := a.connectForFailures(ctx)
+func listFailures(ctx context.Context, env *cli.Env, limit int) error {
+	all, err := env.ConnectForFailures(ctx)
 	if err != nil {
 		return err
 	}
-	defer all.close()
+	defer all.Close()
 	document := failuresDocument{Failures: []listedFailure{}}
 	for _, source := range failureSources(all) {
 		failures, more, err := source.list(ctx, limit)
@@ -96,20 +87,20 @@ func (a *app) listFailures(ctx context.Context, limit int) error {
 			document.Failures = append(document.Failures, listed)
 		}
 	}
-	if a.json {
-		err = a.printJSON(document)
+	if env.JSON {
+		err = env.PrintJSON(document)
 	} else {
-		err = a.printFailures(document)
+		err = printFailures(env, document)
 	}
-	return cmp.Or(err, all.complete())
+	return cmp.Or(err, all.Complete())
 }
 
-func (a *app) printFailures(document failuresDocument) error {
+func printFailures(env *cli.Env, document failuresDocument) error {
 	if len(document.Failures) == 0 {
-		a.printf("nothing has failed that is not done by now\n")
+		env.Printf("nothing has failed that is not done by now\n")
 		return nil
 	}
-	err := a.table(func(w io.Writer) {
+	err := env.Table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR")
 		for _, f := range document.Failures {
 			next := "now"
@@ -120,19 +111,19 @@ func (a *app) printFailures(document failuresDocument) error {
 				next = f.NextAttemptAt.UTC().Format(time.RFC3339)
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n",
-				f.Source, cmp.Or(f.Database, "-"), f.ID, text(&f.What), f.Attempts, next, text(&f.Error))
+				f.Source, cmp.Or(f.Database, "-"), f.ID, words.Cell(&f.What), f.Attempts, next, words.Cell(&f.Error))
 		}
 	})
 	if document.More {
-		a.printf("and more; --limit shows them\n")
+		env.Printf("and more; --limit shows them\n")
 	}
 	return err
 }
 
-func (a *app) failuresRetryCommand() *cobra.Command {
+func failuresRetryCommand(env *cli.Env) *cobra.Command {
 	var what page.Retry
 	var everything bool
-	cmd := a.reports(&cobra.Command{
+	cmd := env.Reports(&cobra.Command{
 		Use:   "retry SOURCE [ID]",
 		Short: "Have one row of a source tried again now, or all that failed there",
 		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are the ones that list shows: one of
@@ -149,8 +140,8 @@ database numbers its own. --all takes as many as one look shows. The change is r
 			}
 			return nil
 		},
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			return a.retryFailure(cmd.Context(), what)
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return retryFailureCommand(cmd.Context(), env, what)
 		}),
 	})
 	cmd.Flags().StringVar(&what.Database, "database", "", "the `NAME` of the database that a tombstone is in")
@@ -158,28 +149,28 @@ database numbers its own. --all takes as many as one look shows. The change is r
 	return cmd
 }
 
-func (a *app) retryFailure(ctx context.Context, what page.Retry) error {
-	all, err := a.connectForFailures(ctx)
+func retryFailureCommand(ctx context.Context, env *cli.Env, what page.Retry) error {
+	all, err := env.ConnectForFailures(ctx)
 	if err != nil {
 		return err
 	}
-	defer all.close()
-	if what.Database == "" && len(all.databases) == 1 && what.Source == (tombstoneFailures{}).name() {
-		what.Database = all.databases[0].Name
+	defer all.Close()
+	if what.Database == "" && len(all.Databases) == 1 && what.Source == (tombstoneFailures{}).name() {
+		what.Database = all.Databases[0].Name
 	}
-	said, err := retryFailure(ctx, all, what, audittrail.Entry{Actor: actor()})
+	said, err := retryFailure(ctx, all, what, audittrail.Entry{Actor: installation.Actor()})
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(map[string]string{"result": said})
+	if env.JSON {
+		return env.PrintJSON(map[string]string{"result": said})
 	}
-	a.printf("%s\n", said)
+	env.Printf("%s\n", said)
 	return nil
 }
 
 // retryFailure has something tried again on somebody's behalf, and says what came of it.
-func retryFailure(ctx context.Context, all *connections, what page.Retry, by audittrail.Entry) (string, error) {
+func retryFailure(ctx context.Context, all *installation.Connections, what page.Retry, by audittrail.Entry) (string, error) {
 	var source failureSource
 	var known []string
 	for _, one := range failureSources(all) {
@@ -199,6 +190,6 @@ func retryFailure(ctx context.Context, all *connections, what page.Retry, by aud
 		by.Target += " of " + what.Database
 	}
 	return source.retry(ctx, what.Database, what.ID, func() error {
-		return audittrail.Record(ctx, all.jobs(), all.jobs().Pool, by)
+		return audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by)
 	})
 }

@@ -8,16 +8,18 @@ import (
 	"time"
 
 	"sexton/internal/extdiff"
+	"sexton/internal/installation"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 )
 
 // diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
-type diffFailures struct{ all *connections }
+type diffFailures struct{ all *installation.Connections }
 
 func (diffFailures) name() string { return "diffs" }
 
 func (s diffFailures) failed(ctx context.Context, limit int) ([]extdiff.Failure, error) {
-	return extdiff.ReadFailed(ctx, s.all.jobs().Pool, s.all.jobs().Names, limit)
+	return extdiff.ReadFailed(ctx, s.all.Jobs().Pool, s.all.Jobs().Names, limit)
 }
 
 func (s diffFailures) list(ctx context.Context, limit int) (failures []page.Failure, more bool, err error) {
@@ -27,7 +29,7 @@ func (s diffFailures) list(ctx context.Context, limit int) (failures []page.Fail
 	}
 	// The rounds over all diffs begin with a tick.
 	var round time.Time
-	if cron, err := s.all.config.ExternalDiffs.Schedule.Parse(); err == nil {
+	if cron, err := s.all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
 		round = cron.Next(time.Now().UTC())
 	}
 	for _, diff := range failed[:min(limit, len(failed))] {
@@ -63,12 +65,12 @@ func (s diffFailures) retry(ctx context.Context, _, text string, record func() e
 	if err := record(); err != nil {
 		return "", err
 	}
-	retried, err := extdiff.Retry(ctx, s.all.jobs().Pool, s.all.jobs().Names, ids)
+	retried, err := extdiff.Retry(ctx, s.all.Jobs().Pool, s.all.Jobs().Names, ids)
 	switch {
 	case err != nil:
 		return "", err
 	case retried == 0 && one:
 		return "", &page.RefusedError{Reason: "diff " + text + " is not in the database, or not any more"}
 	}
-	return counted(retried, "diff") + " to be tried now", nil
+	return words.Counted(retried, "diff") + " to be tried now", nil
 }

@@ -10,18 +10,20 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/groupschedule"
+	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
-type groupFailures struct{ all *connections }
+type groupFailures struct{ all *installation.Connections }
 
 func (groupFailures) name() string { return "groups" }
 
 func (s groupFailures) failed(ctx context.Context, limit int) ([]groupschedule.Failure, error) {
-	return groupschedule.ReadFailed(ctx, s.all.jobs().Pool, s.all.jobs().Names, limit)
+	return groupschedule.ReadFailed(ctx, s.all.Jobs().Pool, s.all.Jobs().Names, limit)
 }
 
 func (s groupFailures) list(ctx context.Context, limit int) (failures []page.Failure, more bool, err error) {
@@ -78,14 +80,14 @@ func (s groupFailures) retry(ctx context.Context, _, text string, record func() 
 	if retried == 0 && one {
 		return "", &page.RefusedError{Reason: "group " + text + " has not failed, or not any more"}
 	}
-	return counted(retried, "group") + " to be tried now", nil
+	return words.Counted(retried, "group") + " to be tried now", nil
 }
 
 // retryOne has a group tried at once by the next in line: the job that waits, one more where a destruction has begun, or else the
 // pass that decides.
 func (s groupFailures) retryOne(ctx context.Context, id int64) (found bool, err error) {
-	db := s.all.jobs()
-	client, err := s.all.riverClient()
+	db := s.all.Jobs()
+	client, err := s.all.RiverClient()
 	if err != nil {
 		return false, err
 	}

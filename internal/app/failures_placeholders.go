@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strconv"
 
+	"sexton/internal/installation"
 	"sexton/internal/placeholder"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
 // placeholderFailures are placeholder users that something keeps, the given-up ones among them.
-type placeholderFailures struct{ all *connections }
+type placeholderFailures struct{ all *installation.Connections }
 
 func (placeholderFailures) name() string { return "placeholders" }
 
@@ -34,8 +36,8 @@ func (s placeholderFailures) list(ctx context.Context, limit int) (failures []pa
 }
 
 func (s placeholderFailures) kept(ctx context.Context, limit int) ([]placeholder.Placeholder, error) {
-	db := s.all.jobs()
-	return placeholder.ReadKept(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(s.all.config), limit)
+	db := s.all.Jobs()
+	return placeholder.ReadKept(ctx, db.Pool, db.Names, riverjobs.PlaceholderRules(s.all.Config), limit)
 }
 
 // retry has one tried again, or all.
@@ -48,15 +50,15 @@ func (s placeholderFailures) retry(ctx context.Context, _, text string, record f
 		return "", err
 	}
 	if id != 0 {
-		state, err := giveAttemptsBack(ctx, s.all.jobs(), id)
-		if refused(err) {
+		state, err := installation.GiveAttemptsBack(ctx, s.all.Jobs(), id)
+		if installation.Refused(err) {
 			return "", &page.RefusedError{Reason: err.Error()}
 		}
-		return fmt.Sprintf("placeholder user %d: %s", id, becomes(state)), err
+		return fmt.Sprintf("placeholder user %d: %s", id, installation.Becomes(state)), err
 	}
-	retried, err := giveAllAttemptsBack(ctx, s.all.jobs())
+	retried, err := installation.GiveAllAttemptsBack(ctx, s.all.Jobs())
 	if err != nil {
 		return "", err
 	}
-	return counted(retried, "placeholder user") + " to be tried now", nil
+	return words.Counted(retried, "placeholder user") + " to be tried now", nil
 }

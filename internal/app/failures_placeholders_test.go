@@ -9,6 +9,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
+	"sexton/internal/installation"
 	"sexton/internal/pgtest"
 	"sexton/internal/web/page"
 )
@@ -20,7 +21,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
 	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
 	c.Databases = []config.Database{{Name: "main"}}
-	all := &connections{config: c, databases: []database.Database{db.Connected}}
+	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}}
 	db.Exec(`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO users (id, username, email, name, user_type)

@@ -11,8 +11,10 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/web/page"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -21,7 +23,7 @@ const riverWindow = 200
 
 // riverFailures are jobs of River's that wait for another attempt, or have had their last, except jobs whose rows stand in
 // another source.
-type riverFailures struct{ all *connections }
+type riverFailures struct{ all *installation.Connections }
 
 func (riverFailures) name() string { return "jobs" }
 
@@ -58,11 +60,11 @@ func (s riverFailures) list(ctx context.Context, limit int) (failures []page.Fai
 
 // failed are the jobs of the enabled kinds that failed, the newest first.
 func (s riverFailures) failed(ctx context.Context) ([]*rivertype.JobRow, error) {
-	client, err := s.all.riverClient()
+	client, err := s.all.RiverClient()
 	if err != nil {
 		return nil, err
 	}
-	params := river.NewJobListParams().Kinds(s.all.kinds()...).First(riverWindow).
+	params := river.NewJobListParams().Kinds(s.all.Kinds()...).First(riverWindow).
 		States(rivertype.JobStateRetryable, rivertype.JobStateDiscarded).OrderBy(river.JobListOrderByID, river.SortOrderDesc)
 	result, err := client.JobList(ctx, params)
 	if err != nil {
@@ -74,7 +76,7 @@ func (s riverFailures) failed(ctx context.Context) ([]*rivertype.JobRow, error) 
 // shownElsewhere tells which jobs need no line here.
 func (s riverFailures) shownElsewhere(ctx context.Context) (func(row *rivertype.JobRow) bool, error) {
 	groups := map[int64]bool{}
-	if s.all.config.AdjournedGroups.Enabled {
+	if s.all.Config.AdjournedGroups.Enabled {
 		var err error
 		if groups, err = groupFailures(s).groupsListed(ctx); err != nil {
 			return nil, err
@@ -87,7 +89,7 @@ func (s riverFailures) shownElsewhere(ctx context.Context) (func(row *rivertype.
 
 // overcome reports whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.
 func (s riverFailures) overcome(row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
-	jobs := riverjobs.Jobs(s.all.config)
+	jobs := riverjobs.Jobs(s.all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
 	if at < 0 || jobs[at].Inserted() || row.MaxAttempts > 1 {
 		return false
@@ -102,7 +104,7 @@ func (s riverFailures) failure(row *rivertype.JobRow) page.Failure {
 		Source: s.name(), ID: strconv.FormatInt(row.ID, 10), What: fmt.Sprintf("job %d, %s", row.ID, row.Kind),
 		Attempts: int64(row.Attempt), GivenUp: row.State == rivertype.JobStateDiscarded,
 	}
-	if s.all.config.HTTP.ShowArgs {
+	if s.all.Config.HTTP.ShowArgs {
 		failure.What += " " + string(row.EncodedArgs)
 	}
 	if len(row.Errors) > 0 {
@@ -131,7 +133,7 @@ func (s riverFailures) retry(ctx context.Context, _, text string, record func() 
 			ids = append(ids, listed)
 		}
 	}
-	client, err := s.all.riverClient()
+	client, err := s.all.RiverClient()
 	if err != nil {
 		return "", err
 	}
@@ -151,5 +153,5 @@ func (s riverFailures) retry(ctx context.Context, _, text string, record func() 
 	if done == 0 && id != 0 {
 		return "", &page.RefusedError{Reason: "there is no job " + text + " any more"}
 	}
-	return counted(done, "job") + " due now", nil
+	return words.Counted(done, "job") + " due now", nil
 }

@@ -14,12 +14,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
+	"sexton/internal/installation"
 	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
 )
 
 // failingSite is the reference application with something that has failed in every deletion table but the tombstones.
-func failingSite(t *testing.T) (*dbtest.DB, *connections) {
+func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	t.Helper()
 	db := dbtest.Reference(t)
 	c := &config.Config{}
@@ -29,7 +30,7 @@ func failingSite(t *testing.T) (*dbtest.DB, *connections) {
 	c.ExternalDiffs.When = "always"
 	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
 	c.Databases = []config.Database{{Name: "main"}}
-	all := &connections{config: c, databases: []database.Database{db.Connected}}
+	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}}
 	for _, kind := range riverjobs.Kinds(c) {
 		db.Exec(`INSERT INTO sexton.job_kinds (kind, queue, args, defaults, cron, max_attempts) VALUES ($1, $2, $3, '{}', $4, $5)
 			ON CONFLICT (kind) DO NOTHING`, kind.Kind, kind.Queue, kind.Args, kind.Cron, kind.MaxAttempts)
@@ -101,7 +102,7 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	source := newPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
+	source := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	shown, err := page.New(page.Options{Source: source, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ask := func(method, path string, form url.Values) string {

@@ -11,9 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/cli"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/groupdelete"
+	"sexton/internal/installation"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -60,67 +63,67 @@ CROSS JOIN LATERAL (
     CROSS JOIN LATERAL pg_catalog.jsonb_each_text(coalesce(run.stats -> part.name, '{}')) AS counted
 ) AS done`
 
-// foreseeGroup looks at what a group's destruction would do. by may be 0.
-func (a *app) foreseeGroup(ctx context.Context, request groupRequest) error {
-	all, _, err := a.connectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+// ForeseeGroup looks at what a group's destruction would do. by may be 0.
+func ForeseeGroup(ctx context.Context, env *cli.Env, request GroupRequest) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
 	if err != nil {
 		return err
 	}
-	defer all.close()
-	db := all.jobs()
-	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, all.config.GhostUsers.Enabled)
+	defer all.Close()
+	db := all.Jobs()
+	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, all.Config.GhostUsers.Enabled)
 	if err != nil {
 		return err
 	}
 	if err := problems.Err(); err != nil {
 		return err
 	}
-	defs, err := loadDefinitions(all.config)
+	defs, err := installation.LoadDefinitions(all.Config)
 	if err != nil {
 		return err
 	}
 	here := slices.DeleteFunc(slices.Clone(defs), func(d definitions.Definition) bool { return d.Database != "" && d.Database != db.Name })
 	var loose *groupdelete.Plan
 	if len(here) > 0 {
-		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, all.config.GhostUsers.Enabled, here); err != nil {
+		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, all.Config.GhostUsers.Enabled, here); err != nil {
 			return err
 		}
 	}
-	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, loose, request.id)
+	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, loose, request.ID)
 	switch {
 	case err != nil:
-		return fmt.Errorf("plan the destruction of group %d: %w", request.id, err)
+		return fmt.Errorf("plan the destruction of group %d: %w", request.ID, err)
 	case !seen.Exists:
-		return fmt.Errorf("there is no group %d", request.id)
+		return fmt.Errorf("there is no group %d", request.ID)
 	}
-	p := foreseen{GroupID: request.id, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{}}
+	p := foreseen{GroupID: request.ID, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{}}
 	p.Loose, p.Elsewhere = seen.Loose, len(defs)-len(here)
 	if seen.Forbidden != "" {
 		p.Forbidden = append(p.Forbidden, seen.Forbidden)
 	}
-	if request.by != 0 {
+	if request.By != 0 {
 		var may bool
 		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
-		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), request.by, request.id).Scan(&may); err != nil {
-			return fmt.Errorf("ask whether user %d may remove group %d: %w", request.by, request.id, err)
+		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), request.By, request.ID).Scan(&may); err != nil {
+			return fmt.Errorf("ask whether user %d may remove group %d: %w", request.By, request.ID, err)
 		}
 		if !may {
-			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %d may not remove it", request.by))
+			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %d may not remove it", request.By))
 		}
 	}
-	return a.printForeseen(ctx, db, riverjobs.GroupDestroy, &p)
+	return printForeseen(ctx, env, db, riverjobs.GroupDestroy, &p)
 }
 
-// foreseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
+// ForeseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
 // rolled back.
-func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
-	all, _, err := a.connectForJob(ctx, riverjobs.GhostUsers)
+func ForeseeUser(ctx context.Context, env *cli.Env, request UserDeletion) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
 	if err != nil {
 		return err
 	}
-	defer all.close()
-	db := all.jobs()
-	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.config, db, db.Pool)
+	defer all.Close()
+	db := all.Jobs()
+	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db, db.Pool)
 	if err != nil {
 		return err
 	}
@@ -129,18 +132,18 @@ func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
 	}
 	var exists bool
 	const user = `SELECT EXISTS (SELECT FROM "public".users WHERE users.id OPERATOR(pg_catalog.=) $1)`
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), request.id).Scan(&exists); err != nil {
-		return fmt.Errorf("look for user %d: %w", request.id, err)
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), request.ID).Scan(&exists); err != nil {
+		return fmt.Errorf("look for user %d: %w", request.ID, err)
 	}
 	if !exists {
-		return fmt.Errorf("there is no user %d", request.id)
+		return fmt.Errorf("there is no user %d", request.ID)
 	}
-	seen, err := plan.Foresee(ctx, db.Pool, request.id, request.hard)
+	seen, err := plan.Foresee(ctx, db.Pool, request.ID, request.Hard)
 	if err != nil {
-		return fmt.Errorf("plan the deletion of user %d: %w", request.id, err)
+		return fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
 	}
 	p := foreseen{
-		UserID: request.id, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
+		UserID: request.ID, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
 		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
 	}
 	undone := errors.New("rolled back")
@@ -148,23 +151,23 @@ func (a *app) foreseeUser(ctx context.Context, request userDeletion) error {
 		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'")
 		if err == nil {
 			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
-				request.id, request.by(), request.hard, request.groups)
+				request.ID, request.By(), request.Hard, request.Groups)
 		}
 		if err == nil {
 			err = undone
 		}
 		return err
 	})
-	if refused := refusal(err); refused != nil {
+	if refused := Refusal(err); refused != nil {
 		p.Forbidden = append(p.Forbidden, refused.Error())
 	} else if !errors.Is(err, undone) {
-		return fmt.Errorf("ask whether user %d may be deleted: %w", request.id, err)
+		return fmt.Errorf("ask whether user %d may be deleted: %w", request.ID, err)
 	}
-	return a.printForeseen(ctx, db, riverjobs.GhostUsers, &p)
+	return printForeseen(ctx, env, db, riverjobs.GhostUsers, &p)
 }
 
 // printForeseen adds how long it takes, and prints.
-func (a *app) printForeseen(ctx context.Context, db database.Database, kind string, p *foreseen) error {
+func printForeseen(ctx context.Context, env *cli.Env, db database.Database, kind string, p *foreseen) error {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(rateSQL), kind).Scan(&p.RowsPerSecond); err != nil {
 		return fmt.Errorf("look up the speed of %s: %w", kind, err)
 	}
@@ -172,10 +175,10 @@ func (a *app) printForeseen(ctx context.Context, db database.Database, kind stri
 		p.RowsPerSecond = assumedRate
 	}
 	p.AboutSeconds = float64(p.Rows) / p.RowsPerSecond
-	if a.json {
-		return a.printJSON(p)
+	if env.JSON {
+		return env.PrintJSON(p)
 	}
-	err := a.table(func(w io.Writer) {
+	err := env.Table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "ROWS OF\tBECOME\tCOUNT")
 		for _, part := range []struct {
 			what string
@@ -201,13 +204,13 @@ func (a *app) printForeseen(ctx context.Context, db database.Database, kind stri
 	if p.Measured {
 		speed = "at the last runs' "
 	}
-	a.printf("\n%s%s, about %s %s%.0f rows a second\n", more, counted(p.Rows, "row"),
+	env.Printf("\n%s%s, about %s %s%.0f rows a second\n", more, words.Counted(p.Rows, "row"),
 		time.Duration(p.AboutSeconds*float64(time.Second)).Round(time.Second), speed, p.RowsPerSecond)
 	if p.Elsewhere > 0 {
-		a.printf("not counted: children in other databases, of %s\n", counted(p.Elsewhere, "definition"))
+		env.Printf("not counted: children in other databases, of %s\n", words.Counted(p.Elsewhere, "definition"))
 	}
 	for _, reason := range p.Forbidden {
-		a.printf("forbidden: %s\n", reason)
+		env.Printf("forbidden: %s\n", reason)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/replica"
@@ -22,32 +23,32 @@ import (
 // lastRunsCap bounds the search for the last run that did not fail.
 const lastRunsCap = 10_000
 
-// gauges reads what a worker shows in its metrics.
-type gauges struct {
-	all *connections
-	// noted are the parents that each database has, if they are known.
-	noted *riverjobs.Bindings
-	lanes []*listen.Lane
-	log   *slog.Logger
-	// reloadFailed is nil where nothing is reloaded.
-	reloadFailed *atomic.Bool
+// Gauges reads what a worker shows in its metrics.
+type Gauges struct {
+	All *installation.Connections
+	// Noted are the parents that each database has, if they are known.
+	Noted *riverjobs.Bindings
+	Lanes []*listen.Lane
+	Log   *slog.Logger
+	// ReloadFailed is nil where nothing is reloaded.
+	ReloadFailed *atomic.Bool
 }
 
-// read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
+// Read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
 // one gauge.
-func (g *gauges) read(ctx context.Context) []metrics.Sample {
+func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	// The jobs' own tables are asked once, and waited for only by what shows them.
-	jobs := sync.OnceValues(func() (*jobsReading, error) { return readJobs(ctx, g.all) })
-	readings := make([]reading, len(g.all.databases))
+	jobs := sync.OnceValues(func() (*jobsReading, error) { return readJobs(ctx, g.All) })
+	readings := make([]reading, len(g.All.Databases))
 	var reading sync.WaitGroup
-	for i, db := range g.all.databases {
+	for i, db := range g.All.Databases {
 		reading.Go(func() { readings[i].read(ctx, g, db, jobs) })
 	}
 	reading.Wait()
 	var samples []metrics.Sample
-	if g.reloadFailed != nil {
+	if g.ReloadFailed != nil {
 		failed := metrics.Sample{Metric: metrics.ReloadFailed}
-		if g.reloadFailed.Load() {
+		if g.ReloadFailed.Load() {
 			failed.Value = 1
 		}
 		samples = append(samples, failed)
@@ -73,23 +74,23 @@ func (r *reading) addIf(metric string, holds bool, labels ...string) {
 	r.add(metric, value, labels...)
 }
 
-func (r *reading) read(ctx context.Context, g *gauges, db database.Database, jobs func() (*jobsReading, error)) {
+func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, jobs func() (*jobsReading, error)) {
 	usage, err := notifyQueueUsage(ctx, db)
 	r.addIf(metrics.Up, err == nil, db.Name)
 	if err != nil {
-		g.log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
+		g.Log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
 		return
 	}
 	r.add(metrics.NotifyQueueUsage, usage, db.Name)
 	err = r.readRest(ctx, g, db, jobs)
 	if err != nil {
-		g.log.DebugContext(ctx, "gauges are incomplete", "database", db.Name, "error", err)
+		g.Log.DebugContext(ctx, "gauges are incomplete", "database", db.Name, "error", err)
 	}
 	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
 }
 
-func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database, jobs func() (*jobsReading, error)) error {
-	r.listeners(g.lanes, db)
+func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database, jobs func() (*jobsReading, error)) error {
+	r.listeners(g.Lanes, db)
 	// Where the role may not see them there is nothing to show, for good.
 	if replicas, err := replica.Read(ctx, db.Pool); err == nil {
 		for _, standby := range replicas {
@@ -98,9 +99,9 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		}
 	}
 	var document statusDocument
-	if g.all.config.LooseForeignKeys.Enabled {
+	if g.All.Config.LooseForeignKeys.Enabled {
 		table, err := readTombstones(ctx, db, func(context.Context, database.Database) ([]string, error) {
-			return g.noted.Noted(db.Name), nil
+			return g.Noted.Noted(db.Name), nil
 		})
 		if err != nil {
 			return err
@@ -108,7 +109,7 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
-	if g.all.config.GhostUsers.Enabled && db.Name == g.all.jobs().Name {
+	if g.All.Config.GhostUsers.Enabled && db.Name == g.All.Jobs().Name {
 		table, err := readGhostQueue(ctx, db)
 		if err != nil {
 			return err
@@ -116,15 +117,15 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
-	if g.all.config.PlaceholderUsers.Enabled && db.Name == g.all.jobs().Name {
-		table, err := readPlaceholders(ctx, g.all, db)
+	if g.All.Config.PlaceholderUsers.Enabled && db.Name == g.All.Jobs().Name {
+		table, err := readPlaceholders(ctx, g.All, db)
 		if err != nil {
 			return err
 		}
 		document.DeletionTables = append(document.DeletionTables, table)
 		r.backlog(table)
 	}
-	if g.all.config.AdjournedGroups.Enabled && db.Name == g.all.jobs().Name {
+	if g.All.Config.AdjournedGroups.Enabled && db.Name == g.All.Jobs().Name {
 		table, err := readGroupSchedules(ctx, db)
 		if err != nil {
 			return err
@@ -133,7 +134,7 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 		r.backlog(table)
 		r.groups(table)
 	}
-	if g.all.config.ExternalDiffs.Enabled && db.Name == g.all.jobs().Name {
+	if g.All.Config.ExternalDiffs.Enabled && db.Name == g.All.Jobs().Name {
 		tables, err := readDiffs(ctx, db)
 		if err != nil {
 			return err
@@ -147,11 +148,11 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 	if err != nil {
 		return err
 	}
-	if db.Name == g.all.jobs().Name {
+	if db.Name == g.All.Jobs().Name {
 		r.queues(shared)
 	}
 	document.Leases = shared.leases
-	for _, job := range riverjobs.Jobs(g.all.config) {
+	for _, job := range riverjobs.Jobs(g.All.Config) {
 		if !slices.Contains(job.Databases, db.Name) {
 			continue
 		}
@@ -160,7 +161,7 @@ func (r *reading) readRest(ctx context.Context, g *gauges, db database.Database,
 			paused = "paused"
 		}
 		state := newJobState(job, db.Name, shared.runs, shared.alive, paused)
-		if state.obstacles, err = findObstacles(ctx, g.all, job, db, shared.alive); err != nil {
+		if state.obstacles, err = findObstacles(ctx, g.All, job, db, shared.alive); err != nil {
 			return err
 		}
 		state.obstacles.paused = paused
@@ -223,14 +224,14 @@ func (r *reading) queues(shared *jobsReading) {
 	}
 }
 
-func (r *reading) job(state jobState, shared *jobsReading) {
-	for _, class := range waitClasses() {
+func (r *reading) job(state JobState, shared *jobsReading) {
+	for _, class := range WaitClasses() {
 		r.addIf(metrics.Waiting, state.class == class, state.Kind, state.Database, string(class))
 	}
 	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
 	success := shared.lastSuccess(state.Kind, state.Database)
 	r.add(metrics.LastSuccess, success, state.Kind, state.Database)
-	if due, scheduled := successDue(state.job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {
+	if due, scheduled := successDue(state.Job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {
 		r.add(metrics.SuccessDue, due, state.Kind, state.Database)
 	}
 }
@@ -240,7 +241,7 @@ const runsKept = 7 * 24 * time.Hour
 
 // since is from when on a job without success should have had one, in seconds of the epoch; 0 where that is unknown. It is when its
 // queue was made, not when this worker started: one that is restarted every day would never miss a run of every day.
-func (s *jobsReading) since(state jobState, now time.Time) float64 {
+func (s *jobsReading) since(state JobState, now time.Time) float64 {
 	for _, queue := range s.queues {
 		if queue.Queue == state.Queue && !queue.Since.IsZero() {
 			return float64(max(queue.Since.Unix(), now.Add(-runsKept).Unix()))
@@ -275,26 +276,26 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 type jobsReading struct {
 	runs      []dbsqlc.RunsLastRow
 	alive     []dbsqlc.ClientsAliveRow
-	leases    []heldLease
+	leases    []HeldLease
 	queues    []riverjobs.QueueState
 	successes []dbsqlc.RunsLastSuccessRow
 }
 
-func readJobs(ctx context.Context, all *connections) (*jobsReading, error) {
+func readJobs(ctx context.Context, all *installation.Connections) (*jobsReading, error) {
 	var shared jobsReading
 	var err error
 	if shared.runs, shared.alive, err = readRuns(ctx, all); err != nil {
 		return nil, err
 	}
-	if shared.leases, err = readLeases(ctx, all.jobs(), all.config.Jobs.Silence); err != nil {
+	if shared.leases, err = ReadLeases(ctx, all.Jobs(), all.Config.Jobs.Silence); err != nil {
 		return nil, err
 	}
 	// There is one queue per kind, of its name.
-	if shared.queues, err = riverjobs.QueueStates(ctx, all.jobs(), all.kinds(), pendingCap); err != nil {
+	if shared.queues, err = riverjobs.QueueStates(ctx, all.Jobs(), all.Kinds(), PendingCap); err != nil {
 		return nil, err
 	}
-	search := dbsqlc.RunsLastSuccessParams{Kinds: all.kinds(), Databases: all.names(), Cap: lastRunsCap}
-	if shared.successes, err = all.jobs().Queries().RunsLastSuccess(ctx, search); err != nil {
+	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Names(), Cap: lastRunsCap}
+	if shared.successes, err = all.Jobs().Queries().RunsLastSuccess(ctx, search); err != nil {
 		return nil, fmt.Errorf("read last successes: %w", err)
 	}
 	return &shared, nil

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/heartbeat"
+	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/metrics"
@@ -29,7 +30,7 @@ const cleanUp = riverjobs.LooseForeignKeys
 
 // observedSite are databases as a worker has them; the first one has the jobs' own tables.
 type observedSite struct {
-	all *connections
+	all *installation.Connections
 	// noted has the parents of each database.
 	noted *riverjobs.Bindings
 	// servers are those of the databases that are there.
@@ -43,7 +44,7 @@ func observe(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
 	c.Jobs.Schema, c.Jobs.Silence = "sexton", heartbeat.DefaultSilence
-	s := observedSite{all: &connections{config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
+	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
 	for _, text := range names {
 		name := strings.TrimRight(text, "!?")
 		var db database.Database
@@ -61,11 +62,11 @@ func observe(t *testing.T, names ...string) observedSite {
 			db.Direct = direct
 		}
 		db.Name = name
-		s.all.databases = append(s.all.databases, db)
+		s.all.Databases = append(s.all.Databases, db)
 		c.Databases = append(c.Databases, config.Database{Name: name})
 		s.noted.Note(name, []*loosefk.Parent{{Recorded: "public.parents"}})
 	}
-	c.Jobs.Database = s.all.databases[0].Name
+	c.Jobs.Database = s.all.Databases[0].Name
 	return s
 }
 
@@ -104,7 +105,7 @@ func (s observedSite) read(t *testing.T, lanes ...*listen.Lane) map[string]float
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	values := map[string]float64{}
-	for _, sample := range (&gauges{all: s.all, noted: s.noted, lanes: lanes, log: slog.New(slog.DiscardHandler)}).read(ctx) {
+	for _, sample := range (&Gauges{All: s.all, Noted: s.noted, Lanes: lanes, Log: slog.New(slog.DiscardHandler)}).Read(ctx) {
 		key := strings.Join(append([]string{sample.Metric}, sample.Labels...), " ")
 		require.NotContains(t, values, key)
 		values[key] = sample.Value
@@ -128,7 +129,7 @@ func of(values map[string]float64, name string) map[string]float64 {
 // waits names the reasons that hold for a database.
 func waits(values map[string]float64, name string) []string {
 	var found []string
-	for _, class := range waitClasses() {
+	for _, class := range WaitClasses() {
 		if values[fmt.Sprintf("%s %s %s %s", metrics.Waiting, cleanUp, name, class)] == 1 {
 			found = append(found, string(class))
 		}
@@ -153,7 +154,7 @@ func TestGaugesOfAnIdleDatabase(t *testing.T) {
 	for _, state := range []string{"available", "pending", "running", "retryable", "scheduled", "discarded"} {
 		want["sexton_queue_jobs "+cleanUp+" "+state] = 0
 	}
-	for _, class := range waitClasses() {
+	for _, class := range WaitClasses() {
 		want["sexton_waiting "+cleanUp+" main "+string(class)] = 0
 	}
 	got := s.read(t)
@@ -269,7 +270,7 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 	due := func(cron string, ago time.Duration) time.Time {
 		job := riverjobs.Job{Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron), Databases: []string{"main"}}
 		shared := jobsReading{queues: []riverjobs.QueueState{{Queue: "other"}, {Queue: "k", Since: now.Add(-ago)}}}
-		state := jobState{job: job}
+		state := JobState{Job: job}
 		state.Queue = "k"
 		at, scheduled := successDue(job, "main", shared.since(state, now))
 		require.True(t, scheduled)
@@ -327,11 +328,11 @@ func beating(t *testing.T, db database.Database) *heartbeat.Heart {
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main", "ci!")
-	heart := beating(t, s.all.databases[0])
+	heart := beating(t, s.all.Databases[0])
 	stopping, stop := context.WithCancel(t.Context())
-	ready := newReadiness(stopping, s.all, nil, heart)
+	ready := NewReadiness(stopping, s.all, nil, heart)
 
-	got := ready.check(t.Context())
+	got := ready.Check(t.Context())
 	require.True(t, got.Ready, "another database is down: %v", got)
 	require.Equal(t, web.DatabaseState{Name: "main", Ready: true, Required: true}, got.Databases[0])
 	require.False(t, got.Databases[1].Ready)
@@ -339,20 +340,20 @@ func TestReadiness(t *testing.T) {
 	require.Len(t, got.Databases[1].Reasons, 1)
 	require.Contains(t, got.Databases[1].Reasons[0], "cannot be reached: ")
 
-	ready.lanes = []*listen.Lane{{Kind: cleanUp, Database: "main"}}
-	got = ready.check(t.Context())
+	ready.Lanes = []*listen.Lane{{Kind: cleanUp, Database: "main"}}
+	got = ready.Check(t.Context())
 	require.False(t, got.Ready)
 	require.Equal(t, []string{"the listener of loose_foreign_keys_cleanup has no connection"}, got.Databases[0].Reasons)
 
-	ready.lanes = nil
+	ready.Lanes = nil
 	s.servers["main"].Exec("DROP TABLE sexton.swept")
-	got = ready.check(t.Context())
+	got = ready.Check(t.Context())
 	require.False(t, got.Ready)
 	require.Len(t, got.Databases[0].Reasons, 1)
 	require.Contains(t, got.Databases[0].Reasons[0], "swept")
 
 	stop()
-	got = ready.check(t.Context())
+	got = ready.Check(t.Context())
 	require.Equal(t, []string{"the worker stops"}, got.Reasons)
 	require.False(t, got.Ready)
 }
@@ -360,8 +361,8 @@ func TestReadiness(t *testing.T) {
 func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main!", "ci")
-	ready := newReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.databases[0], ClientID: "me"})
-	got := ready.check(t.Context())
+	ready := NewReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.Databases[0], ClientID: "me"})
+	got := ready.Check(t.Context())
 	require.False(t, got.Ready)
 	require.Equal(t, []string{"no heartbeat got through lately, so other workers take this one for dead"}, got.Reasons)
 	require.False(t, got.Databases[0].Ready)
@@ -399,5 +400,5 @@ func TestGaugesDoNotScan(t *testing.T) {
 	_, err = pgx.ForEachRow(found, []any{&table, &rows}, func() error { read[table] = rows; return nil })
 	require.NoError(t, err)
 	require.Less(t, read["runs"], int64(200), "runs read")
-	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(pendingCap+100), "tombstones read")
+	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(PendingCap+100), "tombstones read")
 }

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"sexton/internal/cli"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
+	"sexton/internal/words"
 )
 
 // groupSchedules is the deletion table of groups, of which status shows the first few.
@@ -51,10 +53,11 @@ func (b *groupBacklog) print(w io.Writer) {
 	}
 	_, _ = fmt.Fprintf(w, "\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
 		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
-	printGroups(w, b.First)
+	PrintGroups(w, b.First)
 }
 
-func printGroups(w io.Writer, groups []groupschedule.Group) {
+// PrintGroups prints a table of groups.
+func PrintGroups(w io.Writer, groups []groupschedule.Group) {
 	_, _ = fmt.Fprintln(w, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR")
 	for _, g := range groups {
 		user, begins, done := "-", "-", "-"
@@ -73,28 +76,28 @@ func printGroups(w io.Writer, groups []groupschedule.Group) {
 		case g.DestroyAt != nil:
 			begins = g.DestroyAt.UTC().Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", g.GroupID, text(&g.Path), strings.ReplaceAll(g.State, "_", " "), user,
-			text(g.MarkedOn), text(g.DueOn), begins, done, g.Attempts, text(&g.LastError))
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", g.GroupID, words.Cell(&g.Path), strings.ReplaceAll(g.State, "_", " "), user,
+			words.Cell(g.MarkedOn), words.Cell(g.DueOn), begins, done, g.Attempts, words.Cell(&g.LastError))
 	}
 }
 
-// printDecisions prints what a pass has decided.
-func (a *app) printDecisions(encoded json.RawMessage) error {
+// PrintDecisions prints what a pass has decided.
+func PrintDecisions(env *cli.Env, encoded json.RawMessage) error {
 	var stats groupschedule.Stats
 	if err := json.Unmarshal(encoded, &stats); err != nil {
 		return fmt.Errorf("decode statistics: %w", err)
 	}
-	a.printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
+	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
 	for _, e := range stats.Errors {
-		a.printf("  error      %s\n", errorText(e))
+		env.Printf("  error      %s\n", words.ErrorText(e))
 	}
 	return nil
 }
 
 // examineGroups looks at what keeps groups from being deleted, or has them forgotten.
 func (x *examination) examineGroups(ctx context.Context) {
-	for _, db := range x.databases {
-		if db.Name != x.config.Jobs.Database {
+	for _, db := range x.Databases {
+		if db.Name != x.Config.Jobs.Database {
 			continue
 		}
 		x.report.Run(ctx, "adjourned_groups", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
@@ -103,11 +106,11 @@ func (x *examination) examineGroups(ctx context.Context) {
 				return nil, err
 			}
 			// What hangs below groups, and the indexes without which it takes long to find.
-			_, planned, err := groupdelete.Resolve(ctx, db.Pool, db.Names, x.config.GhostUsers.Enabled)
+			_, planned, err := groupdelete.Resolve(ctx, db.Pool, db.Names, x.Config.GhostUsers.Enabled)
 			return asFindings(append(found, planned...)), err
 		})
 	}
-	if !x.reached(x.config.Jobs.Database) {
-		x.report.Skip(x.config.Jobs.Database, "adjourned_groups")
+	if !x.reached(x.Config.Jobs.Database) {
+		x.report.Skip(x.Config.Jobs.Database, "adjourned_groups")
 	}
 }

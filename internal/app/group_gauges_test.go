@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
+	"sexton/internal/installation"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -16,8 +17,8 @@ func TestGroupsAreMeasured(t *testing.T) {
 	c := &config.Config{Databases: []config.Database{{Name: "main"}}}
 	c.AdjournedGroups.Enabled, c.AdjournedGroups.Schedule = true, "0 2 * * *"
 	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
-	s := observedSite{all: &connections{config: c}, noted: &riverjobs.Bindings{}}
-	s.all.databases = append(s.all.databases, db.Connected)
+	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}}
+	s.all.Databases = append(s.all.Databases, db.Connected)
 	db.Exec(`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO groups (id, name, path, marked_for_deletion_on)

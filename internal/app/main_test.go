@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/app"
+	"sexton/internal/cli/root"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
@@ -24,7 +24,7 @@ const asProgram = "SEXTON_TEST_AS_PROGRAM=yes"
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Environ(), asProgram) {
-		os.Exit(app.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+		os.Exit(root.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 	}
 	s3test.Prepare()
 	pgtest.Main(m)
@@ -177,6 +177,6 @@ type result struct {
 // run runs one command line in process, as main does.
 func run(environ []string, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	code := app.Main(args, environ, &stdout, &stderr)
+	code := root.Main(args, environ, &stdout, &stderr)
 	return result{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }

@@ -11,6 +11,7 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/recent"
 	"sexton/internal/samples"
 	"sexton/internal/web/page"
@@ -33,30 +34,31 @@ const (
 	shownOldest = 5
 )
 
-// pageSource serves the page's readings and changes.
-type pageSource struct {
-	all   *connections
+// PageSource serves the page's readings and changes.
+type PageSource struct {
+	all   *installation.Connections
 	noted *riverjobs.Bindings
 	log   *slog.Logger
 	// failures are read less often than the rest.
 	failures *recent.Value[failureList]
 }
 
-var _ page.Source = (*pageSource)(nil)
+var _ page.Source = (*PageSource)(nil)
 
-func newPageSource(all *connections, noted *riverjobs.Bindings, log *slog.Logger) *pageSource {
-	s := &pageSource{all: all, noted: noted, log: log}
+// NewPageSource reads for the page of a worker.
+func NewPageSource(all *installation.Connections, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
+	s := &PageSource{all: all, noted: noted, log: log}
 	s.failures = &recent.Value[failureList]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
 // Overview implements page.Source.
-func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
+func (s *PageSource) Overview(ctx context.Context) (page.Overview, error) {
 	all, document, err := s.status(ctx)
 	if err != nil {
 		return page.Overview{}, err
 	}
-	jobs := all.jobs()
+	jobs := all.Jobs()
 	var o page.Overview
 	for _, t := range document.DeletionTables {
 		o.Tables = append(o.Tables, tableOf(t))
@@ -68,7 +70,7 @@ func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
 	if document.Cron != nil {
 		o.Leader, o.LeaderUntil = document.Cron.Leader, document.Cron.Until
 	}
-	alive, err := jobs.Queries().ClientsAlive(ctx, all.config.Jobs.Silence.Seconds())
+	alive, err := jobs.Queries().ClientsAlive(ctx, all.Config.Jobs.Silence.Seconds())
 	if err != nil {
 		return o, fmt.Errorf("read workers: %w", err)
 	}
@@ -95,24 +97,24 @@ func (s *pageSource) Overview(ctx context.Context) (page.Overview, error) {
 }
 
 // status reads the document of `sexton status`, of the databases that answer now.
-func (s *pageSource) status(ctx context.Context) (*connections, statusDocument, error) {
-	all := s.all.reachable(ctx)
-	if err := all.down[all.jobs().Name]; err != nil {
+func (s *PageSource) status(ctx context.Context) (*installation.Connections, statusDocument, error) {
+	all := reachable(ctx, s.all)
+	if err := all.Down[all.Jobs().Name]; err != nil {
 		return nil, statusDocument{}, err
 	}
 	document, err := readStatus(ctx, all, s.parents)
 	return all, document, err
 }
 
-func (s *pageSource) parents(_ context.Context, db database.Database) ([]string, error) {
+func (s *PageSource) parents(_ context.Context, db database.Database) ([]string, error) {
 	return s.noted.Noted(db.Name), nil
 }
 
 // reachable are the connections, with those as down that do not answer now, the jobs database too.
-func (c *connections) reachable(ctx context.Context) *connections {
-	failed := make([]error, len(c.databases))
+func reachable(ctx context.Context, c *installation.Connections) *installation.Connections {
+	failed := make([]error, len(c.Databases))
 	var asking sync.WaitGroup
-	for i, db := range c.databases {
+	for i, db := range c.Databases {
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 			defer cancel()
@@ -120,10 +122,10 @@ func (c *connections) reachable(ctx context.Context) *connections {
 		})
 	}
 	asking.Wait()
-	now := &connections{config: c.config, databases: c.databases, down: map[string]error{}}
+	now := &installation.Connections{Config: c.Config, Databases: c.Databases, Down: map[string]error{}}
 	for i, err := range failed {
 		if err != nil {
-			now.down[c.databases[i].Name] = err
+			now.Down[c.Databases[i].Name] = err
 		}
 	}
 	return now
@@ -145,12 +147,12 @@ func tableOf(t deletionTable) page.Table {
 }
 
 // jobs are the kinds with what they do in each of their databases.
-func (s *pageSource) jobs(document statusDocument) []page.Job {
+func (s *PageSource) jobs(document statusDocument) []page.Job {
 	var out []page.Job
 	for _, state := range document.Jobs {
 		if len(out) == 0 || out[len(out)-1].Kind != state.Kind {
 			out = append(out, page.Job{
-				Kind: state.Kind, Summary: state.job.Summary, Schedule: state.Schedule, Table: state.job.DeletionTable, Paused: state.Paused,
+				Kind: state.Kind, Summary: state.Job.Summary, Schedule: state.Schedule, Table: state.Job.DeletionTable, Paused: state.Paused,
 			})
 		}
 		job := &out[len(out)-1]
@@ -167,9 +169,9 @@ func (s *pageSource) jobs(document statusDocument) []page.Job {
 			lane.Next = *state.NextTick
 		}
 		if run := state.Running; run != nil {
-			lane.Running = &page.Pass{RunID: run.RunID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats, Unit: unitOf(state.job)}
+			lane.Running = &page.Pass{RunID: run.RunID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats, Unit: unitOf(state.Job)}
 			for _, t := range document.DeletionTables {
-				if t.Table == state.job.DeletionTable && t.Database == state.Database {
+				if t.Table == state.Job.DeletionTable && t.Database == state.Database {
 					// What is put off is not for this pass.
 					lane.Running.Pending, lane.Running.Capped = max(0, t.Pending-t.Deferred), t.Capped
 				}
@@ -183,7 +185,7 @@ func (s *pageSource) jobs(document statusDocument) []page.Job {
 // unitOf names the rows that a job works off.
 func unitOf(job riverjobs.Job) string { return deletionTable{Table: job.DeletionTable}.unit() }
 
-func (s *pageSource) run(r dbsqlc.RunsRecentRow) page.Run {
+func (s *PageSource) run(r dbsqlc.RunsRecentRow) page.Run {
 	out := page.Run{
 		ID: r.ID, Kind: r.Kind, Database: r.Database, StartedAt: r.StartedAt,
 		Outcome: deref(r.Outcome), Error: deref(r.Error), Held: deref(r.Held), Stats: r.Stats,
@@ -191,7 +193,7 @@ func (s *pageSource) run(r dbsqlc.RunsRecentRow) page.Run {
 	if r.EndedAt != nil {
 		out.Took = r.EndedAt.Sub(r.StartedAt)
 	}
-	for _, job := range riverjobs.Jobs(s.all.config) {
+	for _, job := range riverjobs.Jobs(s.all.Config) {
 		if job.Kind == r.Kind {
 			out.Unit = unitOf(job)
 		}
@@ -207,8 +209,8 @@ func deref(text *string) string {
 }
 
 // History implements page.Source.
-func (s *pageSource) History(ctx context.Context, span, bin time.Duration) ([]page.Series, error) {
-	series, err := samples.Read(ctx, s.all.jobs(), span, bin)
+func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]page.Series, error) {
+	series, err := samples.Read(ctx, s.all.Jobs(), span, bin)
 	if err != nil {
 		return nil, err
 	}
@@ -223,12 +225,12 @@ func (s *pageSource) History(ctx context.Context, span, bin time.Duration) ([]pa
 }
 
 // sample adds the backlog to its history, where no other worker has lately.
-func (s *pageSource) sample(ctx context.Context) error {
-	due, err := samples.Due(ctx, s.all.jobs())
+func (s *PageSource) sample(ctx context.Context) error {
+	due, err := samples.Due(ctx, s.all.Jobs())
 	if err != nil || !due {
 		return err
 	}
-	found, err := readTables(ctx, s.all.reachable(ctx), s.parents)
+	found, err := readTables(ctx, reachable(ctx, s.all), s.parents)
 	if err != nil {
 		return err
 	}
@@ -240,12 +242,12 @@ func (s *pageSource) sample(ctx context.Context) error {
 			})
 		}
 	}
-	_, err = samples.Add(ctx, s.all.jobs(), tables)
+	_, err = samples.Add(ctx, s.all.Jobs(), tables)
 	return err
 }
 
-// sampleUntil samples until ctx ends.
-func (s *pageSource) sampleUntil(ctx context.Context) {
+// SampleUntil samples until ctx ends.
+func (s *PageSource) SampleUntil(ctx context.Context) {
 	ticker := time.NewTicker(samples.Every)
 	defer ticker.Stop()
 	for {

@@ -5,25 +5,26 @@ import (
 	"fmt"
 
 	"sexton/internal/audittrail"
+	"sexton/internal/installation"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
 )
 
 // Pause implements page.Source.
-func (s *pageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, &pauseNote{Actor: by.Actor, Reason: reason})
+func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
+	return s.setPaused(ctx, by, kind, reason, &installation.PauseNote{Actor: by.Actor, Reason: reason})
 }
 
 // Resume implements page.Source.
-func (s *pageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
+func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
 	return s.setPaused(ctx, by, kind, reason, nil)
 }
 
-func (s *pageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *pauseNote) error {
-	for _, job := range riverjobs.Jobs(s.all.config) {
+func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *installation.PauseNote) error {
+	for _, job := range riverjobs.Jobs(s.all.Config) {
 		if job.Kind == kind {
-			standing, err := s.all.setPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+			standing, err := s.all.SetPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
 			if standing != nil {
 				return &page.RefusedError{Reason: fmt.Sprintf("%s is %s already; that note stays", kind, standing)}
 			}
@@ -34,7 +35,7 @@ func (s *pageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 }
 
 // Retry implements page.Source.
-func (s *pageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
+func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
 	defer s.failures.Forget()
 	return retryFailure(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
 }
@@ -46,9 +47,9 @@ type failureList struct {
 }
 
 // readFailures asks all sources. One that cannot be read hides no other.
-func (s *pageSource) readFailures(ctx context.Context) failureList {
+func (s *PageSource) readFailures(ctx context.Context) failureList {
 	var all failureList
-	reachable := s.all.reachable(ctx)
+	reachable := reachable(ctx, s.all)
 	for _, source := range failureSources(reachable) {
 		failures, more, err := source.list(ctx, shownFailures)
 		if err != nil {

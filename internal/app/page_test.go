@@ -14,9 +14,9 @@ import (
 )
 
 // source is what the page of a site shows.
-func (s observedSite) source(t *testing.T) *pageSource {
+func (s observedSite) source(t *testing.T) *PageSource {
 	t.Helper()
-	return newPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
+	return NewPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
 }
 
 func (s observedSite) overview(t *testing.T) page.Overview {
@@ -65,7 +65,7 @@ func TestOverview(t *testing.T) {
 	require.Contains(t, lanes[2].WaitingFor, "its database: ")
 
 	// A schedule of intervals counts from its last tick.
-	s.all.config.LooseForeignKeys.Schedule = "@every 5h"
+	s.all.Config.LooseForeignKeys.Schedule = "@every 5h"
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '4 hours')", cleanUp)
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'ci', now() - interval '40 hours')", cleanUp)
 	lanes = s.overview(t).Jobs[0].Lanes
@@ -172,7 +172,7 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(time.Hour), failures[0].Next, time.Minute)
 
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error) VALUES ($1, 'main', 'h', now(), 'failed', 'it broke')`, cleanUp)
-	s.all.config.HTTP.ShowArgs = true
+	s.all.Config.HTTP.ShowArgs = true
 	failures = s.overview(t).Failures
 	require.Len(t, failures, 2, "equal jobs are one line")
 	require.Equal(t, "job 2, "+cleanUp+` {"database": "secret"}`, failures[1].What)
@@ -201,7 +201,7 @@ func TestSamplesOfEveryDatabase(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, series, 2)
 	require.EqualValues(t, 1, series[0].Points[0].Pending)
-	due, err := samples.Due(t.Context(), s.all.jobs())
+	due, err := samples.Due(t.Context(), s.all.Jobs())
 	require.NoError(t, err)
 	require.False(t, due)
 }

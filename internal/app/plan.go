@@ -11,10 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/cli"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 )
 
 // plannedDatabase is one entry of `sexton plan --json`.
@@ -29,11 +32,12 @@ type plannedDatabase struct {
 
 // planLimits keep a dry run short on any backlog: beyond them counts read "more than".
 func planLimits() loosefk.PlanLimits {
-	return loosefk.PlanLimits{Tombstones: pendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+	return loosefk.PlanLimits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
-func (a *app) planCommand() *cobra.Command {
-	return a.reports(&cobra.Command{
+// PlanCommand is the command plan.
+func PlanCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
 		Use:   "plan",
 		Short: "Show what a pass would do now, how, and which indexes are missing; changes nothing",
 		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for tombstones that are
@@ -45,32 +49,32 @@ its parent has that database's name in brackets, and its indexes are to be creat
 reached, the plan is for the others, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
-		Args: noArguments,
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := a.loadConfig()
+		Args: cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			c, err := env.LoadConfig()
 			if err != nil {
 				return err
 			}
-			all, err := bindReachable(cmd.Context(), c)
+			all, err := installation.BindReachable(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			defer all.close()
-			for _, p := range all.warnings {
+			defer all.Close()
+			for _, p := range all.Warnings {
 				if !indexWarning(p) {
-					_, _ = fmt.Fprintln(a.stderr, "sexton: warning:", p)
+					_, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", p)
 				}
 			}
 			plans, err := readPlans(cmd.Context(), all)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				err = a.printJSON(plans)
+			if env.JSON {
+				err = env.PrintJSON(plans)
 			} else {
-				err = a.printPlans(plans)
+				err = printPlans(env, plans)
 			}
-			return cmp.Or(err, all.complete())
+			return cmp.Or(err, all.Complete())
 		}),
 	})
 }
@@ -79,8 +83,8 @@ reached, the plan is for the others, and the exit code is 4.`,
 // more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
-// withoutIndexes leaves out what missingIndexes says, knowing partitions and what is below a child.
-func withoutIndexes(problems problem.List) (others problem.List) {
+// WithoutIndexes leaves out what missingIndexes says, knowing partitions and what is below a child.
+func WithoutIndexes(problems problem.List) (others problem.List) {
 	for _, p := range problems {
 		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
 			others.Add(p)
@@ -89,8 +93,8 @@ func withoutIndexes(problems problem.List) (others problem.List) {
 	return others
 }
 
-// missingIndexes are the indexes that clean-ups in one database lack.
-func missingIndexes(ctx context.Context, all *connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+// MissingIndexes are the indexes that clean-ups in one database lack.
+func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
 	sites := planSites(all, parents)
 	for _, site := range sites {
 		if site.Name == db.Name {
@@ -100,29 +104,29 @@ func missingIndexes(ctx context.Context, all *connections, db database.Database,
 	return nil, nil
 }
 
-func planSites(all *connections, parents map[string][]*loosefk.Parent) []loosefk.PlanSite {
-	sites := make([]loosefk.PlanSite, len(all.databases))
-	for i, db := range all.databases {
+func planSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []loosefk.PlanSite {
+	sites := make([]loosefk.PlanSite, len(all.Databases))
+	for i, db := range all.Databases {
 		sites[i] = loosefk.PlanSite{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
-		if all.down[db.Name] == nil {
+		if all.Down[db.Name] == nil {
 			sites[i].DB = db.Pool
 		}
 	}
 	return sites
 }
 
-func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
-	runs, err := loosefk.Plan(ctx, planSites(all.connections, all.parents), planLimits())
+func readPlans(ctx context.Context, all *installation.Bound) ([]plannedDatabase, error) {
+	runs, err := loosefk.Plan(ctx, planSites(all.Connections, all.Parents), planLimits())
 	if err != nil {
 		return nil, err
 	}
-	plans := make([]plannedDatabase, len(all.databases))
-	for i, db := range all.databases {
+	plans := make([]plannedDatabase, len(all.Databases))
+	for i, db := range all.Databases {
 		plans[i] = plannedDatabase{Database: db.Name, DryRun: runs[db.Name]}
-		if down := all.down[db.Name]; down != nil {
+		if down := all.Down[db.Name]; down != nil {
 			plans[i].Unreachable = down.Error()
 		}
-		if db.Name == all.jobs().Name {
+		if db.Name == all.Jobs().Name {
 			if plans[i].Jobs, err = planJobs(ctx, all); err != nil {
 				return nil, err
 			}
@@ -131,54 +135,54 @@ func readPlans(ctx context.Context, all *bound) ([]plannedDatabase, error) {
 	return plans, nil
 }
 
-func (a *app) printPlans(plans []plannedDatabase) error {
+func printPlans(env *cli.Env, plans []plannedDatabase) error {
 	for i, plan := range plans {
 		if i > 0 {
-			a.printf("\n")
+			env.Printf("\n")
 		}
-		if err := a.printPlan(plan); err != nil {
+		if err := printPlan(env, plan); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *app) printPlan(plan plannedDatabase) error {
+func printPlan(env *cli.Env, plan plannedDatabase) error {
 	if plan.DryRun == nil {
-		a.printf("%s: cannot be reached\n", plan.Database)
+		env.Printf("%s: cannot be reached\n", plan.Database)
 		return nil
 	}
 	if len(plan.Definitions) > 0 {
-		err := a.table(func(w io.Writer) {
+		err := env.Table(func(w io.Writer) {
 			_, _ = fmt.Fprintln(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN")
 			for _, d := range plan.Definitions {
 				// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", childText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action,
-					capped(d.Due, d.PendingCapped && d.Due >= pendingCap), capped(d.Deferred, d.PendingCapped && d.Deferred >= pendingCap),
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action,
+					capped(d.Due, d.PendingCapped && d.Due >= PendingCap), capped(d.Deferred, d.PendingCapped && d.Deferred >= PendingCap),
 					capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then))
 			}
 		})
 		if err != nil {
 			return err
 		}
-		a.printf("\n")
+		env.Printf("\n")
 	}
 	t := plan.Totals
-	a.printf("%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, counted(t.Definitions, "definition"),
-		atLeast(t.PendingCapped), counted(t.Due, "tombstone"), t.Deferred, atLeast(t.RowsCapped), counted(t.DeleteRows, "row"), t.UpdateRows,
-		missingText(t.MissingIndexes))
+	env.Printf("%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, words.Counted(t.Definitions, "definition"),
+		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped), words.Counted(t.DeleteRows, "row"),
+		t.UpdateRows, missingText(t.MissingIndexes))
 	for _, d := range plan.Definitions {
 		for _, finding := range d.Findings {
-			a.printf("%s.%s: %s\n", d.Child, d.Column, finding)
+			env.Printf("%s.%s: %s\n", d.Child, d.Column, finding)
 		}
 	}
-	a.printMissing(plan.Definitions)
-	return a.printPlannedJobs(plan.Jobs)
+	printMissing(env, plan.Definitions)
+	return printPlannedJobs(env, plan.Jobs)
 }
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
 // handed to psql.
-func (a *app) printMissing(planned []loosefk.PlannedDefinition) {
+func printMissing(env *cli.Env, planned []loosefk.PlannedDefinition) {
 	type index struct{ database, create string }
 	var printed []index
 	for _, d := range planned {
@@ -193,7 +197,7 @@ func (a *app) printMissing(planned []loosefk.PlannedDefinition) {
 				place = "in database " + one.database + ", " + place
 			}
 			// A name may hold a line break, which would end the comment.
-			a.printf("\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
+			env.Printf("\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}
 	}
 }
@@ -222,19 +226,12 @@ func followOnText(then []loosefk.FollowOn) string {
 	}
 	names := make([]string, len(then))
 	for i, next := range then {
-		names[i] = childText(next.Child+"."+next.Column, next.ChildDatabase)
+		names[i] = cli.ChildText(next.Child+"."+next.Column, next.ChildDatabase)
 		if next.Action != definitions.Delete {
 			names[i] += " (" + string(next.Action) + ")"
 		}
 	}
-	return listed(names)
-}
-
-func atLeast(more bool) string {
-	if more {
-		return "at least "
-	}
-	return ""
+	return words.Listed(names)
 }
 
 func missingText(n int) string {

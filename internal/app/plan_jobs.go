@@ -9,7 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/cli"
 	"sexton/internal/database"
+	"sexton/internal/installation"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -31,15 +34,15 @@ type plannedJob struct {
 
 // planJobs looks at the kinds whose rows are in the jobs database. One of which that takes too long, or is not allowed, hides no
 // other.
-func planJobs(ctx context.Context, all *bound) ([]plannedJob, error) {
+func planJobs(ctx context.Context, all *installation.Bound) ([]plannedJob, error) {
 	var planned []plannedJob
-	var states []jobState
-	for _, job := range riverjobs.Jobs(all.config) {
+	var states []JobState
+	for _, job := range riverjobs.Jobs(all.Config) {
 		if job.Kind == riverjobs.LooseForeignKeys {
 			continue
 		}
 		if states == nil {
-			document, err := readStatus(ctx, all.connections, all.recordedParents)
+			document, err := readStatus(ctx, all.Connections, all.RecordedParents)
 			if err != nil {
 				return nil, err
 			}
@@ -70,53 +73,45 @@ func planJobs(ctx context.Context, all *bound) ([]plannedJob, error) {
 }
 
 // planJob asks in a transaction that can change nothing and in which no statement lasts.
-func planJob(ctx context.Context, all *bound, kind string) (planned riverjobs.Planned, err error) {
-	db := all.jobs()
+func planJob(ctx context.Context, all *installation.Bound, kind string) (planned riverjobs.Planned, err error) {
+	db := all.Jobs()
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := strconv.FormatInt(planLimits().StatementTimeout.Milliseconds(), 10)
 		_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('statement_timeout', $1, true), pg_catalog.set_config('lock_timeout', $1, true)", limit)
 		if err != nil {
 			return fmt.Errorf("limit statements: %w", err)
 		}
-		planned, err = riverjobs.Plan(ctx, tx, all.config, db, kind)
+		planned, err = riverjobs.Plan(ctx, tx, all.Config, db, kind)
 		return err
 	})
 	return planned, err
 }
 
-func (a *app) printPlannedJobs(jobs []plannedJob) error {
+func printPlannedJobs(env *cli.Env, jobs []plannedJob) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	a.printf("\n")
-	return a.table(func(w io.Writer) {
+	env.Printf("\n")
+	return env.Table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "JOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR")
 		for _, job := range jobs {
 			due := job.text()
 			if job.Error != "" {
-				due = text(&job.Error)
+				due = words.Cell(&job.Error)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, due, moment(job.NextRun), moment(job.NextDueAt), text(job.WaitingFor))
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, due, words.Moment(job.NextRun), words.Moment(job.NextDueAt), words.Cell(job.WaitingFor))
 		}
 	})
 }
 
 // text describes the due work.
 func (j plannedJob) text() string {
-	said := atLeast(j.Capped) + counted(j.Due, j.Unit)
+	said := words.AtLeast(j.Capped) + words.Counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {
 		said += fmt.Sprintf(" (%d in a run)", j.PerRun)
 	}
 	if j.RemovalsDue > 0 {
-		said += ", " + counted(j.RemovalsDue, "object") + " to remove"
+		said += ", " + words.Counted(j.RemovalsDue, "object") + " to remove"
 	}
 	return said
-}
-
-// moment is a time for people, or a dash.
-func moment(at *time.Time) string {
-	if at == nil {
-		return "-"
-	}
-	return at.UTC().Format(time.RFC3339)
 }

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"sexton/internal/heartbeat"
+	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/recent"
 	"sexton/internal/web"
 )
 
-// readiness reports whether a worker can do its work.
-type readiness struct {
-	all   *connections
-	lanes []*listen.Lane
+// Readiness reports whether a worker can do its work.
+type Readiness struct {
+	all   *installation.Connections
+	Lanes []*listen.Lane
 	heart *heartbeat.Heart
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
@@ -24,8 +25,9 @@ type readiness struct {
 	grants []*recent.Value[[]string]
 }
 
-func newReadiness(stopping context.Context, all *connections, lanes []*listen.Lane, heart *heartbeat.Heart) *readiness {
-	r := &readiness{all: all, lanes: lanes, heart: heart, stopping: stopping}
+// NewReadiness is the readiness of a worker that is asked to stop when the context ends.
+func NewReadiness(stopping context.Context, all *installation.Connections, lanes []*listen.Lane, heart *heartbeat.Heart) *Readiness {
+	r := &Readiness{all: all, Lanes: lanes, heart: heart, stopping: stopping}
 	started := time.Now()
 	r.late = &recent.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
 		late, err := lateJobs(ctx, all, started, time.Now())
@@ -38,12 +40,12 @@ func newReadiness(stopping context.Context, all *connections, lanes []*listen.La
 	return r
 }
 
-// check looks at all databases at a time. Without the jobs' own database nothing works; another one that is in
+// Check looks at all databases at a time. Without the jobs' own database nothing works; another one that is in
 // trouble is named and delays only itself.
-func (r *readiness) check(ctx context.Context) web.Readiness {
-	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.databases))}
+func (r *Readiness) Check(ctx context.Context) web.Readiness {
+	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.Databases))}
 	var checking sync.WaitGroup
-	for i, schema := range r.all.schemas() {
+	for i, schema := range r.all.Schemas() {
 		checking.Go(func() {
 			reasons := r.reasons(ctx, i, schema)
 			if r.grants != nil {
@@ -74,8 +76,8 @@ func (r *readiness) check(ctx context.Context) web.Readiness {
 }
 
 // reasons say what is wrong with one database; nil where nothing is.
-func (r *readiness) reasons(ctx context.Context, at int, schema migrate.Database) []string {
-	err := r.all.databases[at].Ping(ctx)
+func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database) []string {
+	err := r.all.Databases[at].Ping(ctx)
 	if err == nil {
 		err = migrate.Check(ctx, schema)
 	}
@@ -86,7 +88,7 @@ func (r *readiness) reasons(ctx context.Context, at int, schema migrate.Database
 		return []string{err.Error()}
 	}
 	var reasons []string
-	for _, lane := range r.lanes {
+	for _, lane := range r.Lanes {
 		if lane.Database == schema.Name && !lane.Connected() {
 			reasons = append(reasons, "the listener of "+lane.Kind+" has no connection")
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sexton/internal/doctor"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/recent"
@@ -26,10 +27,10 @@ func grantsOf(schema migrate.Database) string {
 	return migrate.Grants(schema)
 }
 
-// watchGrants prepares the look at the rights of each database's role. Parents are by the name of their database.
-func (r *readiness) watchGrants(parents map[string][]*loosefk.Parent) {
+// WatchGrants prepares the look at the rights of each database's role. Parents are by the name of their database.
+func (r *Readiness) WatchGrants(parents map[string][]*loosefk.Parent) {
 	r.grants = nil
-	for at, schema := range r.all.schemas() {
+	for at, schema := range r.all.Schemas() {
 		r.grants = append(r.grants, &recent.Value[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
 			lost, err := lostGrants(ctx, r.all, at, grantsOf(schema), parents)
 			if err != nil {
@@ -45,8 +46,8 @@ func (r *readiness) watchGrants(parents map[string][]*loosefk.Parent) {
 }
 
 // lostGrants says which rights the role of one database lacks for Sexton's own tables and for the tables that it cleans up, each with its GRANT.
-func lostGrants(ctx context.Context, all *connections, at int, grants string, parents map[string][]*loosefk.Parent) ([]string, error) {
-	db := all.databases[at]
+func lostGrants(ctx context.Context, all *installation.Connections, at int, grants string, parents map[string][]*loosefk.Parent) ([]string, error) {
+	db := all.Databases[at]
 	own, err := doctor.Target{Database: db, Grants: grants}.MissingRights(ctx)
 	if err != nil {
 		return nil, err

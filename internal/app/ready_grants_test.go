@@ -25,11 +25,11 @@ func TestNotReadyWithoutGrants(t *testing.T) {
 	db, err := database.Open(t.Context(), "main", server.AsRole(role), "", dbtest.Names(), 2)
 	require.NoError(t, err)
 	t.Cleanup(db.Pool.Close)
-	s.all.databases[0] = db
-	ready := newReadiness(t.Context(), s.all, nil, beating(t, server.Connected))
-	ready.watchGrants(parents)
+	s.all.Databases[0] = db
+	ready := NewReadiness(t.Context(), s.all, nil, beating(t, server.Connected))
+	ready.WatchGrants(parents)
 	reasons := func() []string {
-		got := ready.check(t.Context())
+		got := ready.Check(t.Context())
 		require.Equal(t, len(got.Databases[0].Reasons) == 0, got.Ready)
 		return got.Databases[0].Reasons
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	riverjobs "sexton/river_jobs"
 )
@@ -22,14 +23,14 @@ const (
 
 // lateJobs say by database which jobs had no success for too long, in any process. Paused ones are not late, nor jobs that have
 // not run yet.
-func lateJobs(ctx context.Context, all *connections, started, now time.Time) (map[string][]string, error) {
+func lateJobs(ctx context.Context, all *installation.Connections, started, now time.Time) (map[string][]string, error) {
 	runs, _, err := readRuns(ctx, all)
 	if err != nil {
 		return nil, err
 	}
-	search := dbsqlc.RunsLastSuccessParams{Kinds: all.kinds(), Databases: all.names(), Cap: lastRunsCap}
+	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Names(), Cap: lastRunsCap}
 	known := &jobsReading{}
-	if known.successes, err = all.jobs().Queries().RunsLastSuccess(ctx, search); err != nil {
+	if known.successes, err = all.Jobs().Queries().RunsLastSuccess(ctx, search); err != nil {
 		return nil, fmt.Errorf("read last successes: %w", err)
 	}
 	paused, err := pausedQueues(ctx, all)
@@ -37,7 +38,7 @@ func lateJobs(ctx context.Context, all *connections, started, now time.Time) (ma
 		return nil, err
 	}
 	late := map[string][]string{}
-	for _, job := range riverjobs.Jobs(all.config) {
+	for _, job := range riverjobs.Jobs(all.Config) {
 		for _, name := range job.Databases {
 			for _, last := range runs {
 				if last.Kind != job.Kind || last.Database != name || paused[job.Queue] {
@@ -69,8 +70,8 @@ func lateness(job riverjobs.Job, last dbsqlc.RunsLastRow, success float64, start
 }
 
 // pausedQueues are the names of the queues that are paused.
-func pausedQueues(ctx context.Context, all *connections) (map[string]bool, error) {
-	client, err := all.riverClient()
+func pausedQueues(ctx context.Context, all *installation.Connections) (map[string]bool, error) {
+	client, err := all.RiverClient()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/installation"
 	"sexton/internal/web"
 )
 
@@ -36,11 +38,11 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	require.Len(t, reasons["ci"], 1)
 	require.Regexp(t, "^"+cleanUp+" had its last success at [^ ]*Z, more than three ticks of its schedule ago$", reasons["ci"][0])
 
-	heart := beating(t, s.all.databases[0])
+	heart := beating(t, s.all.Databases[0])
 	check := func() web.Readiness {
-		ready := newReadiness(t.Context(), s.all, nil, heart)
+		ready := NewReadiness(t.Context(), s.all, nil, heart)
 		ready.late.Timeout = time.Minute
-		return ready.check(t.Context())
+		return ready.Check(t.Context())
 	}
 	got := check()
 	require.True(t, got.Ready, "it delays only itself: %v", got)
@@ -55,9 +57,9 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	job, err := findJob(s.all.config, cleanUp)
+	job, err := cli.FindJob(s.all.Config, cleanUp)
 	require.NoError(t, err)
-	_, err = s.all.setPaused(t.Context(), job, &pauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
+	_, err = s.all.SetPaused(t.Context(), job, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
 	require.NoError(t, err)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/cli"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/extdiff"
 	"sexton/internal/ghostuser"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/placeholder"
 	riverjobs "sexton/river_jobs"
@@ -20,8 +22,8 @@ import (
 // statusDocument is the output of `sexton status --json`.
 type statusDocument struct {
 	DeletionTables []deletionTable `json:"deletion_tables"`
-	Leases         []heldLease     `json:"leases"`
-	Jobs           []jobState      `json:"jobs"`
+	Leases         []HeldLease     `json:"leases"`
+	Jobs           []JobState      `json:"jobs"`
 	// Cron is null where no worker follows the schedules.
 	Cron *cronLeader `json:"cron"`
 }
@@ -62,7 +64,8 @@ type deletionTable struct {
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
-type heldLease struct {
+// HeldLease is a lease that is held.
+type HeldLease struct {
 	Key        string    `json:"key"`
 	Holder     string    `json:"holder"`
 	Token      int64     `json:"token"`
@@ -72,8 +75,8 @@ type heldLease struct {
 	Alive bool `json:"alive"`
 }
 
-// pendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
-const pendingCap = 10_000
+// PendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
+const PendingCap = 10_000
 
 // tombstoneTable is the deletion table of the loose foreign keys.
 const tombstoneTable = "loose_foreign_keys_deleted_records"
@@ -84,19 +87,20 @@ const (
 	shownUsers = 10
 )
 
-func (a *app) statusCommand() *cobra.Command {
-	return a.reports(&cobra.Command{
+// StatusCommand is the command status.
+func StatusCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
 		Use:     "status",
 		Short:   "Show backlog, leases, last runs and why something waits",
 		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
-		Args:    noArguments,
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			all, err := a.connectReachable(cmd.Context())
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			all, err := env.ConnectReachable(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer all.close()
-			if err := all.checkSchemas(cmd.Context()); err != nil {
+			defer all.Close()
+			if err := all.CheckSchemas(cmd.Context()); err != nil {
 				return err
 			}
 			document, err := readStatus(cmd.Context(), all, func(ctx context.Context, db database.Database) ([]string, error) {
@@ -105,41 +109,45 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(document)
+			if env.JSON {
+				return env.PrintJSON(document)
 			}
-			return a.printStatus(document)
+			return printStatus(env, document)
 		}),
 	})
 }
 
 // readStatus asks defined for the parents that definitions name, where a database has tombstones at all. It may
 // return nil where that cannot be told.
-func readStatus(ctx context.Context, all *connections, defined func(context.Context, database.Database) ([]string, error)) (statusDocument, error) {
-	document := statusDocument{Leases: []heldLease{}, Jobs: []jobState{}}
+func readStatus(
+	ctx context.Context, all *installation.Connections, defined func(context.Context, database.Database) ([]string, error),
+) (statusDocument, error) {
+	document := statusDocument{Leases: []HeldLease{}, Jobs: []JobState{}}
 	var err error
 	if document.DeletionTables, err = readTables(ctx, all, defined); err != nil {
 		return document, err
 	}
-	if document.Leases, err = readLeases(ctx, all.jobs(), all.config.Jobs.Silence); err != nil {
+	if document.Leases, err = ReadLeases(ctx, all.Jobs(), all.Config.Jobs.Silence); err != nil {
 		return document, err
 	}
-	if document.Jobs, err = jobStates(ctx, all); err != nil {
+	if document.Jobs, err = JobStates(ctx, all); err != nil {
 		return document, err
 	}
 	for i := range document.Jobs {
 		document.Jobs[i].explain(document)
 	}
-	document.Cron, err = readCronLeader(ctx, all.jobs(), all.config.Jobs.Silence)
+	document.Cron, err = readCronLeader(ctx, all.Jobs(), all.Config.Jobs.Silence)
 	return document, err
 }
 
 // readTables reads the backlogs of all deletion tables.
-func readTables(ctx context.Context, all *connections, defined func(context.Context, database.Database) ([]string, error)) ([]deletionTable, error) {
+func readTables(
+	ctx context.Context, all *installation.Connections, defined func(context.Context, database.Database) ([]string, error),
+) ([]deletionTable, error) {
 	tables := []deletionTable{}
-	if all.config.LooseForeignKeys.Enabled {
-		for _, db := range all.databases {
-			if err := all.down[db.Name]; err != nil {
+	if all.Config.LooseForeignKeys.Enabled {
+		for _, db := range all.Databases {
+			if err := all.Down[db.Name]; err != nil {
 				tables = append(tables, deletionTable{
 					Table: tombstoneTable, Database: db.Name, Unreachable: err.Error(),
 				})
@@ -152,35 +160,35 @@ func readTables(ctx context.Context, all *connections, defined func(context.Cont
 			tables = append(tables, table)
 		}
 	}
-	if all.config.GhostUsers.Enabled {
-		table, err := readGhostQueue(ctx, all.jobs())
+	if all.Config.GhostUsers.Enabled {
+		table, err := readGhostQueue(ctx, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
 		tables = append(tables, table)
 	}
-	if all.config.PlaceholderUsers.Enabled {
-		table, err := readPlaceholders(ctx, all, all.jobs())
+	if all.Config.PlaceholderUsers.Enabled {
+		table, err := readPlaceholders(ctx, all, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
 		tables = append(tables, table)
 	}
-	if all.config.AdjournedGroups.Enabled {
-		table, err := readGroupSchedules(ctx, all.jobs())
+	if all.Config.AdjournedGroups.Enabled {
+		table, err := readGroupSchedules(ctx, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
 		tables = append(tables, table)
 	}
-	if all.config.ExternalDiffs.Enabled {
-		found, err := readDiffs(ctx, all.jobs())
+	if all.Config.ExternalDiffs.Enabled {
+		found, err := readDiffs(ctx, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
 		tables = append(tables, found...)
 	} else {
-		found, err := readUnattended(ctx, all.jobs())
+		found, err := readUnattended(ctx, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +208,7 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	if err != nil {
 		return table, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 	}
-	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: pendingCap})
+	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: PendingCap})
 	if err != nil {
 		return table, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
 	}
@@ -218,31 +226,31 @@ func readTombstones(ctx context.Context, db database.Database, defined func(cont
 	}
 	table.Pending, table.Capped, table.OldestAgeSeconds = backlog.Pending, backlog.Capped, backlog.OldestAge.Seconds()
 	table.Deferred, table.DeferredUntil, table.DeferredReason = backlog.Deferred, backlog.DeferredUntil, backlog.DeferredReason
-	table.Confirming = min(confirming, pendingCap)
+	table.Confirming = min(confirming, PendingCap)
 	return table, nil
 }
 
-// readLeases lists the leases that are held.
-func readLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]heldLease, error) {
+// ReadLeases lists the leases that are held.
+func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]HeldLease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
-	leases := make([]heldLease, len(rows))
+	leases := make([]HeldLease, len(rows))
 	for i, l := range rows {
-		leases[i] = heldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
+		leases[i] = HeldLease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
 	}
 	return leases, nil
 }
 
 // definedParents are the parents that definitions name. Definitions that cannot be read give nil, which is for
 // other commands to say.
-func definedParents(ctx context.Context, all *connections, db database.Database) ([]string, error) {
-	defs, err := loadDefinitions(all.config)
+func definedParents(ctx context.Context, all *installation.Connections, db database.Database) ([]string, error) {
+	defs, err := installation.LoadDefinitions(all.Config)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	parents, _, err := loosefk.Resolve(ctx, all.sites(), defs)
+	parents, _, err := loosefk.Resolve(ctx, all.Sites(), defs)
 	if err != nil {
 		return nil, err
 	}

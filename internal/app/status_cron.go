@@ -12,7 +12,9 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/installation"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -32,7 +34,7 @@ type unledSchedule struct {
 }
 
 func (s unledSchedule) String() string {
-	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind, s.Database, listed(s.Workers))
+	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind, s.Database, words.Listed(s.Workers))
 }
 
 // unledSQL are the schedules of living workers that the leader $1 lacks. $2 is after how many seconds a worker counts as dead.
@@ -83,7 +85,7 @@ func (l *cronLeader) String() string {
 
 // unled reports schedules without ticks.
 func (x *examination) unled(ctx context.Context) (found []doctor.Finding, _ error) {
-	leader, err := readCronLeader(ctx, x.jobs(), x.config.Jobs.Silence)
+	leader, err := readCronLeader(ctx, x.Jobs(), x.Config.Jobs.Silence)
 	if leader == nil {
 		return nil, err
 	}
@@ -97,12 +99,12 @@ func (x *examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 }
 
 // noteTicks fills in the last and the next tick of each state that has a schedule.
-func noteTicks(ctx context.Context, all *connections, states []jobState) error {
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.config})
+func noteTicks(ctx context.Context, all *installation.Connections, states []JobState) error {
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.Config})
 	if err != nil {
 		return err
 	}
-	rows, err := all.jobs().Queries().ScheduleTicks(ctx)
+	rows, err := all.Jobs().Queries().ScheduleTicks(ctx)
 	if err != nil {
 		return fmt.Errorf("read last ticks: %w", err)
 	}

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
-type jobState struct {
+// JobState is a kind in one of its databases.
+type JobState struct {
 	Kind        string     `json:"kind"`
 	Queue       string     `json:"queue"`
 	Database    string     `json:"database"`
@@ -30,14 +33,14 @@ type jobState struct {
 	// Running is the pass that is at work now; null where none is.
 	Running *runningPass `json:"running"`
 
-	job       riverjobs.Job
+	Job       riverjobs.Job `json:"-"`
 	obstacles obstacles
 	// turnedBack is why the last pass could not do its work then, where that was no failure.
 	turnedBack string
 	// lastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
 	lastEnded *time.Time
 	// class is the sort of what it waits for.
-	class waitClass
+	class WaitClass
 }
 
 // runningPass is a pass that has not ended, with its statistics of half a second ago at most.
@@ -49,34 +52,34 @@ type runningPass struct {
 }
 
 // waitingFor names the reason for which the pass waits and its class, or "" while it works.
-func (p *runningPass) waitingFor() (reason string, class waitClass) {
+func (p *runningPass) waitingFor() (reason string, class WaitClass) {
 	var stats loosefk.Stats
 	if err := json.Unmarshal(p.Stats, &stats); err != nil {
 		return "", ""
 	}
-	class = waitClass(stats.WaitingClass)
+	class = WaitClass(stats.WaitingClass)
 	if stats.WaitingFor != "" && class == "" {
-		class = waitClass(pace.WaitLock) // Most kinds do not tell the sorts apart.
+		class = WaitClass(pace.WaitLock) // Most kinds do not tell the sorts apart.
 	}
 	return stats.WaitingFor, class
 }
 
-// jobStates reads schedule, pause and last run of every job and database.
-func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
+// JobStates reads schedule, pause and last run of every job and database.
+func JobStates(ctx context.Context, all *installation.Connections) ([]JobState, error) {
 	runs, alive, err := readRuns(ctx, all)
 	if err != nil {
 		return nil, err
 	}
-	states := []jobState{}
-	for _, job := range riverjobs.Jobs(all.config) {
-		paused, err := pausedQueue(ctx, all, job.Queue)
+	states := []JobState{}
+	for _, job := range riverjobs.Jobs(all.Config) {
+		paused, err := PausedQueue(ctx, all, job.Queue)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range job.Databases {
-			db := all.database(name)
+			db := all.Database(name)
 			state := newJobState(job, db.Name, runs, alive, paused)
-			if down := all.down[db.Name]; down != nil {
+			if down := all.Down[db.Name]; down != nil {
 				state.obstacles.down = down.Error()
 			} else if state.obstacles, err = findObstacles(ctx, all, job, db, alive); err != nil {
 				return nil, err
@@ -89,12 +92,12 @@ func jobStates(ctx context.Context, all *connections) ([]jobState, error) {
 }
 
 // readRuns reads the last run of each kind and database, and the workers that are alive.
-func readRuns(ctx context.Context, all *connections) ([]dbsqlc.RunsLastRow, []dbsqlc.ClientsAliveRow, error) {
-	runs, err := all.jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.kinds(), Databases: all.names()})
+func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.RunsLastRow, []dbsqlc.ClientsAliveRow, error) {
+	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Names()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read last runs: %w", err)
 	}
-	alive, err := all.jobs().Queries().ClientsAlive(ctx, all.config.Jobs.Silence.Seconds())
+	alive, err := all.Jobs().Queries().ClientsAlive(ctx, all.Config.Jobs.Silence.Seconds())
 	if err != nil {
 		return nil, nil, fmt.Errorf("read workers: %w", err)
 	}
@@ -102,8 +105,8 @@ func readRuns(ctx context.Context, all *connections) ([]dbsqlc.RunsLastRow, []db
 }
 
 // newJobState fills in what the last run tells.
-func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow, paused string) jobState {
-	state := jobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: paused != "", job: job}
+func newJobState(job riverjobs.Job, database string, runs []dbsqlc.RunsLastRow, alive []dbsqlc.ClientsAliveRow, paused string) JobState {
+	state := JobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: paused != "", Job: job}
 	for _, run := range runs {
 		if run.Kind == job.Kind && run.Database == database {
 			state.LastRun, state.LastOutcome, state.LastError = &run.StartedAt, run.Outcome, lastError(run)
@@ -133,7 +136,7 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	if err := json.Unmarshal(run.Stats, &stats); err != nil || len(stats.Errors) == 0 {
 		return nil
 	}
-	text := errorText(stats.Errors[0])
+	text := words.ErrorText(stats.Errors[0])
 	if more := len(stats.Errors) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -8,11 +8,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/cli"
 	"sexton/internal/ghostuser"
+	"sexton/internal/words"
 )
 
-func (a *app) printStatus(document statusDocument) error {
-	return a.table(func(w io.Writer) {
+func printStatus(env *cli.Env, document statusDocument) error {
+	return env.Table(func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING")
 		for _, t := range document.DeletionTables {
 			if t.Unreachable != "" {
@@ -46,8 +48,8 @@ func (a *app) printStatus(document statusDocument) error {
 		_, _ = fmt.Fprintln(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST TICK\tNEXT TICK\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR")
 		for _, j := range document.Jobs {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				j.Kind, j.Database, text(&j.Schedule), moment(j.LastTick), moment(j.NextTick), age(j.LastRun), text(j.LastOutcome), text(j.WaitingFor),
-				text(j.LastError))
+				j.Kind, j.Database, words.Cell(&j.Schedule), words.Moment(j.LastTick), words.Moment(j.NextTick),
+				words.Age(j.LastRun), words.Cell(j.LastOutcome), words.Cell(j.WaitingFor), words.Cell(j.LastError))
 		}
 		_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 	})
@@ -65,25 +67,9 @@ func printUsers(w io.Writer, users []ghostuser.Waiting) {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
 		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
-			after = instant(at)
+			after = words.Instant(at)
 		}
 		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n",
-			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, text(&first), u.Attempts, after, text(&u.LastError))
+			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, words.Cell(&first), u.Attempts, after, words.Cell(&u.LastError))
 	}
-}
-
-// age is how long ago something was, for people.
-func age(at *time.Time) string {
-	if at == nil {
-		return "never"
-	}
-	return time.Since(*at).Round(time.Second).String() + " ago"
-}
-
-// text fits a text that may be missing, or have several lines, into one cell of a table.
-func text(s *string) string {
-	if s == nil || *s == "" {
-		return "-"
-	}
-	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(*s)
 }

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -40,7 +43,9 @@ type obstacles struct {
 	deaf string
 }
 
-func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db database.Database, alive []dbsqlc.ClientsAliveRow) (obstacles, error) {
+func findObstacles(
+	ctx context.Context, all *installation.Connections, job riverjobs.Job, db database.Database, alive []dbsqlc.ClientsAliveRow,
+) (obstacles, error) {
 	var found obstacles
 	var err error
 	if found.awake, err = foreignAwake(ctx, db, job.Kind); err != nil {
@@ -48,7 +53,7 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	}
 	spent := false
 	if job.LimitedByTick {
-		if spent, err = riverjobs.TickSpent(ctx, all.jobs(), job.Kind, db.Name); err != nil {
+		if spent, err = riverjobs.TickSpent(ctx, all.Jobs(), job.Kind, db.Name); err != nil {
 			return found, err
 		}
 	}
@@ -60,7 +65,7 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 		}
 	}
 	if !job.Inserted() {
-		if found.stalled, err = riverjobs.Stalled(ctx, all.jobs(), job.Kind, db.Name); err != nil {
+		if found.stalled, err = riverjobs.Stalled(ctx, all.Jobs(), job.Kind, db.Name); err != nil {
 			return found, err
 		}
 	}
@@ -80,37 +85,37 @@ func findObstacles(ctx context.Context, all *connections, job riverjobs.Job, db 
 	if len(outdated) > 0 {
 		found.stopped = len(outdated) == len(alive)
 		found.outdated = fmt.Sprintf("the installed definitions: %d of %s read others (%s); have those read there, or run sexton triggers install",
-			len(outdated), counted(len(alive), "worker"), outdated[0])
+			len(outdated), words.Counted(len(alive), "worker"), outdated[0])
 	}
 	return found, nil
 }
 
-// waitClass is the sort of a reason to wait: few words, for metrics and alerts, where the reason itself is for people.
-type waitClass string
+// WaitClass is the sort of a reason to wait: few words, for metrics and alerts, where the reason itself is for people.
+type WaitClass string
 
 // The sorts, beside those of a pass itself. A database that cannot be reached has none: it shows as such.
 const (
-	waitPaused     waitClass = "paused"
-	waitLease      waitClass = "lease"
-	waitDefinition waitClass = "definition"
-	waitGeneration waitClass = "generation"
-	waitDeferred   waitClass = "deferred"
-	waitTick       waitClass = "tick"
-	waitWorker     waitClass = "worker"
-	waitAwakeLock  waitClass = "awake_lock"
-	waitPoll       waitClass = "poll"
+	waitPaused     WaitClass = "paused"
+	waitLease      WaitClass = "lease"
+	waitDefinition WaitClass = "definition"
+	waitGeneration WaitClass = "generation"
+	waitDeferred   WaitClass = "deferred"
+	waitTick       WaitClass = "tick"
+	waitWorker     WaitClass = "worker"
+	waitAwakeLock  WaitClass = "awake_lock"
+	waitPoll       WaitClass = "poll"
 )
 
-// waitClasses are all sorts.
-func waitClasses() []waitClass {
-	return []waitClass{
-		waitPaused, waitClass(pace.WaitReplica), waitClass(pace.WaitLock), waitClass(pace.WaitBackOff),
+// WaitClasses are all sorts.
+func WaitClasses() []WaitClass {
+	return []WaitClass{
+		waitPaused, WaitClass(pace.WaitReplica), WaitClass(pace.WaitLock), WaitClass(pace.WaitBackOff),
 		waitLease, waitDefinition, waitGeneration, waitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 
 // explain fills WaitingFor from what else the document knows. A pass at work waits for what it says itself, if anything.
-func (s *jobState) explain(document statusDocument) {
+func (s *JobState) explain(document statusDocument) {
 	reason, class := s.obstacles.paused, waitPaused
 	switch {
 	case reason != "":
@@ -126,21 +131,21 @@ func (s *jobState) explain(document statusDocument) {
 	}
 }
 
-func (s *jobState) reason(document statusDocument) (string, waitClass) {
-	if s.job.Inserted() {
+func (s *JobState) reason(document statusDocument) (string, WaitClass) {
+	if s.Job.Inserted() {
 		return s.turnedBack, "" // The rows wait for the job that inserts it.
 	}
 	if s.obstacles.stopped {
 		return s.obstacles.outdated, waitGeneration
 	}
 	for _, l := range document.Leases {
-		if l.Key == s.job.LeaseKey(s.Database) {
+		if l.Key == s.Job.LeaseKey(s.Database) {
 			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)), waitLease
 		}
 	}
 	var pending bool
 	for _, t := range document.DeletionTables {
-		if t.Database != s.Database || t.Table != s.job.DeletionTable {
+		if t.Database != s.Database || t.Table != s.Job.DeletionTable {
 			continue
 		}
 		pending = pending || t.Pending > 0
@@ -170,9 +175,9 @@ func (s *jobState) reason(document statusDocument) (string, waitClass) {
 	return s.obstacles.deaf, waitPoll
 }
 
-// activity says by kind what the worker is at, while so much waits for each.
-func activity(ctx context.Context, all *bound, backlog map[string]int64) (map[string]string, error) {
-	document, err := readStatus(ctx, all.connections, all.recordedParents)
+// Activity says by kind what the worker is at, while so much waits for each.
+func Activity(ctx context.Context, all *installation.Bound, backlog map[string]int64) (map[string]string, error) {
+	document, err := readStatus(ctx, all.Connections, all.RecordedParents)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +192,7 @@ func activity(ctx context.Context, all *bound, backlog map[string]int64) (map[st
 	return said, nil
 }
 
-func (s *jobState) activity(backlog int64) string {
+func (s *JobState) activity(backlog int64) string {
 	switch {
 	case s.Paused && s.WaitingFor != nil:
 		return "is " + *s.WaitingFor
@@ -198,7 +203,7 @@ func (s *jobState) activity(backlog int64) string {
 	case backlog == 0:
 		return "sleeps until a commit comes"
 	case s.LastOutcome != nil && *s.LastOutcome == string(jobrun.Failed):
-		return "tries again, after: " + text(s.LastError)
+		return "tries again, after: " + words.Cell(s.LastError)
 	default:
 		return "begins its next run"
 	}
@@ -223,29 +228,29 @@ func (t deletionTable) unit() string {
 }
 
 // obstacle says what in the backlog itself keeps it from being worked off.
-func (t deletionTable) obstacle() (reason string, class waitClass) {
+func (t deletionTable) obstacle() (reason string, class WaitClass) {
 	switch {
 	case len(t.Undefined) > 0:
-		return "a definition for tombstones of " + listed(t.Undefined), waitDefinition
+		return "a definition for tombstones of " + words.Listed(t.Undefined), waitDefinition
 	case t.Groups != nil && t.Groups.Period == 0 && t.Groups.Adjourned > 0:
 		return "a period of 1 to 90 days in application_settings.deletion_adjourned_period", waitDefinition
 	case t.Deferred > 0 && t.Deferred == t.Pending:
-		reason = counted(t.Deferred, t.unit()) + " put off"
+		reason = words.Counted(t.Deferred, t.unit()) + " put off"
 		if t.DeferredUntil != nil {
 			reason += " until " + t.DeferredUntil.Format(time.RFC3339)
 		}
 		if t.DeferredReason != "" {
-			reason += ", after: " + text(&t.DeferredReason)
+			reason += ", after: " + words.Cell(&t.DeferredReason)
 		}
 		return reason, waitDeferred
 	}
 	return "", ""
 }
 
-// pausedQueue says who paused a queue, since when and why, if that is known, or "" where it is not
+// PausedQueue says who paused a queue, since when and why, if that is known, or "" where it is not
 // paused.
-func pausedQueue(ctx context.Context, all *connections, queue string) (string, error) {
-	client, err := all.riverClient()
+func PausedQueue(ctx context.Context, all *installation.Connections, queue string) (string, error) {
+	client, err := all.RiverClient()
 	if err != nil {
 		return "", err
 	}
@@ -258,8 +263,25 @@ func pausedQueue(ctx context.Context, all *connections, queue string) (string, e
 	case state.PausedAt == nil:
 		return "", nil
 	}
-	if note := noteOf(state); note != nil {
+	if note := installation.NoteOf(state); note != nil {
 		return note.String(), nil
 	}
 	return "paused since " + state.PausedAt.UTC().Format(time.RFC3339), nil
+}
+
+// hold takes what a worker holds of a kind and database into the reason to wait.
+func (o *obstacles) hold(held []string, kind, database string) {
+	var reasons []string
+	for _, line := range held {
+		if reason, is := strings.CutPrefix(line, kind+"/"+database+": "); is {
+			reasons = append(reasons, reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return
+	}
+	o.held = "a configuration that fits the database: " + reasons[0]
+	if more := len(reasons) - 1; more > 0 {
+		o.held += fmt.Sprintf(" (and %d more)", more)
+	}
 }

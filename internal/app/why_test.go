@@ -14,11 +14,11 @@ func TestActivityOfARunningPass(t *testing.T) {
 		`{"waiting_for": "replica r1 12 s behind"}`:  "waits for replica r1 12 s behind",
 		`{"waiting_for": ["of", "another", "form"]}`: "works (run 7)",
 	} {
-		state := jobState{Running: &runningPass{RunID: 7, Stats: json.RawMessage(stats)}}
+		state := JobState{Running: &runningPass{RunID: 7, Stats: json.RawMessage(stats)}}
 		state.explain(statusDocument{})
 		require.Equal(t, want, state.activity(1), stats)
 	}
-	paused := jobState{
+	paused := JobState{
 		Paused: true, Running: &runningPass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)},
 		obstacles: obstacles{paused: "paused by me"},
 	}

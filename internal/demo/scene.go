@@ -16,7 +16,7 @@ import (
 // and how one sees at the end that nothing is wrong. All scenes play at the same time on the same data.
 //
 // To add one, write a file with a type that implements Scene, for which ghost_users.go is the model, and put it into
-// the list in scenes; it plays where its kind is enabled, which the demo's own configuration does (internal/app). Pace,
+// the list in scenes; it plays where its kind is enabled, which the demo's own configuration does (internal/cli/demo). Pace,
 // panel, lines, totals, times and both forms of the summary follow from the Script. Mind what the other scenes do to
 // the same rows: a check must know that a row may have gone with its project, say, and an action must bear that its
 // row is gone already. Act is called by one goroutine at a time.

@@ -1,0 +1,226 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sexton/internal/bench"
+	"sexton/internal/cli"
+	"sexton/internal/cli/run"
+	"sexton/internal/config"
+	"sexton/internal/devpg"
+	"sexton/internal/installation"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+// benchWhere stands in the help of every benchmark.
+const benchWhere = `
+
+Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
+the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
+
+// benchLoad stands in the help of benchmarks that have a foreground load.
+const benchLoad = `
+
+--foreground offers 1,500 transactions per second, however long those before take, and counts the time from when each
+was due. "Clients busy" is how much of the clients' time they needed: at 100 % and above the machine could not keep up
+(a slow disk is enough, or other work), and the latencies tell no more than that. Undisturbed it should be below 50.`
+
+func benchCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
+		benchLatencyCommand(env), benchNotifyCommand(env), benchTriggerCommand(env), benchIdleCommand(env), benchDrainCommand(env), benchScaleCommand(env),
+		benchGhostCommand(env), benchGroupCommand(env), benchDiffsCommand(env))
+}
+
+func benchLatencyCommand(env *cli.Env) *cobra.Command {
+	var events, children int
+	cmd := benchmark(env, "latency --events 5 --children 50000", "Time from a parent's commit to its children being gone",
+		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
+being gone, beside the same with ON DELETE CASCADE.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Latency(ctx, site, events, children)
+		})
+	cmd.Flags().IntVar(&children, "children", 10, "how many children each has, `N`")
+	cmd.Flags().IntVar(&events, "events", 500, "how many parents to delete, `N`")
+	return cmd
+}
+
+func benchNotifyCommand(env *cli.Env) *cobra.Command {
+	var length float64
+	var rounds int
+	cmd := benchmark(env, "notify --seconds 1", "Commits per second of clients that delete, by how the worker is woken",
+		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
+NOTIFY each time, and with Sexton's triggers under a working worker.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Notify(ctx, site, bench.NotifyOptions{Round: seconds(length), Rounds: rounds, Clients: []int{1, 8, 32}})
+		})
+	cmd.Flags().Float64Var(&length, "seconds", 5, "length of one measurement in `SECONDS`")
+	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	return cmd
+}
+
+func benchTriggerCommand(env *cli.Env) *cobra.Command {
+	var rows int
+	cmd := benchmark(env, "trigger --rows 10000", "Cost of the triggers for deletes of 1 to 1,000,000 rows",
+		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, and
+with the wake trigger as well, while a worker is awake and while none is.`,
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Trigger(ctx, site, rows)
+		})
+	cmd.Flags().IntVar(&rows, "rows", 1_000_000, "leave out statements of more than `N` rows")
+	return cmd
+}
+
+func benchIdleCommand(env *cli.Env) *cobra.Command {
+	var length float64
+	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
+		"Runs a worker in this process and watches it do nothing.",
+		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			return bench.Idle(ctx, site, seconds(length))
+		})
+	cmd.Flags().Float64Var(&length, "seconds", 30, "how many `SECONDS` to watch")
+	return cmd
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// benchmark is a command that makes a site, measures and prints, and removes the site again. It is named by
+// the first word of its example.
+func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
+	name, _, _ := strings.Cut(example, " ")
+	return env.Reports(&cobra.Command{
+		Use: name, Short: short, Long: long + benchWhere, Args: cli.NoArguments,
+		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if err := positiveFlags(cmd); err != nil {
+				return err
+			}
+			var report bench.Report
+			err := onServer(cmd.Context(), env, siteSettings(), func(url string) error {
+				return onSite(cmd.Context(), env, url, func(site *bench.Site) (err error) {
+					report, err = measure(cmd.Context(), site)
+					return err
+				})
+			})
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(report)
+			}
+			return env.Table(report.Text)
+		}),
+	})
+}
+
+// positiveFlags refuses every number that is not more than 0.
+func positiveFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
+			err = cli.Usage(fmt.Errorf("--%s must be more than 0", f.Name))
+		}
+	})
+	return err
+}
+
+// onServer hands over the URL of the given server, or of a private one with the settings.
+func onServer(ctx context.Context, env *cli.Env, settings map[string]string, do func(url string) error) (err error) {
+	if env.DatabaseURL != "" {
+		return do(env.DatabaseURL)
+	}
+	server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	return do(server.URL("postgres"))
+}
+
+// siteSettings are those of a server whose data matter.
+func siteSettings() map[string]string {
+	return map[string]string{
+		"fsync": "on", "shared_buffers": "256MB",
+		// No checkpoint in the middle of a measurement.
+		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
+	}
+}
+
+// onSite makes a database on the server, with tables and all of Sexton's objects.
+func onSite(ctx context.Context, env *cli.Env, url string, do func(*bench.Site) error) (err error) {
+	dir, err := os.MkdirTemp("", "sexton-bench-")
+	if err != nil {
+		return fmt.Errorf("create folder for the benchmark: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	admin, err := benchConnect(ctx, dir, url)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	own, drop, err := bench.CreateDatabase(ctx, admin.Jobs().Pool, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	application, err := pgxpool.New(ctx, own)
+	if err != nil {
+		return fmt.Errorf("connect to the benchmark's database: %w", err)
+	}
+	defer application.Close()
+	if _, err := application.Exec(ctx, bench.Tables); err != nil {
+		return fmt.Errorf("create tables: %w", err)
+	}
+	all, err := benchInstall(ctx, env, dir, own)
+	if err != nil {
+		return fmt.Errorf("prepare benchmark: %w", err)
+	}
+	defer all.Close()
+
+	site := &bench.Site{
+		URL: own, Pool: application, Admin: admin.Jobs().Pool,
+		Work: func(ctx context.Context) error {
+			return run.Work(ctx, all, cli.NewLogger(env.Stderr, all.Config.Log), run.Endpoint{})
+		},
+		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
+	}
+	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)
+	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
+	return do(site)
+}
+
+// benchConnect is connect for a configuration of the benchmark's own, which it writes into dir.
+func benchConnect(ctx context.Context, dir, url string) (*installation.Connections, error) {
+	path := filepath.Join(dir, config.DefaultFile)
+	if err := os.WriteFile(path, []byte("loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "definitions.yml"), []byte(bench.Definitions), 0o600); err != nil {
+		return nil, fmt.Errorf("write definitions of the benchmark: %w", err)
+	}
+	c, err := config.Load(config.Options{Path: path, DatabaseURL: url})
+	if err != nil {
+		return nil, err
+	}
+	return installation.Open(ctx, c)
+}
+
+// benchInstall installs Sexton in the benchmark's database.
+func benchInstall(ctx context.Context, env *cli.Env, dir, url string) (*installation.Bound, error) {
+	bare, err := benchConnect(ctx, dir, url)
+	if err != nil {
+		return nil, err
+	}
+	defer bare.Close()
+	return installation.Install(ctx, bare.Config, cli.NewLogger(env.Stderr, bare.Config.Log))
+}

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/bench"
+	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+)
+
+// looseForeignKeys is the kind whose passes are measured.
+const looseForeignKeys = "loose_foreign_keys_cleanup"
+
+func benchDrainCommand(env *cli.Env) *cobra.Command {
+	var o bench.DrainOptions
+	var set, pace string
+	cmd := groundBenchmark(env, "drain --set wide --scale 0.2", "Speed of Sexton against one statement, native cascade and the original's",
+		`Deletes parents and lets their children go in four ways, each on a fresh copy of the same data: by passes of
+Sexton, by one DELETE joined to the tombstones, by ON DELETE CASCADE or SET NULL, and by statements of the
+original's shape. Checks after each that exactly the right rows are gone. Data sets: wide (10,000 parents with
+100 children), fanout (2,000 parents with 50 children in each of 20 tables), skew (one parent with a million
+children, 1,000 with 10), nullify (wide with three more indexes, and children that stay), slow (600 parents with
+children that cost 20 ms each by a trigger, that no index leads to, and above a native cascade without an index).`+benchLoad,
+		func() (_ groundJob, err error) {
+			if o.Sets, err = chosenSets(set, bench.DrainSets(), o.Duty); err != nil {
+				return groundJob{}, err
+			}
+			return childrenJob(pace)
+		},
+		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
+			return bench.Drain(ctx, ground, o)
+		})
+	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: wide, fanout, skew, nullify, slow or all")
+	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	cmd.Flags().BoolVar(&o.Foreground, "foreground", false, "also measure clients that use the child tables meanwhile")
+	cmd.Flags().IntVar(&o.Duty, "duty", 50, "beside them the worker works `PERCENT` of its time (pace adaptive); elsewhere all of it")
+	paceFlag(cmd, &pace)
+	return cmd
+}
+
+func benchScaleCommand(env *cli.Env) *cobra.Command {
+	var o bench.ScaleOptions
+	var most int64
+	var pace string
+	cmd := groundBenchmark(env, "scale --max 1000000 --old-snapshot", "Cost per row and memory by the size of the backlog",
+		`Drains backlogs of 10,000, 100,000, 1,000,000 and 10,000,000 tombstones with one child each. With
+--old-snapshot each also while another session holds a snapshot from before. The largest takes some 10 GB of
+disk and many minutes.`,
+		func() (groundJob, error) {
+			if most < bench.SmallestBacklog || most > bench.LargestBacklog {
+				return groundJob{}, fmt.Errorf("--max must be between %d and %d", bench.SmallestBacklog, bench.LargestBacklog)
+			}
+			o.Sizes = bench.Backlogs(most)
+			return childrenJob(pace)
+		},
+		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
+			return bench.Scale(ctx, ground, o)
+		})
+	cmd.Flags().Int64Var(&most, "max", bench.LargestBacklog, "leave out backlogs of more than `N` tombstones")
+	cmd.Flags().BoolVar(&o.OldSnapshot, "old-snapshot", false, "measure also beside an old snapshot")
+	paceFlag(cmd, &pace)
+	return cmd
+}
+
+func paceFlag(cmd *cobra.Command, pace *string) {
+	cmd.Flags().StringVar(pace, "pace", "", "`NAME` of the worker's pace, whose limits per pass are lifted (default: the configuration's own default)")
+}
+
+// childrenJob cleans up after deleted parents at the pace of that name, or the default one. Nothing but time ends a pass.
+func childrenJob(pace string) (groundJob, error) {
+	if choices := config.Pace("").Choices(); pace != "" && !slices.Contains(choices, pace) {
+		return groundJob{}, fmt.Errorf("--pace must be one of %s", strings.Join(choices, ", "))
+	}
+	environ := []string{"SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s"}
+	if pace != "" {
+		environ = append(environ, "SEXTON_DATABASES__MAIN__PACE="+pace)
+	}
+	if pace != "" && pace != string(config.Adaptive) { // Which has none, and works otherwise where it is given one.
+		const unlimited = "1000000000"
+		environ = append(environ, "SEXTON_DATABASES__MAIN__LIMITS__DELETES="+unlimited, "SEXTON_DATABASES__MAIN__LIMITS__UPDATES="+unlimited)
+	}
+	return groundJob{
+		kind: looseForeignKeys, file: "loose_foreign_keys: {definitions: [definitions.yml]}\n",
+		environ: environ, duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: childrenPass,
+	}, nil
+}
+
+// childrenPass holds the facts of a pass that a benchmark needs.
+func childrenPass(report jobrun.Report) (bench.Pass, error) {
+	var stats loosefk.Stats
+	if err := json.Unmarshal(report.Stats, &stats); err != nil {
+		return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
+	}
+	pass := bench.Pass{
+		// What failed in a pass is left to the next one.
+		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
+		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
+	}
+	switch {
+	case report.Outcome == jobrun.Skipped:
+		pass.Trouble = "skipped: " + report.Reason
+	case stats.Rescheduled > 0:
+		pass.Trouble = fmt.Sprintf("%d tombstones were put off", stats.Rescheduled)
+		if len(stats.Errors) > 0 {
+			pass.Trouble += ": " + stats.Errors[0].Message
+		}
+	}
+	return pass, nil
+}

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/bench"
+	"sexton/internal/cli"
+	"sexton/internal/ghostuser"
+	"sexton/internal/jobrun"
+	riverjobs "sexton/river_jobs"
+)
+
+func benchGhostCommand(env *cli.Env) *cobra.Command {
+	var o bench.GhostOptions
+	var set string
+	var target time.Duration
+	cmd := groundBenchmark(env, "ghost --set big --scale 0.2", "Speed of deleting users against one UPDATE and the original's",
+		`Moves what users have written to the ghost user in three ways, each on a fresh copy of the same data: by passes
+of Sexton, which also deletes the users, by one UPDATE per table, and by statements of the original's shape, 50
+rows each. Checks after each that exactly the right rows are the ghost's. The tables are those of the reference
+application. Data sets: big (one user with 1,000,000 notes), many (200 users with 1,000 rows each in four tables), duplicates (one
+user with 200,000 notes and as many emoji, of half of which the ghost has the like; the others take those out by one DELETE first).
+The clients of --foreground read the notes of issues and update single ones.`+benchLoad,
+		func() (_ groundJob, err error) {
+			if o.Sets, err = chosenSets(set, bench.GhostSets(), o.Duty); err != nil {
+				return groundJob{}, err
+			}
+			if target != 0 && (target < time.Millisecond || target > time.Second) {
+				return groundJob{}, errors.New("--target must be 0s, or between 1ms and 1s")
+			}
+			return groundJob{
+				kind: riverjobs.GhostUsers, file: "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n",
+				environ: []string{"SEXTON_GHOST_USERS__TARGET=" + target.String()}, duty: "SEXTON_GHOST_USERS__DUTY", pass: usersPass,
+			}, nil
+		},
+		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
+			return bench.Ghost(ctx, ground, float64(target.Microseconds())/1000, o)
+		})
+	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: big, many, duplicates or all")
+	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	cmd.Flags().DurationVar(&target, "target", 20*time.Millisecond, "how long a statement of Sexton's should take, `TIME`; 0s for its fixed sizes")
+	cmd.Flags().BoolVar(&o.Foreground, "foreground", false, "also measure clients that use the notes meanwhile")
+	cmd.Flags().IntVar(&o.Duty, "duty", 50, "beside them the worker works `PERCENT` of its time; elsewhere all of it")
+	return cmd
+}
+
+// usersPass holds the facts of a pass that a benchmark needs.
+func usersPass(report jobrun.Report) (bench.Pass, error) {
+	var stats ghostuser.Stats
+	if err := json.Unmarshal(report.Stats, &stats); err != nil {
+		return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
+	}
+	pass := bench.Pass{More: report.Outcome == jobrun.OverLimit, Finished: stats.UsersProcessed}
+	for _, rows := range []map[string]int64{stats.Moved, stats.Deleted, stats.Nullified} {
+		for _, n := range rows {
+			pass.Rows += n
+		}
+	}
+	switch {
+	case report.Outcome == jobrun.Skipped:
+		pass.Trouble = "skipped: " + report.Reason
+	case len(stats.Errors) > 0:
+		pass.Trouble = fmt.Sprintf("%d users were put off: %s", stats.UsersFailed, stats.Errors[0].Message)
+	}
+	return pass, nil
+}

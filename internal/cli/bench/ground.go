@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/bench"
+	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/installation"
+	"sexton/internal/jobrun"
+	riverjobs "sexton/river_jobs"
+)
+
+// allSets stands for every data set.
+const allSets = "all"
+
+// chosenSets are the data sets that --set stands for. The duty, of --duty, is looked at as well.
+func chosenSets(set string, all []string, duty int) ([]string, error) {
+	switch {
+	case duty > 100:
+		return nil, errors.New("--duty must be at most 100")
+	case set == allSets:
+		return all, nil
+	case !slices.Contains(all, set):
+		return nil, fmt.Errorf("--set must be one of %s, %s", strings.Join(all, ", "), allSets)
+	}
+	return []string{set}, nil
+}
+
+// groundBenchmark is benchmark for benchmarks that make databases themselves. Job looks at the flags and says whose passes are
+// measured.
+func groundBenchmark(env *cli.Env,
+	example, short, long string, job func() (groundJob, error), measure func(context.Context, *bench.Ground) (bench.Report, error),
+) *cobra.Command {
+	name, _, _ := strings.Cut(example, " ")
+	return env.Reports(&cobra.Command{
+		Use: name, Short: short, Long: long + benchWhere, Args: cli.NoArguments,
+		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if err := positiveFlags(cmd); err != nil {
+				return err
+			}
+			measured, err := job()
+			if err != nil {
+				return cli.Usage(err)
+			}
+			var report bench.Report
+			err = onGround(cmd.Context(), env, measured, func(ground *bench.Ground) (err error) {
+				report, err = measure(cmd.Context(), ground)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(report)
+			}
+			return env.Table(report.Text)
+		}),
+	})
+}
+
+// onGround hands over the given server, or a private one that holds the data in its memory.
+func onGround(ctx context.Context, env *cli.Env, job groundJob, do func(*bench.Ground) error) error {
+	return onServer(ctx, env, bench.ServerSettings(), func(url string) error { return onGroundOf(ctx, env, url, job, do) })
+}
+
+// onGroundOf is onGround for a server that is there.
+func onGroundOf(ctx context.Context, env *cli.Env, url string, job groundJob, do func(*bench.Ground) error) (err error) {
+	dir, err := os.MkdirTemp("", "sexton-bench-")
+	if err != nil {
+		return fmt.Errorf("create folder for the benchmark: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	g := ground{Env: env, dir: dir, job: job}
+	c, err := g.config(url, bench.Definitions, 100)
+	if err != nil {
+		return err
+	}
+	admin, err := installation.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	return do(&bench.Ground{
+		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace),
+		Install: g.install, Open: g.open,
+		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
+	})
+}
+
+// groundJob is the job whose passes are measured.
+type groundJob struct {
+	kind string
+	// args are those of its passes, beside the database.
+	args json.RawMessage
+	// file is the configuration in which definitions.yml may be named, environ what else is set, duty the key of the
+	// share of its time that the worker works, in percent.
+	file    string
+	environ []string
+	duty    string
+	// pass reads the report of a pass.
+	pass func(jobrun.Report) (bench.Pass, error)
+}
+
+// ground installs Sexton in the benchmark's databases and runs passes there.
+type ground struct {
+	*cli.Env
+	// dir holds the files of the configuration.
+	dir string
+	job groundJob
+}
+
+// config is a configuration for one database, in which the worker works duty percent of its time.
+func (g ground) config(url, definitions string, duty int) (*config.Config, error) {
+	path := filepath.Join(g.dir, config.DefaultFile)
+	for name, content := range map[string]string{
+		path:                                    g.job.file + "log: {level: warn}\n",
+		filepath.Join(g.dir, "definitions.yml"): definitions,
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
+		}
+	}
+	environ := append([]string{"SEXTON_DATABASES__MAIN__URL=" + url, g.job.duty + "=" + strconv.Itoa(duty)}, g.job.environ...)
+	return config.Load(config.Options{Path: path, Environ: environ})
+}
+
+func (g ground) install(ctx context.Context, url, definitions string) error {
+	c, err := g.config(url, definitions, 100)
+	if err != nil {
+		return err
+	}
+	all, err := installation.Install(ctx, c, cli.NewLogger(g.Stderr, c.Log))
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	all.Close()
+	return nil
+}
+
+// open connects a worker whose connections are traced.
+func (g ground) open(ctx context.Context, url, definitions string, duty int, tracer pgx.QueryTracer) (*bench.Worker, error) {
+	c, err := g.config(url, definitions, duty)
+	if err != nil {
+		return nil, err
+	}
+	all, err := installation.Bind(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	db := &all.Databases[0]
+	settings := db.Pool.Config()
+	settings.ConnConfig.Tracer = tracer
+	traced, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		all.Close()
+		return nil, fmt.Errorf("make traced pool: %w", err)
+	}
+	db.Close()
+	db.Pool = traced
+	job, err := cli.FindJob(c, g.job.kind)
+	if err != nil {
+		all.Close()
+		return nil, err
+	}
+	log := cli.NewLogger(g.Stderr, c.Log)
+	deps := riverjobs.Deps{
+		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
+		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},
+	}
+	passWith := func(ctx context.Context, args json.RawMessage) (bench.Pass, error) {
+		report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: args})
+		if err == nil {
+			err = ctx.Err() // Asked to stop, a pass ends in peace.
+		}
+		if err != nil {
+			return bench.Pass{}, err
+		}
+		return g.job.pass(report)
+	}
+	return &bench.Worker{
+		Pass:     func(ctx context.Context) (bench.Pass, error) { return passWith(ctx, g.job.args) },
+		PassWith: passWith,
+		Close:    all.Close,
+	}, nil
+}

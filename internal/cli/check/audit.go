@@ -1,0 +1,270 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// auditDocument is the output of `sexton audit --json`.
+type auditDocument struct {
+	OrphanedKeys int64               `json:"orphaned_keys"`
+	OrphanedRows int64               `json:"orphaned_rows"`
+	RepairedKeys int64               `json:"repaired_keys"`
+	Definitions  []auditedDefinition `json:"definitions"`
+}
+
+// auditedDefinition is one definition's entry.
+type auditedDefinition struct {
+	Database            string `json:"database"`
+	loosefk.AuditReport        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+// maxAuditBatch keeps statements small whatever is asked for.
+const maxAuditBatch = 10_000
+
+// auditRequest holds the arguments of `sexton audit`.
+type auditRequest struct {
+	cli.Scope
+
+	repair bool
+	batch  int
+}
+
+func auditCommand(env *cli.Env) *cobra.Command {
+	request := auditRequest{batch: loosefk.AuditBatch}
+	cmd := env.Reports(&cobra.Command{
+		Use:   "audit",
+		Short: "Look for children whose parent is gone and has no tombstone; exits 5 if there are any",
+		Long: `Goes through the children of every definition in small statements and reports orphans: rows that the definition
+covers, whose parent is gone, and for which no tombstone waits, so that no pass will find them. They come from before
+the triggers were installed, from what fires none (DROP TABLE, a detached partition), or from an application that
+inserts children of missing parents. Children in another database than their parents are asked for there. What needs a
+database that cannot be reached is skipped, and the exit code is 4.
+
+--repair leaves a tombstone for every orphaned key, as the parent's trigger would have done, and wakes the workers: the
+children are then deleted or changed as the definitions say. A key counts with the first definition that finds it.
+Look at the report first, and do not repair while data is loaded children first, or where keys of deleted parents are
+used again: what is inserted for a new parent under an orphaned key goes while that key's tombstone waits.`,
+		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if request.batch < 1 || request.batch > maxAuditBatch {
+				return cli.Usage(fmt.Errorf("--batch %d must be between 1 and %d", request.batch, maxAuditBatch))
+			}
+			return audit(cmd.Context(), env, request)
+		}),
+	})
+	request.Flags(cmd, "`CHILD` whose definitions to audit, named as in definitions")
+	cmd.Flags().BoolVar(&request.repair, "repair", false, "leave tombstones for orphaned keys")
+	cmd.Flags().IntVar(&request.batch, "batch", request.batch, "read `N` keys per statement at most")
+	return cmd
+}
+
+func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
+	child, err := request.Name()
+	if err != nil {
+		return err
+	}
+	c, err := env.LoadConfig()
+	if err != nil {
+		return err
+	}
+	if _, err := cli.FindJob(c, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
+		return err
+	}
+	all, err := installation.BindReachable(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	databases := all.Databases
+	if request.Database != "" {
+		if databases, err = request.Chosen(all.Connections); err != nil {
+			return err
+		}
+	}
+	if err := checkChild(all, child); err != nil {
+		return err
+	}
+	log := env.Logger(c)
+	document := auditDocument{Definitions: []auditedDefinition{}}
+	for _, db := range databases {
+		auditor := loosefk.Auditor{
+			DB: db.Pool, Elsewhere: all.Elsewhere(db), Names: db.Names,
+			Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
+		}
+		for _, one := range audited(all, db, child) {
+			report, err := auditor.Audit(ctx, one.parent, one.reference)
+			logRepaired(ctx, log, db.Name, report)
+			if err != nil {
+				return err
+			}
+			document.add(db.Name, report)
+		}
+	}
+	if request.Database == "" {
+		document.addUnbound(all, child)
+	}
+	if err := printAudit(env, document, request.repair); err != nil {
+		return err
+	}
+	return document.verdict(request.repair, all.Complete())
+}
+
+// pair is one definition to audit.
+type pair struct {
+	parent    *loosefk.Parent
+	reference *loosefk.Reference
+}
+
+// audited are the definitions of a database's parents, of one child table or of all.
+func audited(b *installation.Bound, db database.Database, child definitions.Name) []pair {
+	var pairs []pair
+	for _, parent := range b.Parents[db.Name] {
+		for _, reference := range parent.References {
+			table := reference.Child
+			if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, b.TrackedIn(reference.Database)) == table.Schema {
+				pairs = append(pairs, pair{parent: parent, reference: reference})
+			}
+		}
+	}
+	return pairs
+}
+
+// checkChild refuses a child table that no definition has: an audit of nothing would look like a sound one.
+func checkChild(b *installation.Bound, child definitions.Name) error {
+	if child.Table == "" {
+		return nil
+	}
+	var names []string
+	for _, db := range b.Databases {
+		if len(audited(b, db, child)) > 0 {
+			return nil
+		}
+		for _, one := range audited(b, db, definitions.Name{}) {
+			names = append(names, one.reference.Child.Label())
+		}
+	}
+	for _, d := range b.Unbound() {
+		if d.Child == child {
+			return nil
+		}
+		names = append(names, d.Child.String())
+	}
+	return cli.Usage(fmt.Errorf("no definition has the child table %s%s", child, words.Meant(child.String(), names)))
+}
+
+// logRepaired leaves a trace of who repaired what.
+func logRepaired(ctx context.Context, log *slog.Logger, name string, report loosefk.AuditReport) {
+	if report.RepairedKeys > 0 {
+		log.InfoContext(ctx, "orphans repaired", "database", name, "actor", installation.Actor(), "definition", report.Definition,
+			"parent", report.Parent, "repaired_keys", report.RepairedKeys)
+	}
+}
+
+func (d *auditDocument) add(name string, report loosefk.AuditReport) {
+	d.Definitions = append(d.Definitions, auditedDefinition{Database: name, AuditReport: report})
+	d.OrphanedKeys += report.OrphanedKeys
+	d.OrphanedRows += report.OrphanedRows
+	d.RepairedKeys += report.RepairedKeys
+}
+
+// verdict is the command's result; down is why a database cannot be reached. What could not be read goes first: it may
+// hide anything.
+func (d *auditDocument) verdict(repaired bool, down error) error {
+	incomplete, skipped := 0, 0
+	for _, one := range d.Definitions {
+		switch {
+		case one.Skipped != "":
+			skipped++
+		case one.Error != "" || one.UncheckedKeys > 0:
+			incomplete++
+		}
+	}
+	switch {
+	case incomplete == 0 && skipped > 0 && down != nil:
+		return down
+	case skipped > 0:
+		return fmt.Errorf("%s could not be audited", words.Counted(incomplete+skipped, "definition"))
+	case incomplete > 0:
+		return fmt.Errorf("%s could not be audited to the end", words.Counted(incomplete, "definition"))
+	case d.OrphanedKeys > 0 && !repaired:
+		return cli.ErrFindings
+	default:
+		return nil
+	}
+}
+
+func printAudit(env *cli.Env, document auditDocument, repaired bool) error {
+	if env.JSON {
+		return env.PrintJSON(document)
+	}
+	var capped bool
+	err := env.Table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DATABASE\tCHILD\tCOLUMN\tPARENT\tKEYS\tORPHANED\tROWS\tREMARKS")
+		for _, d := range document.Definitions {
+			rows := fmt.Sprint(d.OrphanedRows)
+			if d.RowsCapped {
+				rows, capped = rows+"+", true
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent,
+				d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
+		}
+	})
+	rows := words.Counted(document.OrphanedRows, "row")
+	if capped {
+		rows = "at least " + rows
+	}
+	env.Printf("%s of %s", rows, words.Counted(document.OrphanedKeys, "orphaned key"))
+	if repaired {
+		env.Printf(", %s left", words.Counted(document.RepairedKeys, "tombstone"))
+	}
+	env.Printf("\n")
+	return err
+}
+
+// remarks are what else there is to say about a definition.
+func (d auditedDefinition) remarks() string {
+	var remarks []string
+	if len(d.Samples) > 0 {
+		remarks = append(remarks, "such as "+words.Listed(d.Samples))
+	}
+	if d.UncheckedKeys > 0 {
+		remarks = append(remarks, words.Counted(d.UncheckedKeys, "key")+" not checked: they take longer than the statement timeout")
+	}
+	if d.Skipped != "" {
+		remarks = append(remarks, "skipped: "+d.Skipped)
+	}
+	if d.Error != "" {
+		remarks = append(remarks, "failed: "+d.Error)
+	}
+	joined := strings.Join(remarks, "; ")
+	return words.Cell(&joined)
+}
+
+// addUnbound reports the definitions of which not even the parent is known.
+func (d *auditDocument) addUnbound(all *installation.Bound, child definitions.Name) {
+	down := strings.Join(all.DownNames(), " or ")
+	for _, one := range all.Unbound() {
+		if child.Table == "" || child == one.Child {
+			d.add(down, loosefk.AuditReport{
+				Definition: one.Key, Child: one.Child.String(), Column: one.ColumnList(), Parent: one.Parent.String(), Samples: []string{},
+				Skipped: fmt.Sprintf("database %s cannot be reached", down),
+			})
+		}
+	}
+}

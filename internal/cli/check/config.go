@@ -1,0 +1,78 @@
+package check
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/definitions"
+	"sexton/internal/installation"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+)
+
+func configCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
+		configCheckCommand(env), configShowCommand(env))
+}
+
+// checkedConfig is the output of `sexton config check --json`.
+type checkedConfig struct {
+	Databases   int `json:"databases"`
+	Definitions int `json:"definitions"`
+}
+
+func configCheckCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:     "check",
+		Short:   "Validate configuration and definitions; exits 2 and lists everything that is wrong",
+		Example: "  sexton config check --config sexton.yaml",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(*cobra.Command, []string) error {
+			c, err := env.LoadConfig()
+			problems, _ := errors.AsType[problem.List](err)
+			var defs []definitions.Definition
+			if c != nil && !concerns(problems, "loose_foreign_keys") {
+				defs, err = installation.LoadDefinitions(c)
+				found, _ := errors.AsType[problem.List](err)
+				problems.Add(found...)
+			}
+			if err := problems.Err(); err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)})
+			}
+			env.Printf("ok: %s, %s\n", words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
+			return nil
+		}),
+	})
+}
+
+// concerns reports whether one of the findings is about the section.
+func concerns(problems problem.List, section string) bool {
+	return slices.ContainsFunc(problems, func(p problem.Problem) bool { return strings.HasPrefix(strings.ToLower(p.Key), section) })
+}
+
+func configShowCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:     "show",
+		Short:   "Print the effective configuration, defaults included, secrets hidden",
+		Example: "  sexton config show",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(*cobra.Command, []string) error {
+			c, err := env.LoadConfig()
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(c.Show())
+			}
+			_, err = env.Stdout.Write(c.Show().YAML())
+			return err
+		}),
+	})
+}

@@ -1,0 +1,16 @@
+// Package check holds the commands that look at an installation and say what is wrong with it.
+package check
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+)
+
+// Commands are the commands of this area.
+func Commands(env *cli.Env) []*cobra.Command {
+	return []*cobra.Command{
+		app.StatusCommand(env), app.FailuresCommand(env), app.PlanCommand(env), app.DoctorCommand(env), auditCommand(env), configCommand(env),
+	}
+}

@@ -1,0 +1,203 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+	"sexton/internal/cli/run"
+	"sexton/internal/config"
+	"sexton/internal/demo"
+	"sexton/internal/devpg"
+	"sexton/internal/installation"
+	"sexton/internal/sample"
+	riverjobs "sexton/river_jobs"
+)
+
+const (
+	demoDatabase = "demo"
+	demoRows     = 200_000
+	fewestRows   = 1_000
+)
+
+const demoIntroduction = `An application deletes rows. For each, a trigger leaves a tombstone in the same
+transaction. The commit wakes the worker, which deletes or changes the children
+in small batches; with the last of them the tombstone goes. It also deletes
+users: what they wrote passes to the ghost user first, or goes with them. And
+it marks groups: due groups go with all below them, in small steps;
+groups restored in time stay. The texts of diffs move to files.
+
+`
+
+type demoFlags struct {
+	exit, printSchema, printDefinitions bool
+	rows                                int
+	keep                                string
+}
+
+func demoCommand(env *cli.Env) *cobra.Command {
+	var flags demoFlags
+	cmd := env.Reports(&cobra.Command{
+		Use:   "demo",
+		Short: "See Sexton at work on a private Postgres, with sample data",
+		Long: `Starts a private Postgres on a Unix socket, loads a small GitLab-shaped application with sample data, and
+runs a worker while the application deletes parents and users at random. Shows live what happens, with a scene for
+each kind of job: a panel on a terminal, one line a second and scene elsewhere. Ctrl-C stops and removes
+everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the server's programs.`,
+		Example: `  sexton demo
+  sexton demo --exit --json                     # ends by itself, with a summary
+  sexton demo --keep /tmp/sexton-demo           # keeps the cluster, and says how to go on with it
+  sexton demo --print-schema | less`,
+		Args: cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if env.ConfigPath != "" || env.DatabaseURL != "" {
+				return cli.Usage(errors.New("demo runs on a private Postgres of its own and takes neither --config nor --database-url"))
+			}
+			if flags.rows < fewestRows {
+				return cli.Usage(fmt.Errorf("--rows must be at least %d", fewestRows))
+			}
+			switch {
+			case flags.printSchema:
+				env.Printf("%s", sample.Schema())
+				return nil
+			case flags.printDefinitions:
+				env.Printf("%s", sample.Definitions())
+				return nil
+			}
+			return play(cmd.Context(), env, flags)
+		}),
+	})
+	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count orphans and lost contributions")
+	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
+	cmd.Flags().StringVar(&flags.keep, "keep", "", "keep the cluster in `DIR`, or go on with the one that is there")
+	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
+	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false, "print its loose foreign keys, and do nothing else")
+	cli.Exclusive(cmd, "print-schema", "print-definitions")
+	return cmd
+}
+
+// play runs one from the start of the server to its end. The context asks it to end.
+func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
+	out := env.Stdout
+	if env.JSON {
+		out = env.Stderr
+	}
+	place, err := openDemoPlace(flags.keep)
+	if err != nil {
+		return err
+	}
+	forgetLibpq()
+	began := time.Now()
+	_, _ = io.WriteString(out, demoIntroduction)
+	server, err := devpg.Start(ctx, devpg.Options{DataDir: place.dataDir(), BinDir: env.Getenv("SEXTON_PG_BIN")})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, server.Stop())
+		place.tell(out, server)
+	}()
+	_, _ = fmt.Fprintf(out, "private Postgres in %d ms; look at it with:\n  psql '%s'\n\n", time.Since(began).Milliseconds(), server.URL(demoDatabase))
+	err = playOn(ctx, env, server, place, flags, out)
+	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // That is how it ends.
+	}
+	return err
+}
+
+// playOn runs one on a server.
+func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoPlace, flags demoFlags, out io.Writer) error {
+	url := server.URL(demoDatabase)
+	configPath, err := place.write(url, server.SocketDir())
+	if err != nil {
+		return err
+	}
+	view, logs, format := demoView(out, env.Stderr, place)
+	defer view.Close()
+	fresh, err := createDemoDatabase(ctx, server.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the demo: %w", err)
+	}
+	defer pool.Close()
+	rows, err := loadSample(ctx, pool, fresh, flags.rows, view, out)
+	if err != nil {
+		return err
+	}
+	c, err := config.Load(config.Options{Path: configPath, DatabaseURL: url})
+	if err != nil {
+		return err
+	}
+	// Jobs warn of what they keep, which the scenes show in their place.
+	log := cli.NewLogger(logs, config.Log{Level: "error", Format: format})
+	all, err := installation.Install(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+
+	// Only this machine can reach it, and no other process knows the port: other demos and workers may run beside this one.
+	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for the page: %w", err)
+	}
+	defer page.Close()
+	_, _ = fmt.Fprintf(out, "the page, with what waits and why:\n  http://%s/\n\n", page.Addr())
+
+	site := demo.Site{
+		Pool: pool, Names: all.Jobs().Names, Definitions: all.Definitions, Rows: rows, View: view,
+		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
+		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
+		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
+			return app.Activity(ctx, all, backlog)
+		},
+	}
+	for _, job := range riverjobs.Jobs(c) {
+		site.Kinds = append(site.Kinds, job.Kind)
+	}
+	summary, err := demo.Run(ctx, site, flags.exit)
+	view.Close()
+	if env.JSON {
+		return errors.Join(err, env.PrintJSON(summary))
+	}
+	return errors.Join(err, summary.Text(out))
+}
+
+// forgetLibpq takes the variables away that would lead connections to the private server astray.
+func forgetLibpq() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
+			_ = os.Unsetenv(name)
+		}
+	}
+}
+
+// demoView picks the view for where it goes, and where log lines go beside it and in what form.
+func demoView(out, stderr io.Writer, place demoPlace) (demo.View, io.Writer, config.Format) {
+	if !cli.IsTerminal(out) {
+		return demo.NewLines(out), stderr, config.FormatAuto
+	}
+	closing := "Ctrl-C stops and removes everything."
+	if place.kept != "" {
+		closing = "Ctrl-C stops it; the cluster stays."
+	}
+	screen := demo.NewScreen(out, closing)
+	if cli.IsTerminal(stderr) {
+		return screen, screen, config.FormatText // Above the panel, not across it.
+	}
+	return screen, stderr, config.FormatAuto
+}

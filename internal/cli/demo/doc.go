@@ -1,0 +1,13 @@
+// Package demo is the command that shows Sexton at work on a private Postgres.
+package demo
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+)
+
+// Commands are the commands of this area.
+func Commands(env *cli.Env) []*cobra.Command {
+	return []*cobra.Command{demoCommand(env)}
+}

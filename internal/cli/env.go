@@ -1,0 +1,137 @@
+// Package cli holds what the commands share: streams, flags and configuration, connections, JSON or tables, and exit codes. The commands
+// themselves are in the packages below, one for each thing that an operator looks for.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
+)
+
+// Exit codes, as documented in the README.
+const (
+	exitOK          = 0
+	ExitFailure     = 1
+	exitUsage       = 2 // wrong usage, configuration or definitions
+	exitSchema      = 3
+	exitUnreachable = 4
+	exitFindings    = 5
+)
+
+// ErrFindings ends a check that found something; the findings themselves are its output.
+var ErrFindings = errors.New("findings")
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ error }
+
+// Usage marks err as a command line that cannot be meant.
+func Usage(err error) error { return usageError{err} }
+
+// Env holds the state that all commands share.
+type Env struct {
+	Environ        []string
+	Stdout, Stderr io.Writer
+
+	ConfigPath  string
+	DatabaseURL string
+	JSON        bool
+	// Began tells that a command has started: errors before are about usage.
+	Began bool
+}
+
+// Run marks the line between wrong usage and a command that failed.
+func (env *Env) Run(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		env.Began = true
+		return do(cmd, args)
+	}
+}
+
+// Reports gives a command the flag of commands that report.
+func (env *Env) Reports(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&env.JSON, "json", false, "print one JSON document on standard output")
+	return cmd
+}
+
+// Exit prints what went wrong with cmd and picks the exit code.
+func (env *Env) Exit(cmd *cobra.Command, err error) int {
+	var (
+		usage       usageError
+		failed      *FailedRunError
+		problems    problem.List
+		schema      *migrate.SchemaError
+		placement   *migrate.PlacementError
+		requirement *migrate.RequirementError
+		unreachable *database.UnreachableError
+	)
+	code := ExitFailure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, ErrFindings):
+		return exitFindings
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
+		return exitUsage
+	case errors.As(err, &failed):
+	case errors.As(err, &problems):
+		for _, p := range problems {
+			_, _ = fmt.Fprintln(env.Stderr, "sexton:", p)
+		}
+		return exitUsage
+	case errors.As(err, &schema), errors.As(err, &placement):
+		code = exitSchema
+	case errors.As(err, &requirement):
+		code = exitUsage
+	case errors.As(err, &unreachable):
+		code = exitUnreachable
+	case errors.Is(err, context.Canceled):
+		err = errors.New("interrupted")
+	}
+	_, _ = fmt.Fprintln(env.Stderr, "sexton:", err)
+	return code
+}
+
+// LoadConfig reads the configuration that flags and environment name.
+func (env *Env) LoadConfig() (*config.Config, error) {
+	c, err := config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ})
+	if err == nil {
+		for _, warning := range c.Warnings() {
+			env.Logger(c).Warn("configuration", "warning", warning.String())
+		}
+	}
+	return c, err
+}
+
+// Logger writes to standard error, as the configuration says.
+func (env *Env) Logger(c *config.Config) *slog.Logger { return NewLogger(env.Stderr, c.Log) }
+
+// Getenv returns a variable of the program's environment.
+func (env *Env) Getenv(name string) string {
+	for _, variable := range slices.Backward(env.Environ) {
+		if value, found := strings.CutPrefix(variable, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// FailedRunError ends a command whose pass failed. The exit code is that of a failure whatever the cause,
+// so the cause is not unwrapped.
+type FailedRunError struct {
+	Kind  string
+	Cause error
+}
+
+func (e *FailedRunError) Error() string { return fmt.Sprintf("run of %s failed: %v", e.Kind, e.Cause) }

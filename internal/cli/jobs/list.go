@@ -1,0 +1,69 @@
+package jobs
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+	"sexton/internal/words"
+)
+
+func jobCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("job", "List the jobs, or run one pass of one", "  sexton job list\n  sexton job run loose_foreign_keys_cleanup --json",
+		jobListCommand(env), jobRunCommand(env), jobEnqueueCommand(env))
+}
+
+// listedJob is one entry of `sexton job list --json`.
+type listedJob struct {
+	Kind        string     `json:"kind"`
+	Queue       string     `json:"queue"`
+	Database    string     `json:"database"`
+	Schedule    string     `json:"schedule"`
+	Summary     string     `json:"summary"`
+	LastRun     *time.Time `json:"last_run"`
+	LastOutcome *string    `json:"last_outcome"`
+}
+
+func jobListCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:     "list",
+		Short:   "List the enabled jobs with schedule and last run",
+		Example: "  sexton job list",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			all, err := env.ConnectReachable(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.Close()
+			if err := all.CheckSchemas(cmd.Context()); err != nil {
+				return err
+			}
+			states, err := app.JobStates(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			jobs := make([]listedJob, len(states))
+			for i, s := range states {
+				jobs[i] = listedJob{
+					Kind: s.Job.Kind, Queue: s.Job.Queue, Database: s.Database, Schedule: s.Job.Schedule, Summary: s.Job.Summary,
+					LastRun: s.LastRun, LastOutcome: s.LastOutcome,
+				}
+			}
+			if env.JSON {
+				return env.PrintJSON(jobs)
+			}
+			return env.Table(func(w io.Writer) {
+				_, _ = fmt.Fprintln(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME")
+				for _, job := range jobs {
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, job.Database, words.Cell(&job.Schedule), words.Age(job.LastRun),
+						words.Cell(job.LastOutcome))
+				}
+			})
+		}),
+	})
+}

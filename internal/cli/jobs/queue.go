@@ -1,0 +1,140 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/installation"
+	riverjobs "sexton/river_jobs"
+)
+
+func jobEnqueueCommand(env *cli.Env) *cobra.Command {
+	var args string
+	cmd := env.Reports(&cobra.Command{
+		Use:   "enqueue KIND",
+		Short: "Put a job into River for a worker to run",
+		Long:  "Puts a job into River, or finds the one that is there already: a job with the same arguments is there once. Prints its id.",
+		Example: `  sexton job enqueue loose_foreign_keys_cleanup
+  sexton job enqueue loose_foreign_keys_cleanup --args '{"database": "main"}'`,
+		Args:              oneKind,
+		ValidArgsFunction: completeKind(env),
+		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
+			all, job, err := env.ConnectForJob(cmd.Context(), kinds[0])
+			if err != nil {
+				return err
+			}
+			defer all.Close()
+			if !json.Valid([]byte(args)) {
+				return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
+			}
+			// Which databases there are is in the configuration alone; all else about arguments, the database says.
+			if name, err := cli.DatabaseInArgs(args); err == nil && name != "" {
+				if _, err := cli.ChooseDatabase(all.Config, name, ""); err != nil {
+					return err
+				}
+			}
+			id, err := riverjobs.Enqueue(cmd.Context(), all.Jobs().Pool, all.Jobs(), job.Kind, json.RawMessage(args), nil)
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {
+				return cli.Usage(fmt.Errorf("--args %s: %s (%s)", args, pgErr.Message, pgErr.Hint))
+			}
+			if err != nil {
+				return err
+			}
+			if env.JSON {
+				return env.PrintJSON(map[string]any{"kind": job.Kind, "job_id": id})
+			}
+			env.Printf("%s: job %d\n", job.Kind, id)
+			return nil
+		}),
+	})
+	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")
+	return cmd
+}
+
+func pauseCommand(env *cli.Env) *cobra.Command {
+	var reason string
+	cmd := env.Reports(&cobra.Command{
+		Use:   "pause KIND",
+		Short: "Stop all copies from starting a kind of job",
+		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
+and River UI with who paused it and why. A pass that is running ends by itself, at the end of its time at the latest.
+
+Nothing is lost meanwhile: deleted parents, users and groups wait in their tables, and jobs in the queue. Neither commits nor
+ticks of the schedule start a pass. sexton job run KIND skips, too, unless --force is given. sexton resume KIND ends the pause,
+and what has waited is due at once. A kind and the one that inserts its jobs are paused apart: adjourned_group_deletion
+decides about groups, group_destroy destroys them. sexton job list names the kinds.`,
+		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause group_destroy --json\n" +
+			"  sexton resume loose_foreign_keys_cleanup",
+		Args:              oneKind,
+		ValidArgsFunction: completeKind(env),
+		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
+			return setPaused(cmd.Context(), env, kinds[0], &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
+		}),
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for readers of status")
+	return cmd
+}
+
+func resumeCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:               "resume KIND",
+		Short:             "Let workers start a kind of job again",
+		Example:           "  sexton resume loose_foreign_keys_cleanup",
+		Args:              oneKind,
+		ValidArgsFunction: completeKind(env),
+		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
+			return setPaused(cmd.Context(), env, kinds[0], nil)
+		}),
+	})
+}
+
+// setPaused pauses the kind's queue with a note, or resumes it without one.
+func setPaused(ctx context.Context, env *cli.Env, kind string, note *installation.PauseNote) error {
+	all, job, err := env.ConnectForJob(ctx, kind)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	by := audittrail.Entry{Actor: installation.Actor()}
+	if note != nil {
+		by.Reason = note.Reason
+	}
+	standing, err := all.SetPaused(ctx, job, note, by)
+	if err != nil {
+		return err
+	}
+	switch {
+	case env.JSON:
+		return env.PrintJSON(pauseReport{Kind: job.Kind, Paused: note != nil, PauseNote: cmp.Or(standing, note)})
+	case note == nil:
+		env.Printf("%s: resumed\n", job.Kind)
+	case standing != nil:
+		env.Printf("%s: is %s already; that note stays\n", job.Kind, standing)
+	default:
+		env.Printf("%s: paused\n", job.Kind)
+	}
+	return nil
+}
+
+// pauseReport is the output of `sexton pause --json` and `sexton resume --json`.
+type pauseReport struct {
+	*installation.PauseNote
+
+	Kind   string `json:"kind"`
+	Paused bool   `json:"paused"`
+}
+
+func oneKind(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them", cmd.CommandPath())
+	}
+	return nil
+}

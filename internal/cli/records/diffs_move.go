@@ -1,0 +1,202 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/bucketurl"
+	"sexton/internal/cli"
+	"sexton/internal/extdiff"
+	"sexton/internal/installation"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// progressEvery is the time between two lines that say how far a long command has come.
+const progressEvery = 10 * time.Second
+
+// diffsMove are the flags of `sexton diffs move`.
+type diffsMove struct {
+	to, from string
+	limit    int64
+	grace    time.Duration
+	dryRun   bool
+}
+
+// movedDiffs is the output of `sexton diffs move --json`.
+type movedDiffs struct {
+	extdiff.Relocations
+
+	From   string `json:"from"`
+	To     string `json:"to"`
+	DryRun bool   `json:"dry_run"`
+	// Left are the diffs that stay where they are.
+	Left []leftDiff `json:"left"`
+}
+
+type leftDiff struct {
+	DiffID int64  `json:"diff_id"`
+	Reason string `json:"reason"`
+}
+
+func diffsMoveCommand(env *cli.Env) *cobra.Command {
+	m := diffsMove{grace: 10 * time.Minute}
+	cmd := env.Reports(&cobra.Command{
+		Use:   "move",
+		Short: "Move diffs from the local disk to object storage, or back",
+		Long: `Copies the object of each diff that is in the one store to the other, reads it back, compares size and checksum, and then
+changes the diff's row. Diffs in the database stay there. The stores are external_diffs.bucket and external_diffs.other_bucket: set
+both before, restart the workers, and diffs are read, checked and removed in both. --from names a store that is neither.
+
+It may be stopped or killed at any time, and goes on when it is run again. Several may run at once, beside workers. A diff that
+another worker has, whose object is damaged, or that fails alone, stays and is listed; with damaged or failed ones it exits 5. It
+ends at an outage of a store, and at the tenth failure in a row. The old objects go after --grace, as readers may have looked at
+the rows before: by a worker, or by a later run of this command.`,
+		Example: "  sexton diffs move --to 's3://diffs?region=eu-central-1' --dry-run\n" +
+			"  sexton diffs move --to 's3://diffs?region=eu-central-1'\n  sexton diffs move --to file:///var/lib/sexton/diffs --limit 1000 --json",
+		Args: cobra.NoArgs,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if m.to == "" {
+				return cli.Usage(fmt.Errorf("%s needs --to", cmd.CommandPath()))
+			}
+			if m.limit < 0 || m.grace < 0 {
+				return cli.Usage(errors.New("--limit and --grace must not be negative"))
+			}
+			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error { return moveDiffs(ctx, env, engine, m) })
+		}),
+	})
+	cmd.Flags().StringVar(&m.to, "to", "", "`URL` of the store that diffs are to be in, as in external_diffs.bucket")
+	cmd.Flags().StringVar(&m.from, "from", "", "`URL` of the store that they are in (the configured one that is not --to)")
+	cmd.Flags().Int64Var(&m.limit, "limit", 0, "move at most `N` diffs (0: all)")
+	cmd.Flags().DurationVar(&m.grace, "grace", m.grace, "how `LONG` the old objects stay for readers")
+	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only count the diffs and their bytes")
+	return cmd
+}
+
+func moveDiffs(ctx context.Context, env *cli.Env, configured *extdiff.Engine, m diffsMove) error {
+	c, err := env.LoadConfig()
+	if err != nil {
+		return err
+	}
+	from, to, err := m.stores(ctx, configured, env.Logger(c))
+	if err != nil {
+		return err
+	}
+	remover, err := m.remover(ctx, configured, from, to)
+	if err != nil {
+		return err
+	}
+	to.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return from, nil }}
+	document := movedDiffs{From: from.Store.String(), To: to.Store.String(), DryRun: m.dryRun, Left: []leftDiff{}}
+	if !m.dryRun {
+		entry := audittrail.Entry{Actor: installation.Actor(), Action: "move", Target: to.Store.Identity(), Reason: "diffs of " + from.Store.Identity()}
+		if err := audittrail.Record(ctx, to.DB, to.DB.Pool, entry); err != nil {
+			return err
+		}
+	}
+	told := time.Now()
+	relocation := extdiff.Relocation{
+		Engine: to, Remover: remover, Limit: m.limit, Later: m.grace, DryRun: m.dryRun,
+		Left: func(id int64, reason error) {
+			document.Left = append(document.Left, leftDiff{DiffID: id, Reason: reason.Error()})
+			_, _ = fmt.Fprintf(env.Stderr, "%v; it stays in %s\n", reason, from.Store)
+		},
+		Progress: func(done extdiff.Relocations) {
+			if time.Since(told) >= progressEvery {
+				told = time.Now()
+				_, _ = fmt.Fprintf(env.Stderr, "%s of %d bytes moved so far\n", words.Counted(done.Diffs, "diff"), done.Bytes)
+			}
+		},
+	}
+	document.Relocations, err = relocation.Run(ctx)
+	if remover != configured && to.Store.Identity() != configured.Store.Identity() {
+		_, _ = fmt.Fprintf(env.Stderr, "set external_diffs.other_bucket, or bucket, to %s: workers and other commands do not find these diffs before\n",
+			to.Store)
+	}
+	if printErr := printMoved(env, document); printErr != nil || err != nil {
+		return errors.Join(err, printErr)
+	}
+	if document.Damaged+document.Failed > 0 {
+		return cli.ErrFindings
+	}
+	return nil
+}
+
+func printMoved(env *cli.Env, d movedDiffs) error {
+	if env.JSON {
+		return env.PrintJSON(d)
+	}
+	verb, more := "moved", ""
+	if d.DryRun {
+		verb = "to be moved"
+	}
+	if d.OverLimit {
+		more = "; more are left, as --limit is met"
+	}
+	env.Printf("%s of %d bytes %s from %s to %s: %d damaged, %d failed, %d busy%s\n",
+		words.Counted(d.Diffs, "diff"), d.Bytes, verb, d.From, d.To, d.Damaged, d.Failed, d.Busy, more)
+	if d.Removed > 0 {
+		env.Printf("%s removed\n", words.Counted(d.Removed, "old object"))
+	}
+	return nil
+}
+
+// stores are the engines of both stores.
+func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *slog.Logger) (from, to *extdiff.Engine, err error) {
+	open := func(flag, address string) (*extdiff.Engine, error) {
+		if _, err := bucketurl.Parse(address); err != nil {
+			return nil, cli.Usage(fmt.Errorf("%s %w", flag, err))
+		}
+		return riverjobs.OpenDiffsLike(ctx, configured, log, flag, address)
+	}
+	if to, err = open("--to", m.to); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case m.from != "":
+		from, err = open("--from", m.from)
+	case to.Store.Identity() != configured.Store.Identity():
+		from = configured
+	default:
+		from, err = configured.Other.Get(ctx)
+		if err == nil && from == nil {
+			err = cli.Usage(errors.New("--to is external_diffs.bucket; set external_diffs.other_bucket to the store that has the diffs, or --from"))
+		}
+	}
+	if err == nil && from.Store.Kind() == to.Store.Kind() {
+		err = cli.Usage(fmt.Errorf("%s and %s are both %s, which is all that rows say of a store: "+
+			"copy the objects with a tool of the store, then change external_diffs.bucket", from.Store, to.Store, to.Store.Kind()))
+	}
+	return from, to, err
+}
+
+// remover is the engine that removes old objects: that of the workers, with the store that is not configured where one kind has none.
+// Workers look for an object in the configured store of its kind, so to must not be another one.
+func (m diffsMove) remover(ctx context.Context, configured, from, to *extdiff.Engine) (*extdiff.Engine, error) {
+	other, err := configured.Other.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for key, known := range map[string]*extdiff.Engine{"external_diffs.bucket": configured, "external_diffs.other_bucket": other} {
+		if known != nil && known.Store.Kind() == to.Store.Kind() && known.Store.Identity() != to.Store.Identity() {
+			return nil, cli.Usage(fmt.Errorf("--to %s is another store than %s, %s, and rows say of both no more than %s: no worker would find "+
+				"the diffs; name the configured store, as it is written there, or change %s first",
+				to.Store.Identity(), key, known.Store.Identity(), to.Store.Kind(), key))
+		}
+	}
+	if other != nil {
+		return configured, nil
+	}
+	if other = to; to.Store.Kind() == configured.Store.Kind() {
+		other = from
+	}
+	remover := *configured
+	remover.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return other, nil }}
+	return &remover, nil
+}

@@ -1,0 +1,13 @@
+// Package records holds the commands about data: tombstones, users, groups, placeholder users and diffs.
+package records
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+)
+
+// Commands are the commands of this area.
+func Commands(env *cli.Env) []*cobra.Command {
+	return []*cobra.Command{tombstonesCommand(env), userCommand(env), groupCommand(env), placeholdersCommand(env), diffsCommand(env)}
+}

@@ -1,0 +1,217 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+	"sexton/internal/groupschedule"
+	riverjobs "sexton/river_jobs"
+)
+
+func groupCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("group", "Have a group deleted when its period is over, or restored before",
+		"  sexton group schedule 4711 --by 1\n  sexton group list",
+		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
+}
+
+// groupDoor is one of the functions of the database that a group goes through.
+type groupDoor struct {
+	// call is the SQL that returns whether anything has changed.
+	call string
+	// changed and unchanged are what is said of the group.
+	changed, unchanged string
+}
+
+// askedGroup is the output of these commands with --json.
+type askedGroup struct {
+	GroupID int64 `json:"group_id"`
+	// Changed is false where the group was so before.
+	Changed bool `json:"changed"`
+	// Group is absent where it is not to be deleted.
+	Group *groupschedule.Group `json:"group"`
+}
+
+func groupScheduleCommand(env *cli.Env) *cobra.Command {
+	var request app.GroupRequest
+	cmd := env.Reports(&cobra.Command{
+		Use:   "schedule ID",
+		Short: "Mark a group, to be deleted when its period is over",
+		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
+and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
+adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
+		Example: "  sexton group schedule 4711 --by 1",
+		Args:    oneGroup(&request),
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return askForGroup(cmd.Context(), env, request, groupDoor{
+				`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already",
+			})
+		}),
+	})
+	request.Flags(cmd)
+	return cmd
+}
+
+func groupCancelCommand(env *cli.Env) *cobra.Command {
+	var request app.GroupRequest
+	cmd := env.Reports(&cobra.Command{
+		Use:   "cancel ID",
+		Short: "Restore a group that is marked for its deletion",
+		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
+path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
+has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
+		Example: "  sexton group cancel 4711 --by 1",
+		Args:    oneGroup(&request),
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return askForGroup(cmd.Context(), env, request, groupDoor{
+				`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
+			})
+		}),
+	})
+	request.Flags(cmd)
+	return cmd
+}
+
+func groupDeleteCommand(env *cli.Env) *cobra.Command {
+	var request app.GroupRequest
+	var now, plan bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "delete ID --now|--plan",
+		Short: "Have a group destroyed without waiting for its period, or see what would go",
+		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
+period is over, and has the destruction begin at once. Until it has removed a row, sexton group cancel restores the group.
+
+With --plan it changes nothing: it counts the rows below the group per table, says what forbids the destruction, and about
+how long it would take. --by is optional then.`,
+		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if now == plan {
+				return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
+			}
+			request.Anybody = plan
+			return oneGroup(&request)(cmd, args)
+		},
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if plan {
+				return app.ForeseeGroup(cmd.Context(), env, request)
+			}
+			return askForGroup(cmd.Context(), env, request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
+		}),
+	})
+	request.Flags(cmd)
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
+	return cmd
+}
+
+// askForGroup goes through one of the doors.
+func askForGroup(ctx context.Context, env *cli.Env, request app.GroupRequest, door groupDoor) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	db := all.Jobs()
+	answer := askedGroup{GroupID: request.ID}
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.ID, request.By).Scan(&answer.Changed); err != nil {
+		return cmp.Or(app.Refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
+	}
+	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.ID); err != nil {
+		return err
+	}
+	if env.JSON {
+		return env.PrintJSON(answer)
+	}
+	said := door.unchanged
+	if answer.Changed {
+		said = door.changed
+	}
+	switch {
+	case answer.Group == nil:
+	case answer.Group.DueOn == nil:
+		said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
+	case answer.Group.State == "adjourned":
+		said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
+	default:
+		said += ", as " + answer.Group.Path
+	}
+	env.Printf("group %d: %s\n", request.ID, said)
+	return nil
+}
+
+// groupsDocument is the output of `sexton group list --json`.
+type groupsDocument struct {
+	groupschedule.Backlog
+
+	Groups []groupschedule.Group `json:"groups"`
+}
+
+func groupListCommand(env *cli.Env) *cobra.Command {
+	limit := 100
+	cmd := env.Reports(&cobra.Command{
+		Use:   "list",
+		Short: "List the groups that are to be deleted, with what has become of it",
+		Long: `Lists groups that are being destroyed, then the others as they fall due (dates are UTC). A group is adjourned (its
+period is not over), due, put off (after an error), enqueued, destroying, stuck (failed 5 times or more) or
+unscheduled: marked by somebody who left no schedule, and never destroyed.`,
+		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return cli.Usage(fmt.Errorf("--limit %d: must be greater than 0", limit))
+			}
+			return listGroups(cmd.Context(), env, limit)
+		}),
+	})
+	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` groups at most")
+	return cmd
+}
+
+func listGroups(ctx context.Context, env *cli.Env, limit int) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	db := all.Jobs()
+	document := groupsDocument{}
+	if document.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
+		return err
+	}
+	if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, limit); err != nil {
+		return err
+	}
+	if env.JSON {
+		return env.PrintJSON(document)
+	}
+	if len(document.Groups) == 0 {
+		env.Printf("no group is to be deleted\n")
+		return nil
+	}
+	return env.Table(func(w io.Writer) { app.PrintGroups(w, document.Groups) })
+}
+
+// oneGroup reads the group, and the user without whom nothing is done.
+func oneGroup(request *app.GroupRequest) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one group", cmd.CommandPath())
+		}
+		id, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || id < 1 {
+			return fmt.Errorf("%q is not the ID of a group", args[0])
+		}
+		request.ID = id
+		if request.By < 1 && (!request.Anybody || cmd.Flags().Changed("by")) {
+			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
+		}
+		return nil
+	}
+}

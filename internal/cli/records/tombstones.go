@@ -1,0 +1,257 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+func tombstonesCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("tombstones", "Look at the waiting tombstones, or have failed ones tried again",
+		"  sexton tombstones list --failed\n  sexton tombstones retry --all",
+		tombstonesListCommand(env), tombstonesRetryCommand(env),
+		tombstonesMoveCommand(env), tombstonesDropCommand(env), tombstonesClearCommand(env))
+}
+
+// listedTombstone is one entry of `sexton tombstones list --json`.
+type listedTombstone struct {
+	Database                 string `json:"database"`
+	loosefk.PendingTombstone        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+// tombstonesDocument is the output of `sexton tombstones list --json`.
+type tombstonesDocument struct {
+	Tombstones []listedTombstone `json:"tombstones"`
+	// More counts the tombstones that the limit left out; where MoreCapped is true there are at least as many.
+	More       int64 `json:"more"`
+	MoreCapped bool  `json:"more_capped"`
+}
+
+func tombstonesListCommand(env *cli.Env) *cobra.Command {
+	var s cli.Scope
+	var failedOnly, revived bool
+	limit := 100
+	cmd := env.Reports(&cobra.Command{
+		Use:   "list",
+		Short: "List waiting tombstones, failed ones first",
+		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first the failed ones, with their
+attempts and the last reason, then the others, by parent and in the order in which they are worked off. From its
+third failure on a tombstone is put off, by 5 minutes at first and an hour at most; "sexton tombstones retry" has it
+tried at once. After a retry the last reason stays until the next attempt.
+
+With --revived it lists those whose row lives under its key, so that its children stay: the newest 10,000 of the last 7
+days. "sexton tombstones clear" cleans up after one all the same.`,
+		Example: "  sexton tombstones list --failed\n  sexton tombstones list --table projects --limit 10 --json",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
+			}
+			if _, err := s.Name(); err != nil {
+				return err
+			}
+			all, _, err := env.ConnectForJob(cmd.Context(), riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
+			if err != nil {
+				return err
+			}
+			defer all.Close()
+			databases, err := s.Chosen(all)
+			if err != nil {
+				return err
+			}
+			if revived {
+				return listRevived(cmd.Context(), env, all, databases, s, limit)
+			}
+			document := tombstonesDocument{Tombstones: []listedTombstone{}}
+			for _, db := range databases {
+				parent, err := s.In(cmd.Context(), db)
+				if err != nil {
+					return err
+				}
+				list, err := installation.TombstonesOf(all, db).List(cmd.Context(), loosefk.ListOptions{Parent: parent, FailedOnly: failedOnly, Limit: limit})
+				if err != nil {
+					return fmt.Errorf("database %s: %w", db.Name, err)
+				}
+				document.add(db.Name, list, limit)
+			}
+			return printTombstones(env, document, failedOnly)
+		}),
+	})
+	s.Flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
+	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only failed tombstones")
+	cmd.Flags().BoolVar(&revived, "revived", false, "tombstones whose row lives under its key")
+	cli.Exclusive(cmd, "failed", "revived")
+	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
+	return cmd
+}
+
+// add appends one database's list, up to the limit.
+func (d *tombstonesDocument) add(name string, list loosefk.TombstoneList, limit int) {
+	fit := min(len(list.Tombstones), limit-len(d.Tombstones))
+	for _, one := range list.Tombstones[:fit] {
+		d.Tombstones = append(d.Tombstones, listedTombstone{Database: name, PendingTombstone: one})
+	}
+	d.More += list.More + int64(len(list.Tombstones)-fit)
+	d.MoreCapped = d.MoreCapped || list.Capped
+}
+
+func printTombstones(env *cli.Env, document tombstonesDocument, failedOnly bool) error {
+	if env.JSON {
+		return env.PrintJSON(document)
+	}
+	noun := "tombstone"
+	if failedOnly {
+		noun = "failed tombstone"
+	}
+	if len(document.Tombstones) == 0 {
+		env.Printf("no %s waits\n", noun)
+		return nil
+	}
+	err := env.Table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "ID\tDATABASE\tTABLE\tKEY\tAGE\tATTEMPTS\tDUE\tLAST ERROR")
+		for _, t := range document.Tombstones {
+			due := "now"
+			if t.Deferred {
+				due = words.Instant(t.ConsumeAfter)
+			}
+			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.ID, t.Database, t.Table, words.Cell(&t.Key),
+				time.Duration(t.AgeSeconds*float64(time.Second)).Round(time.Second), t.Attempts, due, words.Cell(t.LastError))
+		}
+	})
+	if document.More > 0 {
+		least := ""
+		if document.MoreCapped {
+			least = "at least "
+		}
+		env.Printf("and %s%s more\n", least, words.Counted(document.More, noun))
+	}
+	return err
+}
+
+// retryReport is one database's entry of `sexton tombstones retry --json`.
+type retryReport struct {
+	Database        string `json:"database"`
+	loosefk.Retried        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+func tombstonesRetryCommand(env *cli.Env) *cobra.Command {
+	var s cli.Scope
+	var ids []int64
+	var everything bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "retry",
+		Short: "Have failed tombstones tried again now",
+		Long: `Makes failed tombstones due at once, with their attempts set to 0, and wakes the workers. Tombstones that did not fail
+stay as they are, so that doing it twice changes nothing more. A tombstone that a worker has in hand is left alone and
+counted as busy. The reason of the last failure stays until the next attempt.`,
+		Example: "  sexton tombstones retry --id 4711 --id 4712\n  sexton tombstones retry --table projects\n  sexton tombstones retry --all",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			given := 0
+			for _, one := range []bool{len(ids) > 0, s.Table != "", everything} {
+				if one {
+					given++
+				}
+			}
+			if given != 1 {
+				return cli.Usage(fmt.Errorf("%s needs one of --id, --table and --all", cmd.CommandPath()))
+			}
+			return tombstonesRetry(cmd.Context(), env, s, ids)
+		}),
+	})
+	s.Flags(cmd, "`PARENT` whose failed tombstones to try again, named as in definitions")
+	cmd.Flags().Int64SliceVar(&ids, "id", nil, "`ID` of a tombstone, as list shows it; may be given several times")
+	cmd.Flags().BoolVar(&everything, "all", false, "all failed tombstones")
+	return cmd
+}
+
+func tombstonesRetry(ctx context.Context, env *cli.Env, s cli.Scope, ids []int64) error {
+	if _, err := s.Name(); err != nil {
+		return err
+	}
+	all, _, err := env.ConnectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	databases, err := s.Chosen(all)
+	if err != nil {
+		return err
+	}
+	if len(ids) > 0 && len(databases) > 1 {
+		return cli.Usage(errors.New("--id needs --database: each database numbers its own tombstones"))
+	}
+	entry := audittrail.Entry{Actor: installation.Actor(), Action: "retry", Target: retried(&s, ids)}
+	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, entry); err != nil {
+		return err
+	}
+	log := env.Logger(all.Config)
+	reports := []retryReport{}
+	var unknown []int64
+	for _, db := range databases {
+		parent, err := s.In(ctx, db)
+		if err != nil {
+			return err
+		}
+		result, err := installation.TombstonesOf(all, db).Retry(ctx, loosefk.RetryOptions{Parent: parent, IDs: ids})
+		// Also beside an error: what has been changed has been changed.
+		log.InfoContext(ctx, "tombstones retried", "database", db.Name, "actor", installation.Actor(), "table", parent, "ids", ids,
+			"retried", result.Retried, "busy", result.Busy)
+		if err != nil {
+			return fmt.Errorf("database %s: %w", db.Name, err)
+		}
+		unknown = append(unknown, result.Unknown...)
+		reports = append(reports, retryReport{Database: db.Name, Retried: result})
+	}
+	if err := printRetried(env, reports); err != nil {
+		return err
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("no waiting tombstone has the id %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(unknown)), ", "), "[]"))
+	}
+	return nil
+}
+
+// retried says what a retry is for, as the page does.
+func retried(s *cli.Scope, ids []int64) string {
+	text := "all tombstones"
+	switch {
+	case len(ids) > 0:
+		text = "tombstones " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
+	case s.Table != "":
+		text = "tombstones of parent " + s.Table
+	}
+	if s.Database != "" {
+		text += " of " + s.Database
+	}
+	return text
+}
+
+func printRetried(env *cli.Env, reports []retryReport) error {
+	if env.JSON {
+		return env.PrintJSON(reports)
+	}
+	for _, r := range reports {
+		env.Printf("%s: %s due now", r.Database, words.Counted(r.Retried.Retried, "failed tombstone"))
+		if r.Due > 0 {
+			env.Printf(", %d due already", r.Due)
+		}
+		if r.Busy > 0 {
+			env.Printf(", %d busy: a worker has them in hand", r.Busy)
+		}
+		env.Printf("\n")
+	}
+	return nil
+}

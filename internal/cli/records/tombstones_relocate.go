@@ -1,0 +1,211 @@
+package records
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/database"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// relocation moves the waiting tombstones of one parent to another one, or, where to is empty, drops them.
+type relocation struct {
+	from, to cli.Scope
+	yes      bool
+}
+
+// relocatedReport is one database's entry of `sexton tombstones move --json` and `drop --json`.
+type relocatedReport struct {
+	Database string `json:"database"`
+	Table    string `json:"table"`
+	// To is the parent that has them now; empty where they were dropped.
+	To                string `json:"to,omitempty"`
+	loosefk.Relocated        //nolint:embeddedstructfieldcheck // the order is that of the document
+}
+
+func tombstonesMoveCommand(env *cli.Env) *cobra.Command {
+	var r relocation
+	cmd := env.Reports(&cobra.Command{
+		Use:   "move",
+		Short: "Give the waiting tombstones of a renamed parent to the table that it is now",
+		Long: `Tombstones name their parent. Where it was renamed, split or replaced while some wait, those go on under a name that no
+definition has, or that another table has now. This gives them to the table that has the children's keys, due now, with their
+attempts set to 0. The definitions have to name that table as the parent, and its key has to be the same one.`,
+		Example: "  sexton tombstones move --table old_projects --to projects\n  sexton tombstones move --table old_projects --to projects --yes --json",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if r.from.Table == "" || r.to.Table == "" {
+				return cli.Usage(fmt.Errorf("%s needs --table and --to", cmd.CommandPath()))
+			}
+			return relocate(env, cmd, r)
+		}),
+	})
+	r.from.Flags(cmd, "`PARENT` that the tombstones name now, as in definitions")
+	cmd.Flags().StringVar(&r.to.Table, "to", "", "`PARENT` that they are to name, as in definitions")
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func tombstonesDropCommand(env *cli.Env) *cobra.Command {
+	var r relocation
+	cmd := env.Reports(&cobra.Command{
+		Use:   "drop",
+		Short: "Forget the waiting tombstones of a parent: the children of its deleted rows stay",
+		Long: `Removes the waiting tombstones of one parent, such as a table that is gone with all its children. Children that are there stay
+for good; "sexton audit" finds them as long as a definition names the parent.`,
+		Example: "  sexton tombstones drop --table old_projects\n  sexton tombstones drop --table old_projects --yes --json",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if r.from.Table == "" {
+				return cli.Usage(fmt.Errorf("%s needs --table", cmd.CommandPath()))
+			}
+			return relocate(env, cmd, r)
+		}),
+	})
+	r.from.Flags(cmd, "`PARENT` whose tombstones to drop, as in definitions")
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// planned is the work of a relocation in one database.
+type planned struct {
+	db       database.Database
+	from, to string
+	waiting  int
+}
+
+func relocate(env *cli.Env, cmd *cobra.Command, r relocation) error {
+	ctx := cmd.Context()
+	for _, s := range []cli.Scope{r.from, r.to} {
+		if _, err := s.Name(); err != nil {
+			return err
+		}
+	}
+	all, _, err := env.ConnectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	plans, err := r.plan(ctx, all)
+	if err != nil {
+		return err
+	}
+	what := "drop all waiting tombstones of " + r.from.Table
+	if r.to.Table != "" {
+		what = fmt.Sprintf("move all waiting tombstones of %s to %s", r.from.Table, r.to.Table)
+	}
+	if len(plans) > 0 && !r.yes {
+		if err := confirmed(env, cmd, what, plans); err != nil {
+			return err
+		}
+	}
+	action, _, _ := strings.Cut(what, " ")
+	entry := audittrail.Entry{Actor: installation.Actor(), Action: action, Target: strings.TrimPrefix(what, action+" all waiting ")}
+	if len(plans) > 0 {
+		if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, entry); err != nil {
+			return err
+		}
+	}
+	reports := []relocatedReport{}
+	for _, plan := range plans {
+		var result loosefk.Relocated
+		var failed error
+		if plan.to == "" {
+			result, failed = installation.TombstonesOf(all, plan.db).Drop(ctx, plan.from)
+		} else {
+			result, failed = installation.TombstonesOf(all, plan.db).Move(ctx, plan.from, plan.to)
+		}
+		// Also beside an error: what has been changed has been changed.
+		env.Logger(all.Config).InfoContext(ctx, "tombstones relocated", "database", plan.db.Name, "actor", installation.Actor(), "action", action,
+			"table", plan.from, "to", plan.to, "changed", result.Changed, "busy", result.Busy)
+		if failed != nil {
+			return fmt.Errorf("database %s: %w", plan.db.Name, failed)
+		}
+		reports = append(reports, relocatedReport{Database: plan.db.Name, Table: plan.from, To: plan.to, Relocated: result})
+	}
+	return printRelocated(env, reports, action)
+}
+
+// plan looks for what waits, database by database.
+func (r relocation) plan(ctx context.Context, all *installation.Connections) ([]planned, error) {
+	databases, err := r.from.Chosen(all)
+	if err != nil {
+		return nil, err
+	}
+	var plans []planned
+	for _, db := range databases {
+		plan := planned{db: db}
+		if plan.from, err = r.from.In(ctx, db); err != nil {
+			return nil, err
+		}
+		if plan.waiting, err = installation.TombstonesOf(all, db).Count(ctx, plan.from, app.PendingCap); err != nil {
+			return nil, err
+		}
+		if plan.waiting == 0 {
+			continue
+		}
+		if r.to.Table != "" {
+			wanted, err := r.to.In(ctx, db)
+			if err != nil {
+				return nil, err
+			}
+			if plan.to, err = installation.TombstonesOf(all, db).Table(ctx, wanted); err != nil {
+				return nil, err
+			}
+			if plan.to == "" {
+				return nil, cli.Usage(fmt.Errorf("--to %s: database %s has no table %s", r.to.Table, db.Name, wanted))
+			}
+		}
+		plans = append(plans, plan)
+	}
+	return plans, nil
+}
+
+// confirmed asks, and returns an error unless the answer is yes.
+func confirmed(env *cli.Env, cmd *cobra.Command, what string, plans []planned) error {
+	for _, plan := range plans {
+		least := ""
+		if plan.waiting >= app.PendingCap {
+			least = "at least "
+		}
+		_, _ = fmt.Fprintf(env.Stderr, "%s: %s%s of %s\n", plan.db.Name, least, words.Counted(plan.waiting, "waiting tombstone"), plan.from)
+	}
+	_, _ = fmt.Fprintf(env.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	return cli.Usage(errors.New("not confirmed, nothing was changed: answer y, or give --yes"))
+}
+
+func printRelocated(env *cli.Env, reports []relocatedReport, action string) error {
+	if env.JSON {
+		return env.PrintJSON(reports)
+	}
+	if len(reports) == 0 {
+		env.Printf("no tombstone waits\n")
+	}
+	for _, r := range reports {
+		done := "dropped"
+		if action == "move" {
+			done = "moved to " + r.To
+		}
+		env.Printf("%s: %s of %s %s", r.Database, words.Counted(r.Changed, "tombstone"), r.Table, done)
+		if r.Busy > 0 {
+			env.Printf(", %d busy: a worker has them in hand", r.Busy)
+		}
+		env.Printf("\n")
+	}
+	return nil
+}

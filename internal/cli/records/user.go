@@ -1,0 +1,138 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+	riverjobs "sexton/river_jobs"
+)
+
+func userCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("user", "Have a user deleted, whose contributions stay with the ghost user",
+		"  sexton user delete 4711\n  sexton user cancel 4711", userDeleteCommand(env), userCancelCommand(env))
+}
+
+// deletedUser is the output of `sexton user delete --json`.
+type deletedUser struct {
+	UserID int64 `json:"user_id"`
+	// Queued is false where the user was queued before.
+	Queued bool `json:"queued"`
+}
+
+func userDeleteCommand(env *cli.Env) *cobra.Command {
+	var request app.UserDeletion
+	cmd := env.Reports(&cobra.Command{
+		Use:   "delete ID",
+		Short: "Block a user and queue its deletion",
+		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
+wrote to the ghost user, removes the rest in small batches, and deletes the user last. With --hard contributions are
+deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group. With --plan
+it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
+		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
+		Args:    oneUser(&request.ID),
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if request.Plan {
+				return app.ForeseeUser(cmd.Context(), env, request)
+			}
+			return deleteUser(cmd.Context(), env, request)
+		}),
+	})
+	cmd.Flags().BoolVar(&request.Plan, "plan", false, "only count what would go, and say what forbids it")
+	cmd.Flags().BoolVar(&request.Hard, "hard", false, "delete contributions as well")
+	cmd.Flags().Int64Var(&request.Initiator, "initiator", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Flags().Int64Var(&request.Initiator, "by", 0, "the same as --initiator, an `ID`")
+	cmd.Flags().BoolVar(&request.Groups, "delete-groups", false, "also delete groups that the user alone owns")
+	return cmd
+}
+
+func deleteUser(ctx context.Context, env *cli.Env, request app.UserDeletion) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	db := all.Jobs()
+	done := deletedUser{UserID: request.ID}
+	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
+		request.ID, request.By(), request.Hard, request.Groups).Scan(&done.Queued)
+	if err != nil {
+		return cmp.Or(app.Refusal(err), fmt.Errorf("queue user %d: %w", request.ID, err))
+	}
+	switch {
+	case env.JSON:
+		return env.PrintJSON(done)
+	case done.Queued:
+		env.Printf("user %d: blocked, and queued for deletion\n", request.ID)
+	default:
+		env.Printf("user %d: is queued already, as it was asked for then\n", request.ID)
+	}
+	return nil
+}
+
+// cancelledUser is the document of `sexton user cancel --json`.
+type cancelledUser struct {
+	UserID int64 `json:"user_id"`
+	// Cancelled is false if the user was not queued.
+	Cancelled bool `json:"cancelled"`
+}
+
+func userCancelCommand(env *cli.Env) *cobra.Command {
+	var request app.UserDeletion
+	cmd := env.Reports(&cobra.Command{
+		Use:   "cancel ID",
+		Short: "Take back the deletion of a user that has not begun",
+		Long: `Does what sexton.cancel_user_deletion does in SQL: takes the user out of the queue and gives it the state that it had
+before. Once a worker has changed rows of the user, this is refused. Groups that were scheduled for deletion along with
+the user stay so; sexton group cancel restores each.`,
+		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
+		Args:    oneUser(&request.ID),
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return cancelUser(cmd.Context(), env, request)
+		}),
+	})
+	cmd.Flags().Int64Var(&request.Initiator, "by", 0, "`ID` of the user on whose behalf this is done")
+	return cmd
+}
+
+func cancelUser(ctx context.Context, env *cli.Env, request app.UserDeletion) error {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	db := all.Jobs()
+	done := cancelledUser{UserID: request.ID}
+	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".cancel_user_deletion($1, $2)`), request.ID, request.By()).Scan(&done.Cancelled)
+	if err != nil {
+		return cmp.Or(app.Refusal(err), fmt.Errorf("cancel the deletion of user %d: %w", request.ID, err))
+	}
+	switch {
+	case env.JSON:
+		return env.PrintJSON(done)
+	case done.Cancelled:
+		env.Printf("user %d: restored, and not to be deleted any more\n", request.ID)
+	default:
+		env.Printf("user %d: was not to be deleted\n", request.ID)
+	}
+	return nil
+}
+
+func oneUser(id *int64) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one user", cmd.CommandPath())
+		}
+		parsed, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || parsed < 1 {
+			return fmt.Errorf("%q is not the ID of a user", args[0])
+		}
+		*id = parsed
+		return nil
+	}
+}

@@ -1,0 +1,66 @@
+package root
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli"
+	"sexton/internal/pgtest"
+)
+
+// interrupter is a terminal at which a person presses Ctrl-C as soon as a certain line appears, or never if that is empty.
+type interrupter struct {
+	line      string
+	interrupt context.CancelFunc
+}
+
+func (i interrupter) Write(line []byte) (int, error) {
+	if string(line) == i.line+"\n" {
+		i.interrupt()
+	}
+	return len(line), nil
+}
+
+func TestBenchmarksLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1", "--foreground"}
+	for _, test := range []struct {
+		line string
+		args []string
+	}{
+		{"", []string{"trigger", "--rows", "1"}},
+		{"20 parents by ON DELETE CASCADE", latency},
+		{"20 parents under a worker, one at a time", latency},
+		{"wide: making 1100 rows", drain},
+		{"wide: round 1 of 1, sexton", drain},
+		{"wide: foreground load, round 1 of 1, native", drain},
+		{"10000 tombstones: round 1 of 3, beside an old snapshot", []string{"scale", "--max", "10000", "--old-snapshot"}},
+	} {
+		line := test.line
+		ctx, interrupt := context.WithCancel(t.Context())
+		t.Cleanup(interrupt)
+		var stdout strings.Builder
+		a := &cli.Env{Stdout: &stdout, Stderr: interrupter{line, interrupt}}
+		root := newCommand(a)
+		root.SetArgs(append([]string{"bench"}, append(test.args, "--database-url", server.URL("postgres"))...))
+		_, err := root.ExecuteContextC(ctx)
+		if line == "" {
+			require.NoError(t, err)
+			require.Contains(t, stdout.String(), "track and wake asleep")
+		} else {
+			require.ErrorIs(t, err, context.Canceled, line)
+		}
+
+		var databases int
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'sexton_bench%'").Scan(&databases))
+		require.Zero(t, databases, line)
+	}
+}

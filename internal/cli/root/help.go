@@ -1,0 +1,95 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sexton/internal/cli"
+	"sexton/internal/words"
+)
+
+// helpCommand replaces cobra's own, which takes an unknown command for a success.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show what a command does and takes",
+		Example: "  sexton help job run",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return cli.CommandNames(target), cobra.ShellCompDirectiveNoFileComp
+		},
+		// In Args, since an unknown command is wrong usage.
+		Args: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return cli.UnknownCommand(target, rest[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+	}
+}
+
+// completionCommand prints the scripts that cobra generates.
+func completionCommand() *cobra.Command {
+	shell := func(name, example string, generate func(cmd *cobra.Command) error) *cobra.Command {
+		return &cobra.Command{
+			Use: name, Short: "Print the script for " + name, Example: example, Args: cli.NoArguments,
+			RunE: func(cmd *cobra.Command, _ []string) error { return generate(cmd) },
+		}
+	}
+	return cli.Group("completion", "Print a script that completes commands in a shell", "  source <(sexton completion bash)",
+		shell("bash", "  source <(sexton completion bash)\n  sexton completion bash > /etc/bash_completion.d/sexton",
+			func(cmd *cobra.Command) error { return cmd.Root().GenBashCompletionV2(cmd.OutOrStdout(), true) }),
+		shell("zsh", "  sexton completion zsh > \"${fpath[1]}/_sexton\"",
+			func(cmd *cobra.Command) error { return cmd.Root().GenZshCompletion(cmd.OutOrStdout()) }),
+		shell("fish", "  sexton completion fish > ~/.config/fish/completions/sexton.fish",
+			func(cmd *cobra.Command) error { return cmd.Root().GenFishCompletion(cmd.OutOrStdout(), true) }),
+		shell("powershell", "  sexton completion powershell | Out-String | Invoke-Expression",
+			func(cmd *cobra.Command) error { return cmd.Root().GenPowerShellCompletionWithDesc(cmd.OutOrStdout()) }),
+	)
+}
+
+// flagError adds the flags that there are to what is wrong with one.
+func flagError(cmd *cobra.Command, err error) error {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	said := err.Error()
+	if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		said = fmt.Sprintf("--%s needs %s", missing.GetFlag().Name, valueOf(missing.GetFlag()))
+	} else if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		said = fmt.Sprintf("--%s needs %s, not %q", wrong.GetFlag().Name, valueOf(wrong.GetFlag()), wrong.GetValue())
+	}
+	return fmt.Errorf("%s; %s takes %s", said, cmd.CommandPath(), words.Listed(names))
+}
+
+// valueOf says in words which values a flag takes.
+func valueOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "a whole number"
+	case "int64Slice", "intSlice":
+		return "whole numbers"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a time such as 1m30s"
+	case "bool":
+		return "true or false"
+	default:
+		return "a value"
+	}
+}

@@ -1,0 +1,125 @@
+// Package root puts the commands together and runs one command line. No other package knows all the parts.
+package root
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/cli/bench"
+	"sexton/internal/cli/check"
+	"sexton/internal/cli/demo"
+	"sexton/internal/cli/jobs"
+	"sexton/internal/cli/records"
+	"sexton/internal/cli/run"
+	"sexton/internal/cli/schema"
+)
+
+// Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
+// what it is in the middle of; a second one ends the process.
+func Main(args, environ []string, stdout, stderr io.Writer) int {
+	ctx, stop := untilSignal()
+	defer stop()
+	saveMemory(environ)
+
+	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
+	root := newCommand(a)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.Began {
+		err = cli.Usage(err)
+	}
+	return a.Exit(cmd, err)
+}
+
+// gcPercent is how much may be allocated, in percent of what is in use, before the next collection. The buffers of a big upload
+// are 15 MiB: with Go's own 100 the process would grow beyond the 64 MiB that it may take.
+const gcPercent = 50
+
+// saveMemory has garbage collected early, unless the environment says when.
+func saveMemory(environ []string) {
+	for _, entry := range environ {
+		if value, ok := strings.CutPrefix(entry, "GOGC="); ok && value != "" {
+			return
+		}
+	}
+	debug.SetGCPercent(gcPercent)
+}
+
+// untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is restored before anything can see
+// that end: a second signal that came between the two would be swallowed, as with signal.NotifyContext and its own stop.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			signal.Stop(signals)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel()
+	}
+}
+
+func newCommand(env *cli.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sexton",
+		Short: "Deletes what a deleted row leaves behind, in small steps, next to Postgres",
+		Long: `Sexton pays off deletion work in small, bounded steps. The application deletes one row; a trigger
+records the debt in the same transaction; Sexton deletes or changes the rows that referred to it.`,
+		Example: `  sexton demo                                       # see it at work, on a private Postgres
+  export DATABASE_URL=postgres://localhost/app
+  sexton migrate up                                 # Sexton's own tables
+  sexton triggers install                           # one trigger per parent in loose_foreign_keys.yml
+  sexton job run loose_foreign_keys_cleanup         # one pass`,
+		Version:       cli.ReadVersions().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().StringVar(&env.ConfigPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
+	root.PersistentFlags().StringVar(&env.DatabaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
+	for _, part := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"start", "To start:", slices.Concat(demo.Commands(env), schema.Commands(env))},
+		{"operate", "To operate:", slices.Concat(run.Commands(env), jobs.Commands(env))},
+		{"look", "To look after it:", check.Commands(env)},
+		{"data", "Data:", records.Commands(env)},
+		{"tools", "Tools:", append(bench.Commands(env), versionCommand(env), completionCommand())},
+	} {
+		root.AddGroup(&cobra.Group{ID: part.id, Title: part.title})
+		for _, cmd := range part.commands {
+			cmd.GroupID = part.id
+			root.AddCommand(cmd)
+		}
+	}
+	root.SetHelpCommand(helpCommand())
+	root.SetHelpCommandGroupID("tools")
+	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return cli.UnknownCommand(cmd, args[0])
+	}
+	return root
+}

@@ -1,0 +1,27 @@
+package root
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+)
+
+func versionCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:     "version",
+		Short:   "Print the versions of Sexton, Go, River and the schema",
+		Example: "  sexton version --json",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(*cobra.Command, []string) error {
+			v := cli.ReadVersions()
+			if env.JSON {
+				return env.PrintJSON(v)
+			}
+			env.Printf("sexton %s (%s, river %s)\n", v.Version, v.Go, v.River)
+			for _, component := range v.Schema {
+				env.Printf("schema %s %d\n", component.Component, component.Version)
+			}
+			return nil
+		}),
+	})
+}

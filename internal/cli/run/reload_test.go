@@ -1,0 +1,56 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli"
+	"sexton/internal/sleep"
+)
+
+// However a worker came to read the wrong file, by a signal or by a look at it, it says when the file is right again.
+func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
+	t.Parallel()
+	const right = "loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n"
+	for _, signalled := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			definitions := "children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
+			file := filepath.Join(dir, "sexton.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
+			a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
+			flags := worker{reloadFailed: &atomic.Bool{}}
+			c, err := readWorker(a, flags)
+			require.NoError(t, err)
+
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			hangups := make(chan os.Signal)
+			var log bytes.Buffer
+			go awaitReload(ctx, a, c, flags, hangups, slog.New(slog.NewTextHandler(&log, nil)))
+			require.NoError(t, os.WriteFile(file, []byte("loose_foreign_keys: [\n"), 0o600))
+			if signalled {
+				hangups <- os.Interrupt
+			} else {
+				require.NoError(t, sleep.For(ctx, 2*watchEvery))
+			}
+			synctest.Wait()
+			require.True(t, flags.reloadFailed.Load())
+			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
+			require.NoError(t, sleep.For(ctx, 2*watchEvery))
+			synctest.Wait()
+			require.False(t, flags.reloadFailed.Load())
+			require.Equal(t, 1, strings.Count(log.String(), "configuration is as it was, the worker goes on with it"))
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/spf13/cobra"
+
+	"sexton/internal/app"
+	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/heartbeat"
+	"sexton/internal/installation"
+	"sexton/internal/jobrun"
+	"sexton/internal/listen"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+)
+
+// stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
+const stopTime = 9 * time.Second
+
+func runCommand(env *cli.Env) *cobra.Command {
+	flags := worker{reloadFailed: &atomic.Bool{}}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the worker until SIGTERM or SIGINT",
+		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
+copies may run against the same databases. A signal stops it: running batches end, leases are given back;
+a second one ends the process at once. After SIGHUP, or within some 10 s of a change of their files, it reads configuration
+and definitions again: where they are wrong, the old ones stay, and the log says what is wrong. Definitions that are
+not the installed ones (sexton triggers install) leave their job to other workers until they are.`,
+		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return runWorker(cmd.Context(), env, flags)
+		}),
+	}
+	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
+	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
+	return cmd
+}
+
+func hasJobs(c *config.Config) error {
+	if len(riverjobs.Jobs(c)) > 0 {
+		return nil
+	}
+	return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
+}
+
+// Work runs the worker until ctx ends, and serves there.
+func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on Endpoint) error {
+	for _, db := range all.Databases {
+		warnings, err := installation.WarningsOf(ctx, all, db)
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+		for _, warning := range warnings {
+			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
+		}
+	}
+	if err := installation.SaveRules(ctx, all.Connections); err != nil {
+		return err
+	}
+	if err := database.ForWork(ctx, all.Databases); err != nil {
+		return err
+	}
+	id := installation.Holder()
+	noted := &riverjobs.Bindings{}
+	all.NoteHeld(ctx, noted, log)
+	view, err := newOperatorView(all, noted, log)
+	if err != nil {
+		return err
+	}
+	view.gauges.ReloadFailed = cmp.Or(on.reloadFailed, &atomic.Bool{})
+	riverLog := dampenRiver(log)
+	defer riverLog.Flush()
+	deps := riverjobs.Deps{
+		Bindings: noted, Config: all.Config, Databases: all.Databases, Definitions: all.Definitions, Stopping: ctx,
+		Logger: log, RiverLogger: slog.New(riverLog),
+		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics, Figures: riverjobs.Figures},
+	}
+	var lanes []*listen.Lane
+	var ears []*listen.Ear
+	heart := &heartbeat.Heart{
+		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
+		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
+	}
+	deps.Working = heart.Work
+	deps.Reclaim = func(ctx context.Context) error {
+		_, err := heart.Reclaim(ctx)
+		return err
+	}
+	lanes, ears = riverjobs.Lanes(deps)
+	client, err := riverjobs.NewClient(deps, id)
+	if err != nil {
+		return err
+	}
+	// Everything but the wake-ups outlives ctx: jobs end first.
+	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := heart.Beat(ctx); err != nil {
+		return fmt.Errorf("begin heartbeat: %w", err)
+	}
+	var beating, waking, serving sync.WaitGroup
+	beating.Go(func() { installation.LogEnd(settle, log, "heartbeat", heart.Run(settle)) })
+	if err := client.Start(settle); err != nil {
+		cancel()
+		beating.Wait()
+		return fmt.Errorf("start river: %w", err)
+	}
+	for _, ear := range ears {
+		waking.Go(func() {
+			if all.Await(ctx, ear.Database, deps.Bindings, log) {
+				ear.Run(ctx)
+			}
+		})
+	}
+	// It shows the end of the worker, too.
+	ready := app.NewReadiness(ctx, all.Connections, lanes, heart)
+	ready.WatchGrants(all.Parents)
+	serving.Go(func() { view.serve(settle, on, ready, log) })
+	serving.Go(func() { view.sampler.SampleUntil(settle) })
+	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
+
+	<-ctx.Done()
+	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
+	stopRiver(settle, log, client)
+	waking.Wait()
+	noted.Close()
+	cancel()
+	beating.Wait()
+	serving.Wait()
+	log.InfoContext(settle, "worker stopped")
+	return nil
+}
+
+// deaf names the lanes that notifications do not reach.
+func deaf(lanes []*listen.Lane) []string {
+	var names []string
+	for _, lane := range lanes {
+		if lane.Deaf() {
+			names = append(names, lane.Kind+"/"+lane.Database)
+		}
+	}
+	return names
+}
+
+func stopRiver(ctx context.Context, log *slog.Logger, client *river.Client[pgx.Tx]) {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	if err := client.Stop(ctx); err != nil {
+		log.WarnContext(ctx, "river did not stop in time; its jobs are given back", "error", err)
+	}
+}

@@ -1,0 +1,127 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"riverqueue.com/riverui"
+
+	"sexton/internal/app"
+	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/extdiff"
+	"sexton/internal/installation"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/internal/web"
+	"sexton/internal/web/page"
+	riverjobs "sexton/river_jobs"
+)
+
+// operatorView is the page of a worker.
+type operatorView struct {
+	all     *installation.Connections
+	metrics *metrics.Metrics
+	gauges  *app.Gauges
+	source  *app.PageSource
+	// sampler keeps the history that the page shows.
+	sampler *app.PageSource
+}
+
+func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
+	v := &operatorView{all: all.Connections, gauges: &app.Gauges{All: all.Connections, Noted: noted, Log: log}}
+	versions := cli.ReadVersions()
+	var skips []string
+	if all.Config.ExternalDiffs.Enabled {
+		for _, reason := range extdiff.Skips() {
+			skips = append(skips, string(reason))
+		}
+	}
+	measured, err := metrics.New(metrics.Options{
+		Kinds: all.Kinds(), Databases: all.Names(), CleanUp: riverjobs.LooseForeignKeys, DiffSkips: skips,
+		Version: versions.Version, Go: versions.Go, River: versions.River,
+		Read: v.gauges.Read, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	v.metrics = measured
+	v.source, v.sampler = app.NewPageSource(all.Connections, noted, log), app.NewPageSource(all.Async(), noted, log)
+	return v, nil
+}
+
+// Endpoint is where a worker serves. The zero value is for one without an HTTP server.
+type Endpoint struct {
+	settings config.HTTP
+	// listener, if set, is served in place of settings.Listen.
+	Listener net.Listener
+	// reloadFailed is nil where nothing is reloaded.
+	reloadFailed *atomic.Bool
+}
+
+// serve serves until ctx ends.
+func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *app.Readiness, log *slog.Logger) {
+	settings := on.settings
+	if settings.Listen == "" && on.Listener == nil {
+		return
+	}
+	v.gauges.Lanes = ready.Lanes
+	server := web.Server{Settings: settings, Listener: on.Listener, Metrics: v.metrics.Handler(), Ready: ready.Check, Record: v.record, Logger: log}
+	shown, err := page.New(page.Options{Source: v.source, ReadOnly: settings.ReadOnly, Version: cli.ReadVersions().Version, Logger: log})
+	if err != nil {
+		log.ErrorContext(ctx, "the page cannot be shown", "error", err)
+	} else {
+		server.Page = shown
+	}
+	// A worker does not end because somebody cannot watch it.
+	if river, err := riverPages(v.all, log); err != nil {
+		log.ErrorContext(ctx, "River's pages cannot be shown", "error", err)
+	} else {
+		server.River = river
+	}
+	server.Run(ctx)
+}
+
+// record keeps what somebody asks River's pages to change.
+func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
+	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target}
+	return audittrail.Record(ctx, v.all.Jobs(), v.all.Jobs().Pool, entry)
+}
+
+// riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, without a reader.
+func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, error) {
+	client, err := all.RiverClient()
+	if err != nil {
+		return nil, err
+	}
+	pages, err := riverui.NewHandler(&riverui.HandlerOpts{
+		Endpoints: riverui.NewEndpoints(client, nil), Logger: log, Prefix: web.RiverPath, JobListHideArgsByDefault: !all.Config.HTTP.ShowArgs,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make River's pages: %w", err)
+	}
+	return wakingAfterResume(all, log, pages), nil
+}
+
+// wakingAfterResume wakes the workers of a kind whose queue has been resumed: River does not know that what came in meanwhile
+// woke no worker.
+func wakingAfterResume(all *installation.Connections, log *slog.Logger, pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pages.ServeHTTP(w, r)
+		queue, resumed := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, web.RiverPath+"api/queues/"), "/resume")
+		if !resumed || r.Method != http.MethodPut || !slices.Contains(all.Kinds(), queue) {
+			return
+		}
+		// There is one queue per kind, of its name. Without the wake-up the schedule is the floor.
+		if _, err := all.Jobs().Pool.Exec(r.Context(), "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, queue); err != nil {
+			log.WarnContext(r.Context(), "workers are not woken after a queue was resumed", "queue", queue, "error", err)
+		}
+	})
+}

@@ -1,0 +1,13 @@
+// Package schema holds the commands that change what Sexton has in databases: its tables and its triggers.
+package schema
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+)
+
+// Commands are the commands of this area.
+func Commands(env *cli.Env) []*cobra.Command {
+	return []*cobra.Command{migrateCommand(env), triggersCommand(env)}
+}

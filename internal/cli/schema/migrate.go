@@ -1,0 +1,214 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/definitions"
+	"sexton/internal/installation"
+	"sexton/internal/migrate"
+	"sexton/internal/words"
+)
+
+func migrateCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("migrate", "Install or remove Sexton's own tables", "  sexton migrate up\n  sexton migrate status",
+		migrateUpCommand(env), migrateStatusCommand(env), migrateDownCommand(env))
+}
+
+func migrateUpCommand(env *cli.Env) *cobra.Command {
+	var grants, tables bool
+	var roles migrate.Roles
+	cmd := env.Reports(&cobra.Command{
+		Use:   "up",
+		Short: "Install what is missing and bring it to this version",
+		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
+and from several machines at once. Application tables are not touched.`,
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
+			"  sexton migrate up --print-grants --tables --worker deleter",
+		Args: cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if grants {
+				return printGrants(env, roles, tables)
+			}
+			if tables {
+				return cli.Usage(errors.New("--tables needs --print-grants"))
+			}
+			return migrateEach(env, cmd, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+				return migrate.Up(cmd.Context(), env.Logger(all.Config), db)
+			})
+		}),
+	})
+	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
+	cmd.Flags().BoolVar(&tables, "tables", false, "with --print-grants, grant the worker also what it needs on the application's tables")
+	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
+	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
+	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")
+	return cmd
+}
+
+func migrateDownCommand(env *cli.Env) *cobra.Command {
+	var force bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "down",
+		Short: "Remove everything that Sexton created, triggers included",
+		Long: `Removes what Sexton created and nothing else, from every database. It refuses while tombstones are pending in
+one of them, because the children they stand for would be forgotten.`,
+		Example: "  sexton migrate down",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			refuse := func(all *installation.Connections, db migrate.Database) error {
+				return migrate.CheckDown(cmd.Context(), env.Logger(all.Config), db, force)
+			}
+			return migrateEach(env, cmd, refuse, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+				return migrate.Down(cmd.Context(), env.Logger(all.Config), db, force)
+			})
+		}),
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending, and leave the children as orphans")
+	return cmd
+}
+
+// migrateEach runs one step in every database, unless one of them refuses, and prints what it did.
+func migrateEach(env *cli.Env,
+	cmd *cobra.Command, refuse func(*installation.Connections, migrate.Database) error,
+	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
+) error {
+	all, err := env.Connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	if refuse != nil && len(all.Databases) > 1 {
+		for _, db := range all.Schemas() {
+			if err := refuse(all, db); err != nil {
+				return err
+			}
+		}
+	}
+	reports := []migrate.Report{}
+	for _, db := range all.Schemas() {
+		report, err := step(all, db)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, report)
+	}
+	if env.JSON {
+		return env.PrintJSON(reports)
+	}
+	return printMigrated(env, all, reports)
+}
+
+func printMigrated(env *cli.Env, all *installation.Connections, reports []migrate.Report) error {
+	for _, report := range reports {
+		if len(report.Components) == 0 {
+			env.Printf("%s: nothing is installed\n", report.Database)
+			continue
+		}
+		err := env.Table(func(w io.Writer) {
+			_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tFROM\tTO")
+			for _, c := range report.Components {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", report.Database, c.Component, c.From, c.To)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if report.Triggers != nil {
+			env.Printf("%s: %s removed\n", report.Database, words.Counted(len(report.Triggers.Triggers), "trigger"))
+		}
+		if report.Owner != nil && len(report.Owner.Todo) > 0 {
+			env.Printf("%s: Sexton's functions are to run with the rights of role %s alone. Have a role run that may, and this command again:\n  %s;\n",
+				report.Database, report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
+		}
+		if report.SchemaKept {
+			env.Printf("%s: schema %s is kept, as it holds objects that Sexton did not create\n", report.Database, all.Config.Jobs.Schema)
+		}
+	}
+	return nil
+}
+
+// databaseStatus is one entry of `sexton migrate status --json`.
+type databaseStatus struct {
+	Database   string                    `json:"database"`
+	Components []migrate.ComponentStatus `json:"components"`
+}
+
+func migrateStatusCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:     "status",
+		Short:   "Compare the schema versions with this binary's; exits 3 where they differ",
+		Example: "  sexton migrate status --json",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			all, err := env.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer all.Close()
+			statuses := []databaseStatus{}
+			for _, db := range all.Schemas() {
+				components, err := migrate.Status(cmd.Context(), db)
+				if err != nil {
+					return err
+				}
+				statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
+			}
+			if err := printMigrateStatus(env, statuses); err != nil {
+				return err
+			}
+			return all.CheckSchemas(cmd.Context())
+		}),
+	})
+}
+
+func printMigrateStatus(env *cli.Env, statuses []databaseStatus) error {
+	if env.JSON {
+		return env.PrintJSON(statuses)
+	}
+	return env.Table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
+		for _, status := range statuses {
+			for _, c := range status.Components {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", status.Database, c.Component, c.Current, c.Latest, len(c.Pending))
+			}
+		}
+	})
+}
+
+// printGrants needs no connection: the statements are the same for every server.
+func printGrants(env *cli.Env, roles migrate.Roles, tables bool) error {
+	if err := roles.Check(); err != nil {
+		return cli.Usage(err)
+	}
+	c, err := env.LoadConfig()
+	if err != nil {
+		return err
+	}
+	var defs []definitions.Definition
+	if tables {
+		if defs, err = installation.LoadDefinitions(c); err != nil {
+			return err
+		}
+	}
+	for _, settings := range c.Databases {
+		env.Printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
+			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
+			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
+		}, roles))
+		if !tables {
+			continue
+		}
+		printed, err := migrate.GrantTables(grantedTables(c, settings, defs), roles.Worker)
+		if err != nil {
+			return err
+		}
+		env.Printf("\n%s", printed)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	cells "github.com/jedib0t/go-pretty/v6/text"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+
+	lines := "JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n"
+	require.Equal(t, `JOB      NEXT  ERROR
+cleanup  now   the table issues is locked by another session
+x              日本
+
+USER  ID
+7     8
+and more
+`, tables(lines, 0), "no terminal: full width")
+	require.Equal(t, `JOB      NEXT  ERROR
+cleanup  now   the table issues
+               is locked by
+               another session
+x              日本
+
+USER  ID
+7     8
+and more
+`, tables(lines, 32))
+}
+
+func TestTablesKeepWordsAndWidth(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		cell := rapid.StringMatching(`([a-zé日_.]{1,9} ){0,6}[a-z]{1,9}`)
+		var rows []string
+		for range rapid.IntRange(1, 5).Draw(t, "rows") {
+			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")}, "\t"))
+		}
+		// The longest words and two gaps need this much.
+		width := rapid.IntRange(3*18+4, 200).Draw(t, "width")
+		shown := tables(strings.Join(rows, "\n")+"\n", width)
+		for line := range strings.Lines(shown) {
+			require.LessOrEqual(t, cells.StringWidth(strings.TrimSuffix(line, "\n")), width, shown)
+		}
+		require.ElementsMatch(t, strings.Fields(strings.Join(rows, " ")), strings.Fields(shown), "no word is broken")
+	})
+}

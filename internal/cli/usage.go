@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/words"
+)
+
+// Group is a command that only holds others: without one of them it is wrong usage.
+func Group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%s needs one of %s", cmd.CommandPath(), words.Listed(CommandNames(cmd)))
+			}
+			return UnknownCommand(cmd, args[0])
+		},
+		// Without it cobra would show the help instead of asking Args.
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// CommandNames are the commands below one that a person can see.
+func CommandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// UnknownCommand is the error about a word that is no command.
+func UnknownCommand(cmd *cobra.Command, word string) error {
+	names := CommandNames(cmd)
+	if len(names) == 0 {
+		return fmt.Errorf("%s has no command %q", cmd.CommandPath(), word)
+	}
+	return fmt.Errorf("%s has no command %q; there are %s%s", cmd.CommandPath(), word, words.Listed(names), words.Meant(word, names))
+}
+
+// NoArguments is for commands that take flags only.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument, not %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// Exclusive has a command refuse several of these flags at once.
+func Exclusive(cmd *cobra.Command, names ...string) {
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		var set []string
+		for _, name := range names {
+			if cmd.Flags().Changed(name) {
+				set = append(set, "--"+name)
+			}
+		}
+		if len(set) > 1 {
+			return fmt.Errorf("%s takes only one of %s", cmd.CommandPath(), words.Listed(set))
+		}
+		return args(cmd, given)
+	}
+}

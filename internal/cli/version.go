@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+
+	"sexton/internal/migrate"
+)
+
+// version is that of a release, set by the linker: -ldflags "-X sexton/internal/cli.version=v1.2.3".
+var version string
+
+// Versions is the output of `sexton version --json`.
+type Versions struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	River   string `json:"river"`
+	// Schema is the newest version of each component that this binary brings.
+	Schema []migrate.Latest `json:"schema"`
+}
+
+// ReadVersions reads them from this binary.
+func ReadVersions() Versions {
+	v := Versions{Version: cmp.Or(version, "unknown"), Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version = cmp.Or(version, info.Main.Version)
+	for _, module := range info.Deps {
+		if module.Path == "github.com/riverqueue/river" {
+			v.River = module.Version
+		}
+	}
+	return v
+}

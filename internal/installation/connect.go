@@ -1,0 +1,346 @@
+// Package installation is an installation as the configuration describes it: its databases, open, with definitions and parents.
+// It checks that they fit together, and brings databases to the state that a worker needs.
+package installation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
+	"sexton/internal/pgschema"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// Connections are the configured databases, open.
+type Connections struct {
+	Config    *config.Config
+	Databases []database.Database
+	// Down maps the name of each unreachable database to the reason. The jobs database is not among them.
+	Down map[string]error
+}
+
+// Open opens the databases. All but the one with the jobs may be down.
+func Open(ctx context.Context, c *config.Config) (*Connections, error) {
+	all := &Connections{Config: c, Down: map[string]error{}}
+	size := int32(PoolSize(c))
+	for _, settings := range c.Databases {
+		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
+		if db.Pool != nil {
+			all.Databases = append(all.Databases, db)
+		}
+		var unreachable *database.UnreachableError
+		switch {
+		case err == nil:
+		case errors.As(err, &unreachable) && settings.Name != c.Jobs.Database:
+			all.Down[settings.Name] = Located(c, err)
+		default:
+			all.Close()
+			return nil, Located(c, err)
+		}
+	}
+	return all, nil
+}
+
+// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, one for each other lane whose children
+// live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
+func PoolSize(c *config.Config) int {
+	return c.Jobs.MaxWorkers + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+}
+
+// Complete returns why the first of those databases that are down cannot be reached, in their order.
+func (c *Connections) Complete() error {
+	for _, db := range c.Databases {
+		if err := c.Down[db.Name]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Located adds where the connection string was written to an error about it.
+func Located(c *config.Config, err error) error {
+	var settings *database.SettingsError
+	var unreachable *database.UnreachableError
+	switch {
+	case errors.As(err, &settings):
+		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed", "look at its parameters")}
+	case errors.As(err, &unreachable):
+		// Without a message a problem renders as its place alone, ready for the text to follow.
+		place := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
+		return fmt.Errorf("%s%w", place, err)
+	}
+	return err
+}
+
+// Close closes all connections.
+func (c *Connections) Close() {
+	for _, db := range c.Databases {
+		db.Close()
+	}
+}
+
+// Async are the same for what a worker does every few seconds and may lose, on connections that it keeps.
+func (c *Connections) Async() *Connections {
+	databases := slices.Clone(c.Databases)
+	for i := range databases {
+		databases[i].Pool = databases[i].Async()
+	}
+	return &Connections{Config: c.Config, Databases: databases, Down: c.Down}
+}
+
+// Jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
+func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
+
+// Database is the one of a configured name.
+func (c *Connections) Database(name string) database.Database {
+	for _, db := range c.Databases {
+		if db.Name == name {
+			return db
+		}
+	}
+	return c.Databases[0]
+}
+
+// Names are those of the databases, in the configured order.
+func (c *Connections) Names() []string {
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	return names
+}
+
+// Kinds are those of the enabled jobs.
+func (c *Connections) Kinds() []string {
+	var kinds []string
+	for _, job := range riverjobs.Jobs(c.Config) {
+		kinds = append(kinds, job.Kind)
+	}
+	return kinds
+}
+
+// Schemas describes what migrations have to find or make, per database. They connect directly, as a
+// transaction pooler would lose the lock that keeps two of them apart.
+func (c *Connections) Schemas() []migrate.Database {
+	out := make([]migrate.Database, len(c.Databases))
+	for i, db := range c.Databases {
+		out[i] = migrate.Database{
+			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
+			Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
+			Owner: c.Config.Jobs.Owner,
+			Kinds: riverjobs.Kinds(c.Config),
+		}
+	}
+	return out
+}
+
+// CheckSchemas returns a *migrate.SchemaError where the schema does not fit this binary.
+func (c *Connections) CheckSchemas(ctx context.Context) error {
+	for _, schema := range c.Schemas() {
+		if c.Down[schema.Name] != nil {
+			continue
+		}
+		err := migrate.Check(ctx, schema)
+		switch {
+		case database.Lost(err) && !schema.Jobs:
+			c.Down[schema.Name] = Located(c.Config, c.Database(schema.Name).Unreachable(err))
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// apart refuses one database under two names: each would take what the other one has installed there for surplus.
+func (c *Connections) apart(ctx context.Context) error {
+	type place struct{ server, database, schema string }
+	known := map[place]string{}
+	var problems problem.List
+	for _, db := range c.Databases {
+		if c.Down[db.Name] != nil {
+			continue
+		}
+		at := place{schema: db.Names.Tracked}
+		found, err := ServerOf(ctx, db)
+		if err == nil {
+			at.server = found.ID
+			err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database()").Scan(&at.database)
+		}
+		switch {
+		case database.Lost(err) && db.Name != c.Config.Jobs.Database:
+			c.Down[db.Name] = Located(c.Config, db.Unreachable(err))
+			continue
+		case err != nil:
+			return fmt.Errorf("look where database %s is: %w", db.Name, err)
+		}
+		if other, taken := known[at]; taken {
+			problems.Add(c.Config.Problem("databases."+db.Name, "is the same database as "+other+", with the same schema",
+				"name it once, with the tables of both"))
+			continue
+		}
+		known[at] = db.Name
+	}
+	return problems.Err()
+}
+
+// LoadDefinitions loads the definition files, if the component is enabled. As with definitions.Load, the
+// sound ones come beside an error.
+func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
+	if !c.LooseForeignKeys.Enabled {
+		return nil, nil
+	}
+	defs, err := definitions.Load(c.LooseForeignKeys.Definitions)
+	problems, _ := errors.AsType[problem.List](err)
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	sound := make([]definitions.Definition, 0, len(defs))
+	for _, d := range defs {
+		if d.Database != "" && !slices.Contains(names, d.Database) {
+			problems.Add(problem.Problem{
+				Position: d.At("database"), Key: d.Key + ".database",
+				Message: fmt.Sprintf("no database %q is configured", d.Database), Fix: "there is " + words.Listed(names),
+			})
+			continue
+		}
+		sound = append(sound, d)
+	}
+	return sound, problems.Err()
+}
+
+// Sites are the databases as definitions are held against them.
+func (c *Connections) Sites() []loosefk.Site {
+	sites := make([]loosefk.Site, len(c.Databases))
+	for i, db := range c.Databases {
+		settings, _ := c.Config.Database(db.Name)
+		sites[i] = loosefk.Site{Name: db.Name, Schema: db.Names.Tracked, Tables: settings.Tables}
+		if c.Down[db.Name] == nil {
+			sites[i].DB = db.Pool
+		}
+	}
+	return sites
+}
+
+// Bound are definitions, bound to the databases they speak of.
+type Bound struct {
+	*Connections
+
+	Definitions []definitions.Definition
+	// Parents are by the name of their database.
+	Parents  map[string][]*loosefk.Parent
+	Warnings problem.List
+	// held lists the findings that do not fit the databases, by kind: the worker works on all else.
+	held map[string]problem.List
+}
+
+// Bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
+// and what only the databases can tell is reported together.
+func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
+	b, err := BindReachable(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Complete(); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// BindReachable is bind without the databases that cannot be reached, except the one with the jobs.
+func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
+	b, err := bindFitting(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var problems problem.List
+	for _, found := range b.held {
+		problems.Add(found...)
+	}
+	if err := problems.Err(); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// bindFitting is bindReachable without what does not fit the databases. What is wrong with the files themselves is an error.
+func bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
+	defs, wrong := LoadDefinitions(c)
+	problems, _ := errors.AsType[problem.List](wrong)
+	all, err := Open(ctx, c)
+	if err == nil {
+		defer func() {
+			if err != nil {
+				all.Close()
+			}
+		}()
+		err = all.CheckSchemas(ctx)
+	}
+	if err != nil {
+		return nil, cmp.Or(wrong, err)
+	}
+	b := &Bound{Connections: all, Definitions: defs, held: map[string]problem.List{}}
+	if err := all.apart(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		var found problem.List
+		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), defs)
+		// One that was there a moment ago is as good as down, unless it is the one with the jobs.
+		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) && failed.Database != c.Jobs.Database {
+			all.Down[failed.Database] = Located(c, all.Database(failed.Database).Unreachable(failed.Err))
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.hold(riverjobs.LooseForeignKeys, found)
+		break
+	}
+	if c.GhostUsers.Enabled {
+		_, found, err := riverjobs.CheckGhostUsers(ctx, c, all.Jobs(), all.Jobs().Pool)
+		if err != nil {
+			return nil, err
+		}
+		b.hold(riverjobs.GhostUsers, found)
+	}
+	if c.PlaceholderUsers.Enabled {
+		_, found, err := riverjobs.CheckPlaceholderUsers(ctx, c, all.Jobs(), all.Jobs().Pool)
+		if err != nil {
+			return nil, err
+		}
+		b.hold(riverjobs.PlaceholderCleanup, found)
+	}
+	if wrong == nil {
+		return b, nil
+	}
+	for _, found := range b.held {
+		problems.Add(found...)
+	}
+	return nil, problems.Err()
+}
+
+// hold notes what does not fit, apart from warnings.
+func (b *Bound) hold(kind string, found problem.List) {
+	b.Warnings = append(b.Warnings, found.Only(problem.Warning)...)
+	if wrong := found.Only(problem.Error); len(wrong) > 0 {
+		b.held[kind] = wrong
+	}
+}
+
+// RecordedParents are the parents of a database as its tombstones name them.
+func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]string, error) {
+	return riverjobs.Recorded(b.Parents[db.Name]), nil
+}

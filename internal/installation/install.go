@@ -1,0 +1,135 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/lease"
+	"sexton/internal/migrate"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+// Install brings databases to the state that a worker needs: migrations and triggers. It returns what bind
+// does.
+func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound, err error) {
+	all, err := Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	for _, schema := range all.Schemas() {
+		if _, err := migrate.Up(ctx, log, schema); err != nil {
+			return nil, err
+		}
+	}
+	b, err := Bind(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := InstallTriggers(ctx, b, func(*triggers.Config) {}); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// InstallTriggers installs triggers in all databases and then, as nothing is missing any more, the generation of the definitions.
+func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) ([]TriggerReport, error) {
+	reports := []TriggerReport{}
+	err := b.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+		set(&cfg)
+		report, err := triggers.Install(ctx, conn, cfg, parents)
+		reports = append(reports, TriggerReport{Database: db.Name, Report: report})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	added, moved, err := riverjobs.InstallGenerations(ctx, b.Jobs(), b.Databases, b.Generations(), Actor())
+	if err != nil {
+		return nil, err
+	}
+	for i := range reports {
+		if reports[i].Database == b.Jobs().Name {
+			reports[i].Generations = moved
+		}
+		reports[i].Audit = b.childrenOf(reports[i].Database, added)
+	}
+	return reports, nil
+}
+
+// childrenOf names the child tables of a database's parents whose definitions are among the entries.
+func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
+	var children []string
+	for _, parent := range b.Parents[name] {
+		for _, reference := range parent.References {
+			if entries[riverjobs.DefinitionEntry(b.Config, reference.Definition)] {
+				children = append(children, reference.Definition.Child.String())
+			}
+		}
+	}
+	slices.Sort(children)
+	return slices.Compact(children)
+}
+
+// Generations are those of the enabled jobs, as this process has read them.
+func (b *Bound) Generations() []riverjobs.Generation {
+	return riverjobs.Generations(b.Config, b.Definitions)
+}
+
+// Leases are granted to holder for work with the definitions that this process has read.
+func (b *Bound) Leases(holder string) *lease.Manager {
+	return &lease.Manager{Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.Digests(b.Generations())}
+}
+
+// TriggerReport is one entry of `sexton triggers install --json` and `uninstall --json`.
+type TriggerReport struct {
+	Database        string `json:"database"`
+	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
+	Audit []string `json:"audit,omitempty"`
+	// Generations are the ones that the installation moved, in the report of the jobs database.
+	Generations []riverjobs.Moved `json:"generations,omitempty"`
+}
+
+// OnTracked calls do for every database with what its definitions need.
+func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
+	for _, db := range b.Databases {
+		cfg, tracked := riverjobs.Tracking(b.Config, db, b.Parents[db.Name])
+		if err := OnConnection(ctx, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OnConnection calls do with a connection of the pool.
+func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) error) error {
+	conn, err := db.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	return do(conn.Conn())
+}
+
+// GenerationFindings says where other definitions or lists are installed than the files have.
+func GenerationFindings(ctx context.Context, db database.Database, generations []riverjobs.Generation) ([]triggers.Finding, error) {
+	differs, err := riverjobs.CompareGenerations(ctx, db, generations)
+	var found []triggers.Finding
+	for _, kind := range slices.Sorted(maps.Keys(differs)) {
+		found = append(found, triggers.Finding{
+			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],
+			Fix: "run `sexton triggers install` with the files that are to hold",
+		})
+	}
+	return found, err
+}

@@ -1,0 +1,113 @@
+package installation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/listen"
+	riverjobs "sexton/river_jobs"
+)
+
+// PauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
+type PauseNote struct {
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+const pauseKey = "sexton_pause"
+
+// String says who paused it, since when and why.
+func (n *PauseNote) String() string {
+	text := "paused by " + n.Actor + " since " + n.At.UTC().Format(time.RFC3339)
+	if n.Reason != "" {
+		text += ": " + n.Reason
+	}
+	return text
+}
+
+// NoteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
+func NoteOf(queue *rivertype.Queue) *PauseNote {
+	var metadata struct {
+		Note *PauseNote `json:"sexton_pause"`
+	}
+	if err := json.Unmarshal(queue.Metadata, &metadata); err != nil || queue.PausedAt == nil || metadata.Note == nil {
+		return nil
+	}
+	if !metadata.Note.At.Equal(*queue.PausedAt) {
+		return nil
+	}
+	return metadata.Note
+}
+
+// SetPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom. Where somebody else
+// has paused it the note stays theirs, and is returned: the person who resumes it has to know whom to ask.
+func (c *Connections) SetPaused(ctx context.Context, job riverjobs.Job, note *PauseNote, by audittrail.Entry) (standing *PauseNote, err error) {
+	client, err := c.RiverClient()
+	if err != nil {
+		return nil, err
+	}
+	by.Target, by.Action = job.Kind, "pause"
+	if note == nil {
+		by.Action = "resume"
+	}
+	err = pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
+		if err := audittrail.Record(ctx, c.Jobs(), tx, by); err != nil {
+			return err
+		}
+		// River knows a queue once a worker has served it; a pause may come first.
+		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
+			VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now()) ON CONFLICT (name) DO NOTHING`
+		if _, err := tx.Exec(ctx, c.Jobs().Names.Render(create), job.Queue); err != nil {
+			return err
+		}
+		if note == nil {
+			// Work that came in meanwhile woke no worker.
+			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
+				return err
+			}
+			return client.QueueResumeTx(ctx, tx, job.Queue, nil)
+		}
+		// It locks the queue's row, be it paused or not: two who pause at the same time come one after the other.
+		if err := client.QueuePauseTx(ctx, tx, job.Queue, nil); err != nil {
+			return err
+		}
+		state, err := client.QueueGetTx(ctx, tx, job.Queue)
+		if err != nil {
+			return err
+		}
+		if before := NoteOf(state); before != nil && before.Actor != note.Actor {
+			standing = before
+			return nil
+		}
+		// The note carries the pause's own time: one left over from an earlier pause is known by that.
+		note.At = state.PausedAt.UTC()
+		metadata, err := json.Marshal(map[string]any{pauseKey: note})
+		if err != nil {
+			return err
+		}
+		_, err = client.QueueUpdateTx(ctx, tx, job.Queue, &river.QueueUpdateParams{Metadata: metadata})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("change queue %s: %w", job.Queue, err)
+	}
+	return standing, nil
+}
+
+// RiverClient looks at River's jobs and queues, and changes them; it works on none.
+func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
+	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: c.Config.Jobs.Schema})
+	if err != nil {
+		return nil, fmt.Errorf("make river client: %w", err)
+	}
+	return client, nil
+}
