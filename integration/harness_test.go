@@ -93,6 +93,7 @@ func TestProgram(t *testing.T) {
 		t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
 	}
 	t.Run("databases", func(t *testing.T) { t.Parallel(); testMulti(t, p) })
+	t.Run("upgrade with waiting work", func(t *testing.T) { t.Parallel(); testUpgrade(t, p) })
 	t.Run("crash", func(t *testing.T) { t.Parallel(); testCrashes(t, p) })
 }
 

@@ -50,7 +50,7 @@ func mutations() []mutation {
 		},
 		{
 			name: "without the fence",
-			file: "sql/migrations/base/00001_fences_and_events.up.sql",
+			file: "sql/functions/base/begin_batch.sql",
 			old:  "IF found_token IS DISTINCT FROM fence_token THEN", new: "IF false THEN",
 			message: "a worker whose lease has passed on must fail",
 			suite:   engine,

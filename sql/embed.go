@@ -8,11 +8,19 @@ package sqlfiles
 import "embed"
 
 // Migrations holds the folder migrations: registry.sql, which comes before everything, and per component
-// a folder of files VERSION_NAME.up.sql and VERSION_NAME.down.sql, versions counting from 1. Down files
-// also work where their objects are gone.
+// a folder of files VERSION_NAME.up.sql and VERSION_NAME.down.sql, versions counting from 1. They make and change
+// tables. A down file removes them, also where they are gone; their entries in the registry go by themselves.
 //
 //go:embed migrations
 var Migrations embed.FS
+
+// Functions holds the folder functions: per component a folder of files NAME.sql, each with one function, the views and
+// triggers on it, and its rights and comment. They are installed anew after the migrations whenever their text differs from
+// what was installed last, so every file can be run again. A function that goes, or whose arguments or result change, is
+// dropped by a migration first.
+//
+//go:embed functions
+var Functions embed.FS
 
 // Grants holds the folder grants: header.sql, roles.sql, which creates the roles, tables.sql for the application's tables, and a file
 // per component, with psql's variables application, worker and viewer, and tables.

@@ -1,6 +1,7 @@
 package sqlfiles_test
 
 import (
+	"embed"
 	"fmt"
 	"io/fs"
 	"path"
@@ -44,17 +45,40 @@ func TestMigrationsCountFromOneAndHaveAWayBack(t *testing.T) {
 func TestEveryNameIsQualified(t *testing.T) {
 	t.Parallel()
 	statement := regexp.MustCompile(`(?im)^\s*(?:CREATE TABLE(?: IF NOT EXISTS)?|CREATE(?: OR REPLACE)? FUNCTION|DROP (?:TABLE|FUNCTION) IF EXISTS|INSERT INTO|DELETE FROM|COMMENT ON (?:TABLE|FUNCTION)) (\S+)`)
-	require.NoError(t, fs.WalkDir(sqlfiles.Migrations, "migrations", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	for root, files := range map[string]embed.FS{"migrations": sqlfiles.Migrations, "functions": sqlfiles.Functions} {
+		require.NoError(t, fs.WalkDir(files, root, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(files, file)
+			if err != nil {
+				return err
+			}
+			for _, match := range statement.FindAllStringSubmatch(string(text), -1) {
+				require.Regexp(t, `^"(sexton|public)"\.`, match[1], file)
+			}
+			return nil
+		}))
+	}
+}
+
+// Every file can be run again, names its function as the registry does, and keeps it from PUBLIC.
+func TestFunctionsAreInstalledAnew(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Glob(sqlfiles.Functions, "functions/*/*.sql")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 30)
+	for _, file := range files {
+		data, err := fs.ReadFile(sqlfiles.Functions, file)
+		require.NoError(t, err)
+		text, name := string(data), strings.TrimSuffix(path.Base(file), ".sql")
+		if name == "may_remove_group" { // The application's, installed once.
+			continue
 		}
-		text, err := fs.ReadFile(sqlfiles.Migrations, file)
-		if err != nil {
-			return err
-		}
-		for _, match := range statement.FindAllStringSubmatch(string(text), -1) {
-			require.Regexp(t, `^"(sexton|public)"\.`, match[1], file)
-		}
-		return nil
-	}))
+		require.Contains(t, text, `CREATE OR REPLACE FUNCTION "sexton".`+name+"(", file)
+		require.Contains(t, text, `REVOKE ALL ON FUNCTION "sexton".`+name+"(", file)
+		require.Regexp(t, `COMMENT ON FUNCTION "sexton"\.`+name+`\([a-z, ]*\) IS`, text, file)
+		require.Equal(t, 1, strings.Count(text, "\nCREATE OR REPLACE FUNCTION"), file)
+		require.NotContains(t, text, "timestamptz) IS", "%s: the registry writes timestamp with time zone", file)
+	}
 }

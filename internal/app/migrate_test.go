@@ -18,7 +18,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 
 	r := s.run("migrate", "status")
 	require.Equal(t, 3, r.code)
-	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +3 +3$`, r.stdout)
+	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1$`, r.stdout)
 	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.stderr)
 	require.Equal(t, untouched, s.snapshot())
 
@@ -73,16 +73,15 @@ func TestMigrateJSON(t *testing.T) {
 		require.Failf(t, "missing component", "%s in %v", name, document)
 		return nil
 	}
-	first, second := map[string]any{"version": 1.0, "name": "00001_deleted_records"}, map[string]any{"version": 2.0, "name": "00002_swept"}
-	third := map[string]any{"version": 3.0, "name": "00003_backlog"}
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 3.0, "pending": []any{first, second, third}},
+	first := map[string]any{"version": 1.0, "name": "00001_loose_foreign_keys"}
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 1.0, "pending": []any{first}},
 		component(s.json(3, "migrate", "status"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 3.0, "applied": []any{first, second, third}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 1.0, "applied": []any{first}},
 		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 3.0, "to": 3.0, "applied": []any{}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 1.0, "applied": []any{}},
 		component(s.json(0, "migrate", "up"), "loose_foreign_keys"))
 	require.Equal(t, []any{}, component(s.json(0, "migrate", "status"), "loose_foreign_keys")["pending"])
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 3.0, "to": 0.0, "applied": []any{third, second, first}},
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 0.0, "applied": []any{first}},
 		component(s.json(0, "migrate", "down"), "loose_foreign_keys"))
 }
 
@@ -111,7 +110,7 @@ func TestSchemaThatIsNewer(t *testing.T) {
 	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
 		r := s.run(args...)
 		require.Equal(t, 3, r.code, args)
-		require.Contains(t, r.stderr, "component base is at version 99, this binary knows version 2; this binary is older than the schema, use a newer one", args)
+		require.Contains(t, r.stderr, "component base is at version 99, this binary knows version 1; this binary is older than the schema, use a newer one", args)
 	}
 	require.Equal(t, before, s.snapshot())
 }

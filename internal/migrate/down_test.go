@@ -201,8 +201,8 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	for name, damage := range map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
-		"crash between two versions": `DROP FUNCTION sexton.job_status; DELETE FROM sexton.migrations_jobs WHERE version = 6;
-			DELETE FROM sexton.objects WHERE identity ~ '^"sexton".job_status'`,
+		"crash before the functions": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
+			DELETE FROM sexton.objects WHERE component = 'jobs' AND kind IN ('function', 'functions')`,
 		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
 			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
 			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,

@@ -15,6 +15,8 @@ type SchemaError struct {
 	Current, Want int64
 	// Object is the table that is missing although the version says it is there; usually empty.
 	Object string
+	// Functions says that the versions fit and the functions are those of another release.
+	Functions bool
 }
 
 // Error says what differs and what to run.
@@ -24,6 +26,8 @@ func (e *SchemaError) Error() string {
 	case e.Object != "":
 		what = fmt.Sprintf("table %s of component %s has been removed; "+
 			"restore it, or run `sexton migrate down --force` and `sexton migrate up`", e.Object, e.Component)
+	case e.Functions:
+		what = fmt.Sprintf("functions of component %s come from another release than this binary; run `sexton migrate up` of the newer one", e.Component)
 	case e.Current > e.Want:
 		what = fmt.Sprintf("component %s is at version %d, this binary knows version %d; "+
 			"this binary is older than the schema, use a newer one", e.Component, e.Current, e.Want)

@@ -22,8 +22,10 @@ func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
 				if err != nil {
 					return err
 				}
-				_, err = tx.ExecContext(ctx, statements)
-				return err
+				if _, err = tx.ExecContext(ctx, statements); err != nil || direction == "up" || m.Version > 1 {
+					return err
+				}
+				return c.remove(ctx, s, tx)
 			}}
 		}
 		migrations = append(migrations, goose.NewGoMigration(m.Version, run("up"), run("down")))

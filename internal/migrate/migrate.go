@@ -6,7 +6,8 @@
 // crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
 // keeps two of them apart.
 //
-// Trigger functions and triggers are no migrations: they are code, see package triggers.
+// Functions are no migrations but code, installed anew after them where their text differs. So are the triggers on tracked tables and their
+// functions, see package triggers.
 package migrate
 
 import (
@@ -106,6 +107,11 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 				return db.explainOwner(look, fmt.Errorf("migrate %s: %w", c.name(), err))
 			}
 			s.logApplied(ctx, c, "up", applied)
+			if own, is := c.(sqlComponent); is {
+				if err := own.installFunctions(ctx, s, look); err != nil {
+					return db.explainOwner(look, err)
+				}
+			}
 		}
 		if err := errors.Join(s.writeKinds(ctx), s.writeApplicationTables(ctx)); err != nil {
 			return db.explainOwner(look, err)

@@ -161,7 +161,9 @@ func (db Database) privileges(look inspection) error {
 		problems = append(problems, &PrivilegeError{Database: db.Name, Role: look.role, Missing: missing, Grant: grant})
 	}
 	role, schema, tracked := quote(look.role), quote(db.JobsSchema), quote(db.TrackedSchema)
-	pending := !look.registry || slices.ContainsFunc(db.components(), func(c component) bool { return look.versions[c.name()] < latest(c) })
+	pending := !look.registry || slices.ContainsFunc(db.components(), func(c component) bool {
+		return look.versions[c.name()] < latest(c) || db.functionsDiffer(look, c)
+	})
 	switch {
 	case !pending:
 		return nil

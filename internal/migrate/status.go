@@ -17,6 +17,8 @@ type ComponentStatus struct {
 	Latest  int64 `json:"latest"`
 	// Pending are the migrations that Up would run, in order.
 	Pending []Migration `json:"pending"`
+	// FunctionsDiffer says that Up would install the functions anew.
+	FunctionsDiffer bool `json:"functions_differ,omitempty"`
 }
 
 // Status returns the components that are enabled or installed. It changes nothing.
@@ -35,6 +37,7 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 		if !status.Enabled && status.Current == 0 {
 			continue
 		}
+		status.FunctionsDiffer = status.Enabled && status.Current > 0 && db.functionsDiffer(look, c)
 		for _, m := range c.migrations() {
 			if status.Enabled && m.Version > status.Current {
 				status.Pending = append(status.Pending, m)
@@ -58,6 +61,9 @@ func Check(ctx context.Context, db Database) error {
 	for _, c := range db.components() {
 		if current := look.versions[c.name()]; current < latest(c) {
 			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
+		}
+		if db.functionsDiffer(look, c) {
+			return &SchemaError{Database: db.Name, Component: c.name(), Current: latest(c), Want: latest(c), Functions: true}
 		}
 		if missing, component := db.removed(look); missing != "" && component == c.name() {
 			return &SchemaError{Database: db.Name, Component: component, Current: latest(c), Want: latest(c), Object: missing}

@@ -22,7 +22,7 @@ func TestUpInstallsOnce(t *testing.T) {
 	report := up(t, db)
 	require.Equal(t, "main", report.Database)
 	require.Equal(t, migrate.ComponentReport{
-		Component: migrate.Base, From: 0, To: 2, Applied: []migrate.Migration{{Version: 1, Name: "00001_fences_and_events"}, {Version: 2, Name: "00002_backlog"}},
+		Component: migrate.Base, From: 0, To: 1, Applied: []migrate.Migration{{Version: 1, Name: "00001_base"}},
 	}, component(t, report, migrate.Base))
 	require.Len(t, report.Components, 4)
 	require.Equal(t, component(t, report, migrate.River).To, int64(len(component(t, report, migrate.River).Applied)))
@@ -70,14 +70,7 @@ func TestUpByComponents(t *testing.T) {
 	// A database becomes the jobs database later.
 	report := up(t, everything(t, d))
 	require.Empty(t, component(t, report, migrate.Base).Applied)
-	require.Equal(t, []migrate.Migration{
-		{Version: 1, Name: "00001_leases_and_runs"},
-		{Version: 2, Name: "00002_clients_schedules_kinds"},
-		{Version: 3, Name: "00003_enqueue"},
-		{Version: 4, Name: "00004_enqueue_new"},
-		{Version: 5, Name: "00005_samples_and_audit"},
-		{Version: 6, Name: "00006_job_status"},
-	}, component(t, report, migrate.Jobs).Applied)
+	require.Equal(t, []migrate.Migration{{Version: 1, Name: "00001_jobs"}}, component(t, report, migrate.Jobs).Applied)
 }
 
 func TestUpConcurrently(t *testing.T) {
@@ -164,7 +157,7 @@ func TestUpGoesOnAfterACrash(t *testing.T) {
 			up(t, db)
 			d.Exec(crash)
 
-			require.Len(t, component(t, up(t, db), migrate.Base).Applied, 2)
+			require.Len(t, component(t, up(t, db), migrate.Base).Applied, 1)
 			require.NoError(t, migrate.Check(t.Context(), db))
 		})
 	}

@@ -18,10 +18,26 @@ CREATE TABLE "sexton".external_diffs (
     skip_reason text,
     skipped_at timestamptz,
     -- Brought back into the database by hand: it stays there.
-    kept boolean NOT NULL DEFAULT false
+    kept boolean NOT NULL DEFAULT false,
+    -- What a diff was like when it was refused: files_count, and a fingerprint of its files' row versions. It is looked at again once
+    -- that is no longer what it is.
+    skip_state text,
+    -- The upload in parts that an attempt has begun: the next one goes on with it. NULL where there is none.
+    upload_id text,
+    -- What the parts are of: the form of objects, the store, the key, and a fingerprint of the files' row versions.
+    upload_state text,
+    upload_bytes bigint,
+    upload_sent bigint NOT NULL DEFAULT 0,
+    upload_began_at timestamptz,
+    -- When a worker was last at it.
+    upload_seen_at timestamptz,
+    -- How often no byte has moved for too long, or the store was away, and why the last time.
+    upload_failures integer NOT NULL DEFAULT 0,
+    upload_error text
 ) WITH (fillfactor = 70);
 
 CREATE INDEX external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_reason) WHERE skip_reason IS NOT NULL;
+CREATE INDEX external_diffs_upload_id_idx ON "sexton".external_diffs (upload_id) WHERE upload_id IS NOT NULL;
 
 COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: diffs that are moved to object storage, and why others are not';
 
@@ -63,142 +79,51 @@ CREATE TABLE "sexton".external_diff_cursors (
 
 COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: how far the search for diffs to be moved has come';
 
--- Reports whether a text cannot be stored as it is: it is no UTF-8, which only a database without an encoding of its own
--- lets in. (No text of Postgres contains NUL; applications store such diffs as base64 with "binary" set.)
-CREATE FUNCTION "sexton".external_diff_encoded(diff text)
-RETURNS boolean
-LANGUAGE plpgsql
-STABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
-AS $sexton$
-BEGIN
-    IF diff IS NULL OR pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' THEN
-        RETURN false;
-    END IF;
+-- Who this installation is, to others that may use the same store of objects. A copy of the database has the same number, so
+-- "sexton".external_diff_place says where the database is as well.
+CREATE TABLE "sexton".external_diff_installation (
+    id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
 
-    PERFORM pg_catalog.convert_from(pg_catalog.convert_to(diff, 'SQL_ASCII'), 'UTF8');
-    RETURN false;
-EXCEPTION
-    WHEN character_not_in_repertoire THEN
-        RETURN true;
-END;
-$sexton$;
+CREATE UNIQUE INDEX external_diff_installation_one_idx ON "sexton".external_diff_installation ((true));
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_encoded(text) FROM PUBLIC;
+COMMENT ON TABLE "sexton".external_diff_installation IS 'Sexton: who this installation is, as stores of diffs have it in their markers';
 
-COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a diff is no UTF-8 and stored as base64';
+INSERT INTO "sexton".external_diff_installation DEFAULT VALUES;
 
--- The bytes that a text is stored as: UTF-8, or base64 without line breaks where it is none.
-CREATE FUNCTION "sexton".external_diff_body(diff text)
-RETURNS bytea
-LANGUAGE plpgsql
-STABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
-AS $sexton$
-BEGIN
-    IF pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' THEN
-        RETURN pg_catalog.convert_to(diff, 'UTF8');
-    ELSIF "sexton".external_diff_encoded(diff) THEN
-        RETURN pg_catalog.convert_to(pg_catalog.translate(pg_catalog.encode(pg_catalog.convert_to(diff, 'SQL_ASCII'), 'base64'), E'\n', ''), 'SQL_ASCII');
-    END IF;
+-- The stores that diffs were moved to, and how far each has been looked through for objects that no row refers to.
+CREATE TABLE "sexton".external_diff_stores (
+    -- the URL with what tells one store from another, without anything secret
+    store text PRIMARY KEY,
+    first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    -- What the store's marker has to say; next_seal while it is being changed. The marker and the seal change every hour, so a
+    -- copy of the whole server, which no identifier tells from the original, falls behind.
+    seal uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
+    next_seal uuid,
+    -- NULL until the marker has been seen in the store
+    sealed_at timestamptz,
+    -- A server that was started anew may be a copy that was started beside the original. Until then it changes no seal and
+    -- sweeps nothing; the original does, and the copy is found out.
+    server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time(),
+    hold_until timestamptz,
+    -- The round in progress or, where it has ended, the last one. It goes on after the key sweep_after.
+    sweep_after text NOT NULL DEFAULT '',
+    sweep_began_at timestamptz,
+    sweep_ended_at timestamptz,
+    listed bigint NOT NULL DEFAULT 0,
+    swept bigint NOT NULL DEFAULT 0,
+    -- objects that are not named as those of diffs are
+    foreign_objects bigint NOT NULL DEFAULT 0,
+    -- objects without a row that stay, as there are too many of them at once
+    held_back bigint NOT NULL DEFAULT 0
+);
 
-    RETURN pg_catalog.convert_to(diff, 'SQL_ASCII');
-END;
-$sexton$;
-
-REVOKE ALL ON FUNCTION "sexton".external_diff_body(text) FROM PUBLIC;
-
-COMMENT ON FUNCTION "sexton".external_diff_body(text) IS 'Sexton: the bytes that a diff is stored as';
-
--- Where the files of a diff are in its object, for services that read it themselves: size bytes from byte offset_bytes on
--- of the object are the text, in UTF-8, and base64 of it where is_base64 (or, in data of old applications, the plain text
--- all the same: what cannot be decoded is taken as it is). No rows for a diff that is in the database.
-CREATE FUNCTION "sexton".external_diff_layout(diff_id bigint)
-RETURNS TABLE (
-    relative_order integer,
-    path text,
-    -- 1 local disk, 2 object storage
-    store integer,
-    object_key text,
-    offset_bytes bigint,
-    size_bytes bigint,
-    is_base64 boolean
-)
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $sexton$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT
-        file.relative_order,
-        coalesce(file.new_path, file.old_path)::pg_catalog.text,
-        diff.external_diff_store::integer,
-        pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff),
-        file.external_diff_offset::bigint,
-        file.external_diff_size::bigint,
-        coalesce(file."binary", false)
-    FROM "public".merge_request_diffs AS diff
-    JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
-    WHERE diff.id = external_diff_layout.diff_id
-      AND diff.stored_externally
-    ORDER BY file.relative_order;
-END;
-$sexton$;
-
-REVOKE ALL ON FUNCTION "sexton".external_diff_layout(bigint) FROM PUBLIC;
-
-COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: where the files of a diff are in its object';
-
--- Queues the objects of deleted diffs, in the transaction that deletes them: a cascade cannot remove an object, and a
--- rollback could not bring it back. A diff that is being moved may have one that its row does not know of yet; its row in
--- "sexton".external_diffs goes with the object, as it may be locked now by a session that waits for this very deletion.
-CREATE FUNCTION "sexton".external_diffs_removed()
-RETURNS trigger
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $sexton$
-BEGIN
-    INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
-    SELECT
-        removed.id,
-        pg_catalog.format('merge_request_diffs/mr-%s/%s', removed.merge_request_id, coalesce(removed.external_diff, 'diff-' || removed.id)),
-        CASE WHEN removed.stored_externally THEN removed.external_diff_store END
-    FROM sexton_removed AS removed
-    WHERE removed.stored_externally
-       OR EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id = removed.id);
-
-    RETURN NULL;
-END;
-$sexton$;
-
-REVOKE ALL ON FUNCTION "sexton".external_diffs_removed() FROM PUBLIC;
-
-COMMENT ON FUNCTION "sexton".external_diffs_removed() IS 'Sexton: queues the objects of deleted diffs for removal';
-
-CREATE TRIGGER sexton_external_diffs_removed
-AFTER DELETE ON "public".merge_request_diffs
-REFERENCING OLD TABLE AS sexton_removed
-FOR EACH STATEMENT
-EXECUTE FUNCTION "sexton".external_diffs_removed();
-
--- Also for changes that replication applies, as Sexton's other triggers. Only the table's owner may say so.
-DO $sexton$
-BEGIN
-    IF pg_catalog.pg_has_role((SELECT relowner FROM pg_catalog.pg_class WHERE oid = '"public".merge_request_diffs'::pg_catalog.regclass), 'USAGE') THEN
-        ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER sexton_external_diffs_removed;
-    END IF;
-END;
-$sexton$;
+COMMENT ON TABLE "sexton".external_diff_stores IS 'Sexton: stores of diffs, their seals, and the search for objects that no row refers to';
 
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('table', '"sexton".external_diffs', 'external_diffs'),
     ('table', '"sexton".external_diff_removals', 'external_diffs'),
     ('table', '"sexton".external_diff_cursors', 'external_diffs'),
-    ('function', '"sexton".external_diff_encoded(text)', 'external_diffs'),
-    ('function', '"sexton".external_diff_body(text)', 'external_diffs'),
-    ('function', '"sexton".external_diff_layout(bigint)', 'external_diffs'),
-    ('function', '"sexton".external_diffs_removed()', 'external_diffs'),
-    ('trigger', '"public".merge_request_diffs.sexton_external_diffs_removed', 'external_diffs');
+    ('table', '"sexton".external_diff_installation', 'external_diffs'),
+    ('table', '"sexton".external_diff_stores', 'external_diffs');

@@ -1,0 +1,119 @@
+package migrate
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "sexton/sql"
+)
+
+// functions is the kind of the registry's entry that says which text of a component's functions is installed.
+const functions = "functions"
+
+// signature matches the line of a file by which the function's name and arguments are known.
+var signature = regexp.MustCompile(`(?m)^COMMENT ON FUNCTION ("sexton"\.\w+\([^)]*\)) IS`)
+
+// function is a file of package sqlfiles with the configured names.
+type function struct {
+	// signature is empty where the file installs its function by itself.
+	signature, text string
+}
+
+// functions reads the component's folder. A component without functions has no digest.
+func (c sqlComponent) functions(db Database) (found []function, digest string) {
+	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, string(c), "*.sql"))
+	replacer, sum := db.replacer(), sha256.New()
+	for _, file := range files {
+		data, _ := fs.ReadFile(sqlfiles.Functions, file)
+		f := function{text: replacer.Replace(string(data))}
+		if match := signature.FindStringSubmatch(string(data)); match != nil {
+			f.signature = replacer.Replace(match[1])
+		}
+		sum.Write([]byte(f.text))
+		found = append(found, f)
+	}
+	return found, hex.EncodeToString(sum.Sum(nil))
+}
+
+// functionsDiffer reports whether the component's functions are missing or come from another release.
+func (db Database) functionsDiffer(look inspection, c component) bool {
+	own, is := c.(sqlComponent)
+	if !is {
+		return false
+	}
+	found, digest := own.functions(db)
+	return len(found) > 0 && look.objects[object{functions, digest}] != c.name()
+}
+
+// installFunctions writes the component's functions, all in one transaction, where their text differs from what was installed last.
+// What is replaced keeps its owner and rights.
+func (c sqlComponent) installFunctions(ctx context.Context, s *session, look inspection) error {
+	if !s.db.functionsDiffer(look, c) {
+		return nil
+	}
+	found, digest := c.functions(s.db)
+	objects := pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()
+	register := "INSERT INTO " + objects + " (kind, identity, component) VALUES ($1, $2, $3) ON CONFLICT (kind, identity) DO NOTHING"
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// Bodies may use what a later file or component brings.
+		if _, err := tx.Exec(ctx, "SET LOCAL check_function_bodies = off"); err != nil {
+			return err
+		}
+		for _, f := range found {
+			if f.signature != "" && !look.owns("function", f.signature) {
+				// A function of that name is another role's: it must not be taken for ours, with the rights that it has.
+				f.text = strings.Replace(f.text, "CREATE OR REPLACE FUNCTION", "CREATE FUNCTION", 1)
+			}
+			if _, err := tx.Exec(ctx, f.text); err != nil {
+				return fmt.Errorf("install function %s: %w", f.signature, err)
+			}
+			if f.signature == "" {
+				continue
+			}
+			if _, err := tx.Exec(ctx, register, "function", f.signature, c.name()); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM "+objects+" WHERE kind = $1 AND component = $2", functions, c.name()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, register, functions, digest, c.name())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("install functions of %s: %w", c.name(), err)
+	}
+	s.log.InfoContext(ctx, "functions_installed",
+		slog.String("database", s.db.Name), slog.String("component", c.name()), slog.Int("functions", len(found)))
+	return nil
+}
+
+//go:embed queries/component_functions.sql
+var componentFunctionsSQL string
+
+//go:embed queries/delete_objects.sql
+var deleteObjectsSQL string
+
+// remove drops the functions that the registry lists for the component, and its entries there except that of the version table.
+func (c sqlComponent) remove(ctx context.Context, s *session, tx *sql.Tx) error {
+	var drop string
+	if err := tx.QueryRowContext(ctx, s.replacer.Replace(componentFunctionsSQL), c.name()).Scan(&drop); err != nil {
+		return fmt.Errorf("look up functions: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, drop); err != nil {
+		return fmt.Errorf("drop functions: %w", err)
+	}
+	_, err := tx.ExecContext(ctx, s.replacer.Replace(deleteObjectsSQL), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
+	return err
+}

@@ -1,0 +1,1 @@
+DELETE FROM "sexton".objects WHERE component = $1 AND identity <> $2;

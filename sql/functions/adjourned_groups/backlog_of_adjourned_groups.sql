@@ -1,0 +1,59 @@
+-- The backlog of due groups; see "sexton".backlog. Counts stop at 10,000. The age is the time since the first of them fell
+-- due, and 0 where no period is set, as nothing is ever due then.
+CREATE OR REPLACE FUNCTION "sexton".backlog_of_adjourned_groups()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+    SELECT
+        'group_deletion_schedules',
+        least(counts.due, 10000),
+        counts.due > 10000,
+        coalesce((
+            SELECT greatest(extract(epoch FROM pg_catalog.statement_timestamp()
+                - (pg_catalog.min(groups.marked_for_deletion_on) + (counts.day - counts.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'), 0)
+            FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
+            WHERE groups.marked_for_deletion_on < counts.cutoff
+        ), 0)::double precision,
+        counts.failed,
+        first.retry_at,
+        first.last_error
+    FROM (
+        SELECT
+            today.day,
+            today.cutoff,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
+                WHERE groups.marked_for_deletion_on < today.cutoff
+                LIMIT 10001
+            ) AS counted) AS due,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10000
+            ) AS counted) AS failed
+        FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
+    ) AS counts
+    LEFT JOIN LATERAL (
+        SELECT failure.retry_at, failure.last_error
+        FROM "sexton".group_deletion_failures AS failure
+        WHERE failure.retry_at > pg_catalog.statement_timestamp()
+        ORDER BY failure.retry_at
+        LIMIT 1
+    ) AS first ON true;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_adjourned_groups() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_adjourned_groups() IS 'Sexton: groups whose period is over and which wait for their destruction';

@@ -1,0 +1,77 @@
+-- Takes a group's deletion back on a user's behalf, in the caller's transaction. Returns true where it has done so, and
+-- false where the group was not to be deleted.
+--
+-- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX022 once the destruction of the
+-- group has removed or changed a row, or that of a group above it has begun.
+CREATE OR REPLACE FUNCTION "sexton".cancel_group_deletion(group_id bigint, user_id bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    begun bigint;
+    stopped boolean := false;
+BEGIN
+    PERFORM "sexton".open_group_door('cancel the deletion of group', cancel_group_deletion.group_id, cancel_group_deletion.user_id);
+
+    begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
+
+    IF begun = cancel_group_deletion.group_id THEN
+        -- A batch that runs holds this row, and this statement waits for it: then the row says what the batch has done.
+        DELETE FROM "sexton".group_destructions AS destruction
+        WHERE destruction.group_id = begun AND destruction.done = 0 AND NOT destruction.touched;
+
+        stopped := FOUND;
+
+        IF stopped THEN
+            begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
+        END IF;
+    END IF;
+
+    IF begun IS NULL THEN
+        -- A snapshot from before the destruction began does not see it, nor has the wait for the group's lock shown it.
+        -- Writing the same key does.
+        BEGIN
+            INSERT INTO "sexton".group_destructions (group_id, user_id)
+            VALUES (cancel_group_deletion.group_id, cancel_group_deletion.user_id);
+
+            DELETE FROM "sexton".group_destructions AS destruction WHERE destruction.group_id = cancel_group_deletion.group_id;
+        EXCEPTION
+            WHEN unique_violation THEN
+                begun := cancel_group_deletion.group_id;
+        END;
+    END IF;
+
+    IF begun IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX022',
+            MESSAGE = CASE
+                WHEN begun = cancel_group_deletion.group_id
+                THEN pg_catalog.format('cancel the deletion of group %s: its destruction has begun', begun)
+                ELSE pg_catalog.format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
+            END,
+            HINT = CASE
+                WHEN begun = cancel_group_deletion.group_id THEN 'What has been removed cannot be brought back.'
+                ELSE 'Cancel the deletion of that group, which is possible until its first row is removed.'
+            END;
+    END IF;
+
+    IF NOT stopped AND NOT EXISTS (
+        SELECT FROM "public".groups WHERE groups.id = cancel_group_deletion.group_id AND groups.marked_for_deletion_on IS NOT NULL
+    ) AND NOT EXISTS (
+        SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = cancel_group_deletion.group_id
+    ) THEN
+        RETURN false;
+    END IF;
+
+    PERFORM "sexton".restore_group(cancel_group_deletion.group_id, cancel_group_deletion.user_id, 'cancelled');
+
+    RETURN true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".cancel_group_deletion(bigint, bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".cancel_group_deletion(bigint, bigint) IS 'Sexton: restores a group that is marked for its deletion';

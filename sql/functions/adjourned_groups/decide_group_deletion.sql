@@ -1,0 +1,62 @@
+-- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where the user who scheduled it
+-- may still remove it, and otherwise restores it. The outcome is
+--
+--   enqueued     a job group_destroy was inserted
+--   waiting      there is one already
+--   restored     reason says why: not_permitted, or user_missing
+--   undue        the group is gone, was restored, or has lost its schedule meanwhile
+CREATE OR REPLACE FUNCTION "sexton".decide_group_deletion(
+    group_id bigint, run_at timestamptz,
+    OUT outcome text, OUT user_id bigint, OUT path text, OUT reason text
+)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    begun boolean;
+BEGIN
+    outcome := 'undue';
+
+    -- Doors that change the group wait here, or are waited for.
+    SELECT groups.path INTO path
+    FROM "public".groups
+    WHERE groups.id = decide_group_deletion.group_id
+    FOR UPDATE;
+
+    -- What has begun goes on, no matter who asked for it, and whatever has become of mark, schedule and period: half a group is
+    -- of no use.
+    SELECT coalesce(schedule.user_id, destruction.user_id), destruction.group_id IS NOT NULL INTO user_id, begun
+    FROM "public".groups
+    LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
+    LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = groups.id
+    WHERE groups.id = decide_group_deletion.group_id
+      AND (destruction.group_id IS NOT NULL
+        OR schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on < "sexton".group_deletion_cutoff());
+
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+
+    -- One on behalf of another user is not looked for here: such a group is not looked up at all.
+    IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
+        outcome := 'waiting';
+    ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
+        PERFORM "sexton".enqueue('group_destroy',
+            pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
+        outcome := 'enqueued';
+    ELSE
+        reason := CASE
+            WHEN EXISTS (SELECT FROM "public".users WHERE users.id = decide_group_deletion.user_id) THEN 'not_permitted'
+            ELSE 'user_missing'
+        END;
+        PERFORM "sexton".restore_group(decide_group_deletion.group_id, NULL, reason);
+        outcome := 'restored';
+    END IF;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".decide_group_deletion(bigint, timestamptz) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".decide_group_deletion(bigint, timestamp with time zone) IS 'Sexton: has a due group destroyed, or restores it';

@@ -1,0 +1,31 @@
+-- Returns the date before which a mark makes a group due: today (UTC) less the period of the application's settings, or
+-- NULL where there is no period from 1 to 90 days. Then nothing is due: a period is never guessed. Of several rows of
+-- settings the longest period counts.
+CREATE OR REPLACE FUNCTION "sexton".group_deletion_cutoff()
+RETURNS date
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    period integer;
+BEGIN
+    IF "sexton".application_table('application_settings') THEN
+        -- By its name in the row, which an application without such a column does not have.
+        SELECT pg_catalog.max((pg_catalog.to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
+        FROM "public".application_settings AS settings;
+    END IF;
+
+    IF period BETWEEN 1 AND 90 THEN
+        RETURN (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date - period;
+    END IF;
+
+    RETURN NULL;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".group_deletion_cutoff() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".group_deletion_cutoff() IS 'Sexton: the date before which a mark makes a group due';

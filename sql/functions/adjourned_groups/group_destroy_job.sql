@@ -1,0 +1,20 @@
+-- Returns the job that waits to destroy a group on a user's behalf, or is at it, or NULL. It is found by the key that
+-- sexton.enqueue gives it: an index of the arguments has to be searched for what was added to it last.
+CREATE OR REPLACE FUNCTION "sexton".group_destroy_job(group_id bigint, user_id bigint)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT job.id
+    FROM "sexton".river_job AS job
+    WHERE job.unique_key = pg_catalog.sha256(pg_catalog.convert_to(
+            pg_catalog.format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
+      AND job.unique_states IS NOT NULL
+      AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint, bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';

@@ -1,0 +1,70 @@
+-- Keeps a group from staying marked for ever when its schedule goes with the user who made it, by that user's native cascade
+-- or by a batch of the user's deletion: in the same transaction the initiator of the user's deletion takes the schedule over, if
+-- that user may remove the group, and otherwise the group is restored. The queue of users says who the initiator is; a cascade
+-- that began at a plain DELETE has none.
+CREATE OR REPLACE FUNCTION "sexton".group_schedule_lost()
+RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    initiator bigint;
+    leaves boolean := false;
+BEGIN
+    IF "sexton".application_table('users_ghost_user_migrations') THEN
+        SELECT job.initiator_user_id INTO initiator FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = OLD.user_id;
+        leaves := FOUND;
+    END IF;
+
+    -- An application that deletes the schedule of a user who stays has its own reason.
+    IF NOT leaves AND EXISTS (SELECT FROM "public".users WHERE users.id = OLD.user_id) THEN
+        RETURN NULL;
+    END IF;
+
+    PERFORM FROM "public".groups WHERE groups.id = OLD.group_id AND groups.marked_for_deletion_on IS NOT NULL FOR UPDATE;
+
+    -- A destruction that has begun goes on without a schedule. One that is there by now is the application's.
+    IF NOT FOUND
+        OR "sexton".group_destruction_above(OLD.group_id) IS NOT NULL
+        OR EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = OLD.group_id)
+    THEN
+        RETURN NULL;
+    ELSIF initiator IS NULL OR "sexton".may_remove_group(initiator, OLD.group_id) IS NOT TRUE THEN
+        PERFORM "sexton".restore_group(OLD.group_id, NULL, 'user_missing');
+        RETURN NULL;
+    END IF;
+
+    INSERT INTO "public".group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
+    VALUES (OLD.group_id, initiator, OLD.marked_for_deletion_on);
+
+    INSERT INTO "sexton".events (kind, payload) VALUES (
+        'group_deletion_handed_over',
+        pg_catalog.jsonb_build_object('group_id', OLD.group_id, 'user_id', initiator, 'scheduled_by', OLD.user_id));
+
+    RETURN NULL;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".group_schedule_lost() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: hands a group over, or restores it, when the user who scheduled it is deleted';
+
+-- Made once: to make it anew would lock the table.
+DO $sexton$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_trigger
+        WHERE tgrelid = '"public".group_deletion_schedules'::pg_catalog.regclass AND tgname = 'sexton_group_schedule_lost'
+    ) THEN
+        CREATE TRIGGER sexton_group_schedule_lost
+        AFTER DELETE ON "public".group_deletion_schedules
+        FOR EACH ROW
+        EXECUTE FUNCTION "sexton".group_schedule_lost();
+
+        INSERT INTO "sexton".objects (kind, identity, component) VALUES
+            ('trigger', '"public".group_deletion_schedules.sexton_group_schedule_lost', 'adjourned_groups');
+    END IF;
+END;
+$sexton$;

@@ -1,0 +1,21 @@
+-- The rule that counts. It is the application's to replace (CREATE OR REPLACE FUNCTION) and may call Sexton's own. No
+-- upgrade ever writes it again, so that a replacement outlives every upgrade, while the rule above gets better.
+DO $sexton$
+BEGIN
+    IF pg_catalog.to_regprocedure('"sexton".may_remove_group(bigint, bigint)') IS NULL THEN
+        CREATE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)
+        RETURNS boolean
+        LANGUAGE sql
+        STABLE
+        AS 'SELECT "sexton".default_may_remove_group(user_id, group_id)';
+
+        REVOKE ALL ON FUNCTION "sexton".may_remove_group(bigint, bigint) FROM PUBLIC;
+
+        COMMENT ON FUNCTION "sexton".may_remove_group(bigint, bigint) IS
+            'Sexton: who may remove a group; replace it to have a rule of your own';
+
+        INSERT INTO "sexton".objects (kind, identity, component) VALUES
+            ('function', '"sexton".may_remove_group(bigint, bigint)', 'adjourned_groups');
+    END IF;
+END;
+$sexton$;

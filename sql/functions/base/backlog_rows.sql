@@ -1,0 +1,59 @@
+-- What waits in this database, for status, metrics and other readers.
+--
+-- Every component with a deletion table brings a function backlog_of_COMPONENT() with the same columns, which is the one
+-- definition of its backlog. They are found by their name, so that components come and go without touching this. Only
+-- those of the same owner are called.
+CREATE OR REPLACE FUNCTION "sexton".backlog_rows()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    part text;
+BEGIN
+    FOR part IN
+        SELECT pg_catalog.format('%I.%I', namespace.nspname, proc.proname)
+        FROM pg_catalog.pg_proc AS own
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = own.pronamespace
+        JOIN pg_catalog.pg_proc AS proc ON proc.pronamespace = own.pronamespace AND proc.proowner = own.proowner
+        WHERE own.oid = '"sexton".backlog_rows()'::pg_catalog.regprocedure
+          AND pg_catalog.starts_with(proc.proname, 'backlog_of_')
+          AND proc.pronargs = 0
+        ORDER BY proc.proname
+    LOOP
+        RETURN QUERY EXECUTE pg_catalog.format(
+            'SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason FROM %s() AS b',
+            part);
+    END LOOP;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_rows() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_rows() IS 'Sexton: what waits in the deletion tables of this database';
+
+CREATE OR REPLACE VIEW "sexton".backlog AS
+SELECT
+    part.deletion_table,
+    -- Rows that wait, put off ones included. Counting stops at 10,000; capped tells that there are more.
+    part.pending,
+    part.capped,
+    part.oldest_age_seconds,
+    -- Rows that may not be taken now, the time of the first of them, and why that one was put off.
+    part.deferred,
+    part.deferred_until,
+    part.deferred_reason
+FROM "sexton".backlog_rows() AS part;
+
+COMMENT ON VIEW "sexton".backlog IS 'Sexton: what waits in the deletion tables of this database; cheap, however much that is';
+
+INSERT INTO "sexton".objects (kind, identity, component) VALUES ('view', '"sexton".backlog', 'base') ON CONFLICT DO NOTHING;

@@ -1,0 +1,67 @@
+-- Opens a batch: bounds the transaction and checks that the caller still holds its lease.
+--
+-- Raises SX001 where the lease has passed to another holder. The row stays locked until the batch ends,
+-- so a new holder, who has to raise the token first, waits for a batch that is about to commit. One that
+-- hangs is found by the session's name, which carries the token, and ended by the new holder; failing
+-- that, idle_in_transaction_session_timeout ends it after 10 s.
+--
+-- durable = false lets the commit return before its WAL is on disk. That is safe where children and
+-- tombstone are in this one database: a crash undoes both.
+--
+-- The planner settings keep to nested loops over indexes. Batches are small, and a plan that turns to
+-- scanning a big table would hold locks past every bound.
+CREATE OR REPLACE FUNCTION "sexton".begin_batch(
+    fence_key text,
+    fence_token bigint,
+    statement_timeout_ms integer,
+    lock_timeout_ms integer,
+    durable boolean
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    found_token bigint;
+BEGIN
+    -- The timeouts come first: the fence may be locked by a new holder.
+    PERFORM
+        pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
+        pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
+        pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
+        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true),
+        pg_catalog.set_config('enable_seqscan', 'off', true),
+        pg_catalog.set_config('enable_bitmapscan', 'off', true),
+        pg_catalog.set_config('enable_hashjoin', 'off', true),
+        pg_catalog.set_config('enable_mergejoin', 'off', true),
+        pg_catalog.set_config('jit', 'off', true),
+        -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
+        pg_catalog.set_config('row_security', 'off', true),
+        pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
+        -- A worker's session does not wait for the disk by itself; it keeps what it was configured with.
+        pg_catalog.set_config('synchronous_commit', CASE
+            WHEN NOT durable THEN 'off'
+            WHEN pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
+            ELSE pg_catalog.current_setting('synchronous_commit')
+        END, true);
+
+    SELECT fences.token INTO found_token
+    FROM "sexton".fences
+    WHERE fences.key = fence_key
+    FOR SHARE;
+
+    IF found_token IS DISTINCT FROM fence_token THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX001',
+            MESSAGE = pg_catalog.format('lease lost: %s', fence_key),
+            DETAIL = pg_catalog.format('The batch carries token %s, the fence stands at %s.',
+                coalesce(fence_token::pg_catalog.text, 'none'), coalesce(found_token::pg_catalog.text, 'none')),
+            HINT = 'Another holder has taken over. Nothing of this batch is kept.';
+    END IF;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
+    'Sexton: bounds a batch and checks its lease';

@@ -1,0 +1,14 @@
+-- What a batch calls its session, before "#" and the token: short enough that both fit into the 63 bytes
+-- that Postgres keeps, with a hash because only the beginning of the key does.
+CREATE OR REPLACE FUNCTION "sexton".session_name(fence_key text)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT 'sexton ' || pg_catalog.left(fence_key, 24) || ' ' || pg_catalog.left(pg_catalog.md5(fence_key), 8);
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".session_name(text) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".session_name(text) IS 'Sexton: name of the sessions that work under a lease';

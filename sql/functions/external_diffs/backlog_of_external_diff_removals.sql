@@ -1,0 +1,51 @@
+-- The backlog of objects to be removed from the store; see "sexton".backlog. Counts stop at 10,000, and the age is that of the
+-- object that was queued first.
+CREATE OR REPLACE FUNCTION "sexton".backlog_of_external_diff_removals()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT
+        'external_diff_removals',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        coalesce((
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - removal.queued_at), 0)
+            FROM "sexton".external_diff_removals AS removal
+            ORDER BY removal.id
+            LIMIT 1
+        ), 0)::double precision,
+        counts.deferred,
+        first.not_before,
+        first.last_error
+    FROM (
+        SELECT
+            (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10000
+            ) AS counted) AS deferred
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
+    ) AS counts
+    LEFT JOIN LATERAL (
+        SELECT removal.not_before, removal.last_error
+        FROM "sexton".external_diff_removals AS removal
+        WHERE removal.not_before > pg_catalog.statement_timestamp()
+        ORDER BY removal.not_before, removal.id
+        LIMIT 1
+    ) AS first ON true;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_external_diff_removals() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_external_diff_removals() IS 'Sexton: objects of deleted diffs that are still to be removed';

@@ -1,0 +1,19 @@
+-- Returns the bytes of the first so many diffs in the database. Who may know how many there are need not read them.
+CREATE OR REPLACE FUNCTION "sexton".external_diff_bytes(diffs integer)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+    SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(file.diff)), 0)::bigint
+    FROM (SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL) ORDER BY diff.id LIMIT $1) AS first
+    CROSS JOIN LATERAL (
+        SELECT file.diff FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = first.id OFFSET 0
+    ) AS file;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".external_diff_bytes(integer) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".external_diff_bytes(integer) IS 'Sexton: bytes of the first diffs in the database';

@@ -1,0 +1,24 @@
+-- Reports whether a text cannot be stored as it is: it is no UTF-8, which only a database without an encoding of its own
+-- lets in. (No text of Postgres contains NUL; applications store such diffs as base64 with "binary" set.)
+CREATE OR REPLACE FUNCTION "sexton".external_diff_encoded(diff text)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+BEGIN
+    IF diff IS NULL OR pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pg_catalog.convert_from(pg_catalog.convert_to(diff, 'SQL_ASCII'), 'UTF8');
+    RETURN false;
+EXCEPTION
+    WHEN character_not_in_repertoire THEN
+        RETURN true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".external_diff_encoded(text) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a diff is no UTF-8 and stored as base64';

@@ -1,0 +1,40 @@
+-- Where the files of a diff are in its object, for services that read it themselves: size bytes from byte offset_bytes on
+-- of the object are the text, in UTF-8, and base64 of it where is_base64 (or, in data of old applications, the plain text
+-- all the same: what cannot be decoded is taken as it is). No rows for a diff that is in the database.
+CREATE OR REPLACE FUNCTION "sexton".external_diff_layout(diff_id bigint)
+RETURNS TABLE (
+    relative_order integer,
+    path text,
+    -- 1 local disk, 2 object storage
+    store integer,
+    object_key text,
+    offset_bytes bigint,
+    size_bytes bigint,
+    is_base64 boolean
+)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT
+        file.relative_order,
+        coalesce(file.new_path, file.old_path)::pg_catalog.text,
+        diff.external_diff_store::integer,
+        pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff),
+        file.external_diff_offset::bigint,
+        file.external_diff_size::bigint,
+        coalesce(file."binary", false)
+    FROM "public".merge_request_diffs AS diff
+    JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
+    WHERE diff.id = external_diff_layout.diff_id
+      AND diff.stored_externally
+    ORDER BY file.relative_order;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".external_diff_layout(bigint) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: where the files of a diff are in its object';

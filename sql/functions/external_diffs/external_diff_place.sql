@@ -1,0 +1,22 @@
+-- Where this database is: the server's identifier, which every initdb makes anew and replicas share, and the database's number.
+-- A dump that is restored elsewhere has another one. Services that keep the identifier to themselves leave it out.
+CREATE OR REPLACE FUNCTION "sexton".external_diff_place()
+RETURNS text
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    number oid := (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database());
+BEGIN
+    RETURN (SELECT system_identifier FROM pg_catalog.pg_control_system()) || '/' || number;
+EXCEPTION
+    WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN
+        RETURN 'unknown/' || number;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".external_diff_place() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".external_diff_place() IS 'Sexton: which server and database this is';

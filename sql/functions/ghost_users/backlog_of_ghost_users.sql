@@ -1,0 +1,52 @@
+-- The backlog of users to be deleted; see "sexton".backlog. Counts stop at 10,000, and the age is that of the user who was
+-- queued first.
+CREATE OR REPLACE FUNCTION "sexton".backlog_of_ghost_users()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+    SELECT
+        'users_ghost_user_migrations',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        coalesce((
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - job.created_at), 0)
+            FROM "public".users_ghost_user_migrations AS job
+            ORDER BY job.id
+            LIMIT 1
+        ), 0)::double precision,
+        counts.deferred,
+        first.consume_after,
+        first.last_error
+    FROM (
+        SELECT
+            (SELECT pg_catalog.count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10000
+            ) AS counted) AS deferred
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
+    ) AS counts
+    LEFT JOIN LATERAL (
+        SELECT job.consume_after, job.last_error
+        FROM "public".users_ghost_user_migrations AS job
+        WHERE job.consume_after > pg_catalog.statement_timestamp()
+        ORDER BY job.consume_after, job.id
+        LIMIT 1
+    ) AS first ON true;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_ghost_users() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_ghost_users() IS 'Sexton: users that wait for their deletion';

@@ -1,0 +1,162 @@
+-- Asks for a user's deletion: blocks the user at once and puts it into the queue, in the caller's transaction. Returns
+-- true where it has done so, and false where the user is in the queue already; then nothing changes, hard_delete
+-- included. A user that is banned, blocked by LDAP or deactivated stays so.
+--
+-- With hard_delete contributions are deleted as well instead of passing to the ghost user. With delete_groups the
+-- groups that would be left without an owner are scheduled for deletion.
+--
+-- Raises SX010 for a user that does not exist, SX011 for one that may not be deleted (the ghost user and the other
+-- internal ones; human 0, project bot 6, service account 13 and placeholder 15 may), SX012 for the sole owner of a group
+-- unless delete_groups is set (owners of the groups above it count, those who are blocked or banned do not), SX013 where
+-- groups cannot be deleted by Sexton, SX015 where the initiator of their deletion does not stay, SX021 for one who may not
+-- remove them.
+CREATE OR REPLACE FUNCTION "sexton".delete_user(
+    user_id bigint,
+    initiator_id bigint,
+    hard_delete boolean DEFAULT false,
+    delete_groups boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    -- A clock's reading in the query itself would have it read all owners there are, once for each group.
+    today CONSTANT date := (pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
+    kind integer;
+    previous text;
+    group_id bigint;
+    bucket integer;
+    abandoned bigint[];
+    abandoned_names text;
+BEGIN
+    -- Two calls for one user take turns here.
+    SELECT coalesce(users.user_type, 0), coalesce(users.state::pg_catalog.text, 'active') INTO kind, previous
+    FROM "public".users
+    WHERE users.id = delete_user.user_id
+    FOR NO KEY UPDATE;
+
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX010',
+            MESSAGE = pg_catalog.format('delete user: there is no user %s', coalesce(delete_user.user_id::pg_catalog.text, 'NULL'));
+    ELSIF kind NOT IN (0, 6, 13, 15) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX011',
+            MESSAGE = pg_catalog.format('delete user %s: %s cannot be deleted', delete_user.user_id,
+                CASE kind WHEN 5 THEN 'the ghost user' ELSE pg_catalog.format('an internal user (user_type %s)', kind) END);
+    END IF;
+
+    IF previous IN ('blocked', 'banned', 'ldap_blocked', 'deactivated') THEN
+        previous := NULL;
+    END IF;
+
+    -- Before the groups: a user in the queue may not remove them any more, so that those which the user has scheduled pass to
+    -- the initiator.
+    INSERT INTO "public".users_ghost_user_migrations
+        (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
+    VALUES
+        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), pg_catalog.now(), pg_catalog.now(), pg_catalog.now(), previous)
+    ON CONFLICT DO NOTHING;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    UPDATE "public".users SET state = 'blocked' WHERE users.id = delete_user.user_id AND previous IS NOT NULL;
+
+    IF "sexton".application_table('members') AND "sexton".application_table('groups') THEN
+        -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
+        -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
+        -- The first key is "sexo" in ASCII. Groups share the second ones: a lock each would exhaust the server's memory for
+        -- locks where somebody owns thousands.
+        FOR bucket IN
+            SELECT DISTINCT pg_catalog.hashint8(member.source_id) & 255
+            FROM "public".members AS member
+            WHERE member.user_id = delete_user.user_id
+              AND member.source_type = 'Namespace'
+              AND member.access_level = 50
+            ORDER BY 1
+        LOOP
+            PERFORM pg_catalog.pg_advisory_xact_lock(1936029807, bucket);
+        END LOOP;
+
+        WITH RECURSIVE owner AS NOT MATERIALIZED (
+            SELECT member.source_id, member.user_id
+            FROM "public".members AS member
+            WHERE member.source_type = 'Namespace'
+              AND member.access_level = 50
+              AND coalesce(member.state, 0) = 0
+              AND member.requested_at IS NULL
+              AND (member.expires_at IS NULL OR member.expires_at > today)
+        ), lineage AS (
+            -- Who owns a group owns what is below it.
+            SELECT mine.source_id AS group_id, mine.source_id AS ancestor_id
+            FROM owner AS mine
+            WHERE mine.user_id = delete_user.user_id
+            UNION
+            SELECT lineage.group_id, ancestor.parent_id
+            FROM lineage
+            JOIN "public".groups AS ancestor ON ancestor.id = lineage.ancestor_id
+            WHERE ancestor.parent_id IS NOT NULL
+        ), ancestry AS (
+            SELECT lineage.group_id, pg_catalog.array_agg(lineage.ancestor_id) AS ancestors
+            FROM lineage
+            GROUP BY lineage.group_id
+        ), sole AS (
+            SELECT owned.id, owned.path, pg_catalog.row_number() OVER (ORDER BY owned.path, owned.id) AS place
+            FROM ancestry
+            JOIN "public".groups AS owned ON owned.id = ancestry.group_id
+            WHERE NOT EXISTS (
+                SELECT
+                FROM owner AS other
+                JOIN "public".users ON users.id = other.user_id
+                WHERE other.source_id = ANY (ancestry.ancestors)
+                  AND other.user_id <> delete_user.user_id
+                  -- Who may not enter, or is about to go, is no owner to rely on.
+                  AND coalesce(users.state, 'active') NOT IN ('blocked', 'ldap_blocked', 'blocked_pending_approval', 'banned')
+                  AND NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = other.user_id)
+                -- Group by group: joined with all of them, this would read the owners of every group there is.
+                OFFSET 0
+            )
+        )
+        SELECT
+            pg_catalog.array_agg(sole.id ORDER BY sole.place),
+            pg_catalog.string_agg(pg_catalog.format('%s (id %s)', sole.path, sole.id), ', ' ORDER BY sole.place) FILTER (WHERE sole.place <= 10)
+            || CASE WHEN pg_catalog.count(*) > 10 THEN pg_catalog.format(' and %s more', pg_catalog.count(*) - 10) ELSE '' END
+        INTO abandoned, abandoned_names
+        FROM sole;
+
+        IF abandoned IS NOT NULL AND NOT coalesce(delete_groups, false) THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'SX012',
+                MESSAGE = pg_catalog.format('delete user %s: sole owner of the groups %s', delete_user.user_id, abandoned_names),
+                HINT = 'Transfer their ownership, or ask for the deletion of these groups as well (delete_groups).';
+        ELSIF abandoned IS NOT NULL AND pg_catalog.to_regprocedure('"sexton".schedule_group_deletion(bigint, bigint)') IS NULL THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'SX013',
+                MESSAGE = pg_catalog.format('delete user %s: the groups %s cannot be deleted along, as the deletion of groups is not installed',
+                    delete_user.user_id, abandoned_names),
+                HINT = 'Enable adjourned_groups and run "sexton migrate up", or transfer the ownership of these groups.';
+        ELSIF abandoned IS NOT NULL AND (delete_user.initiator_id IS NULL OR delete_user.initiator_id = delete_user.user_id) THEN
+            -- When their period is over, the user who scheduled the groups must still be there, or they are restored.
+            RAISE EXCEPTION USING
+                ERRCODE = 'SX015',
+                MESSAGE = pg_catalog.format('delete user %s: the deletion of the groups %s needs an initiator who stays', delete_user.user_id, abandoned_names),
+                HINT = 'Name somebody else who may remove them, such as an administrator, or transfer their ownership.';
+        END IF;
+
+        FOREACH group_id IN ARRAY coalesce(abandoned, '{}') LOOP
+            EXECUTE 'SELECT "sexton".schedule_group_deletion($1, $2)' USING group_id, delete_user.initiator_id;
+        END LOOP;
+    END IF;
+
+    RETURN true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) IS 'Sexton: blocks a user and asks for its deletion';

@@ -1,0 +1,128 @@
+-- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
+-- sessions ask at a time.
+--
+-- Raises SX014 where it cannot be made, as other columns of the users need a value that this function does not know, as the
+-- transaction's isolation would hide the one that another session has just made, or as something that is unique is taken
+-- at every attempt.
+CREATE OR REPLACE FUNCTION "sexton".ghost_user()
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+DECLARE
+    ghost bigint;
+    unknown text;
+    dates text;
+    ghost_name text := 'ghost';
+    name_number integer := 0;
+    ghost_address text := 'ghost@example.com';
+    address_number integer := 0;
+    attempts CONSTANT integer := 10;
+    ids text := pg_catalog.pg_get_serial_sequence('"public".users', 'id');
+    ids_step bigint;
+    ids_reached bigint;
+    ids_taken bigint;
+BEGIN
+    SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
+
+    IF FOUND THEN
+        RETURN ghost;
+    END IF;
+
+    IF pg_catalog.current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX014',
+            MESSAGE = pg_catalog.format('there is no ghost user, and none can be made at isolation level %s', pg_catalog.current_setting('transaction_isolation')),
+            HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
+    END IF;
+
+    -- The key is "sexghost" in ASCII. A session that waited here looks again, with a new snapshot.
+    PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
+
+    SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
+
+    IF FOUND THEN
+        RETURN ghost;
+    END IF;
+
+    SELECT
+        pg_catalog.string_agg(attname, ', ' ORDER BY attnum)
+            FILTER (WHERE attnotnull AND NOT atthasdef AND attidentity = '' AND attname NOT IN
+                ('username', 'email', 'name', 'state', 'user_type', 'admin', 'created_at', 'updated_at')),
+        pg_catalog.string_agg(pg_catalog.format(', %I', attname), '' ORDER BY attnum)
+            FILTER (WHERE attname IN ('created_at', 'updated_at'))
+    INTO unknown, dates
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = '"public".users'::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped;
+
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX014',
+            MESSAGE = pg_catalog.format('the ghost user cannot be made: users need a value for %s', unknown),
+            HINT = 'Insert one yourself, with user_type 5, or give these columns defaults.';
+    END IF;
+
+    FOR attempt IN 1..attempts LOOP
+        WHILE EXISTS (SELECT FROM "public".users WHERE pg_catalog.lower(users.username) = ghost_name) LOOP
+            name_number := name_number + 1;
+            ghost_name := 'ghost' || name_number;
+        END LOOP;
+
+        WHILE EXISTS (SELECT FROM "public".users WHERE pg_catalog.lower(users.email) = ghost_address) LOOP
+            address_number := address_number + 1;
+            ghost_address := 'ghost' || address_number || '@example.com';
+        END LOOP;
+
+        BEGIN
+            EXECUTE pg_catalog.format(
+                'INSERT INTO %s (username, email, name, state, user_type, admin%s) VALUES ($1, $2, ''Ghost User'', ''active'', 5, false%s) RETURNING id',
+                '"public".users', dates, pg_catalog.regexp_replace(coalesce(dates, ''), '[a-z_]+', 'now()', 'g'))
+            INTO ghost
+            USING ghost_name, ghost_address;
+
+            RETURN ghost;
+        EXCEPTION
+            WHEN unique_violation THEN
+                -- Somebody registers under that very name at the same time, or the ids' sequence lags behind the ids.
+                IF attempt = attempts THEN
+                    RAISE EXCEPTION USING
+                        ERRCODE = 'SX014',
+                        MESSAGE = pg_catalog.format('the ghost user cannot be made: %s', SQLERRM),
+                        HINT = 'Insert one yourself, with user_type 5. Where ids are taken, set the sequence of users.id past them.';
+                END IF;
+        END;
+
+        -- Ids that were inserted by their values stand in the way of the sequence, one attempt each. It goes to the end of
+        -- their run, not past the highest id of all: that one may have been chosen to be far away.
+        CONTINUE WHEN ids IS NULL
+            OR NOT pg_catalog.has_sequence_privilege(ids, 'SELECT') OR NOT pg_catalog.has_sequence_privilege(ids, 'UPDATE');
+
+        SELECT sequence.seqincrement INTO ids_step FROM pg_catalog.pg_sequence AS sequence WHERE sequence.seqrelid = ids::pg_catalog.regclass;
+        EXECUTE 'SELECT last_value FROM ' || ids INTO ids_reached;
+
+        CONTINUE WHEN NOT EXISTS (SELECT FROM "public".users WHERE users.id = ids_reached + ids_step);
+
+        SELECT users.id INTO ids_taken
+        FROM "public".users
+        WHERE users.id > ids_reached
+          -- Several sequences may share the ids, each with its own remainder.
+          AND (users.id - ids_reached) % ids_step = 0
+          AND NOT EXISTS (SELECT FROM "public".users AS next WHERE next.id = users.id + ids_step)
+        ORDER BY users.id
+        LIMIT 1;
+
+        IF (ids_taken - ids_reached) / ids_step <= 100000 THEN
+            PERFORM pg_catalog.nextval(ids) FROM pg_catalog.generate_series(1, (ids_taken - ids_reached) / ids_step);
+        ELSE
+            -- setval would take back what others have drawn since, had they drawn more than all of these at the same time.
+            PERFORM pg_catalog.setval(ids, ids_taken);
+        END IF;
+    END LOOP;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".ghost_user() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user that deleted users'' contributions pass to';

@@ -1,0 +1,179 @@
+-- Puts jobs into River from plain SQL, for services in any language. The rows equal those of River's own client, so that
+-- both find each other's duplicates: the unique key is the SHA-256 of kind and arguments as Go's encoding/json writes them.
+--
+-- Ensures that a job of this kind and these arguments waits or runs, and returns its id. It is a new job
+-- only where none was there; an earlier run_at pulls one that waits for its time forward.
+--
+-- Raises 22023 where kind, arguments or time do not fit, with what there is in the hint.
+--
+-- Call it in short transactions. One that enqueues waits for another that has just done the same and is
+-- still open, and holds up River's scheduler where it has pulled a job forward. At REPEATABLE READ and above
+-- it may raise 40001 where another session touched the job: nothing was enqueued then, try again.
+--
+-- A job that runs is left alone: its row is never locked, because River writes to it when the job ends. So
+-- a job enqueued at the very end of an equal one may join that one. Work that must not be missed stands in
+-- a deletion table, whose trigger ensures it.
+--
+-- SET sexton.notify = off for transactions that are to be prepared (PREPARE TRANSACTION refuses transactions that
+-- notified); River then finds the job at its next poll.
+CREATE OR REPLACE FUNCTION "sexton".enqueue(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    -- available, pending, running, retryable and scheduled; see river_job_state_in_bitmask.
+    unfinished CONSTANT bit(8) := B'11110001';
+    job_kind "sexton".job_kinds;
+    encoded text;
+    key bytea;
+    due CONSTANT boolean := run_at IS NULL OR run_at <= pg_catalog.clock_timestamp();
+    job_id bigint;
+    job_is_late boolean;
+    job_is_ours boolean := false;
+    row_exists boolean;
+    most_waiting CONSTANT integer := 10000;
+BEGIN
+    SELECT k.* INTO job_kind FROM "sexton".job_kinds AS k WHERE k.kind = enqueue.kind;
+
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = pg_catalog.format('enqueue: there is no kind %L', kind),
+            HINT = coalesce(
+                (SELECT 'Kinds: ' || pg_catalog.string_agg(k.kind, ', ' ORDER BY k.kind COLLATE "C") || '.' FROM "sexton".job_kinds AS k),
+                'There are no kinds; run "sexton migrate up".');
+    ELSIF job_kind.cron AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = pg_catalog.format('enqueue %s: this kind runs on a schedule and takes no run_at', kind),
+            HINT = 'Leave run_at out to have it run now.';
+    ELSIF run_at >= pg_catalog.make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
+        -- River's client cannot read such a time, infinity included.
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = pg_catalog.format('enqueue %s: run_at must lie before the year 10000, not at %s', kind, run_at),
+            HINT = 'Leave run_at out to have it run now.';
+    END IF;
+
+    encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
+    key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
+
+    IF job_kind.row_table IS NOT NULL THEN
+        EXECUTE pg_catalog.format(
+            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I OPERATOR(pg_catalog.=) $1)', '"public".', job_kind.row_table, job_kind.row_column)
+        INTO row_exists
+        USING (encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument)::pg_catalog.int8;
+
+        IF NOT row_exists THEN
+            RAISE EXCEPTION USING
+                ERRCODE = '22023',
+                MESSAGE = pg_catalog.format('enqueue %s: there is no row of %s with the %s of %s', kind, job_kind.row_table, job_kind.row_column,
+                    encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument),
+                HINT = 'A row of another open transaction does not count.';
+        END IF;
+    END IF;
+
+    -- A job in the way may end before it is looked at. Ten in a row are not bad luck.
+    FOR attempt IN 1..10 LOOP
+        -- DO UPDATE would lock the job's row.
+        INSERT INTO "sexton".river_job AS j
+            (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
+        VALUES (
+            encoded::pg_catalog.jsonb,
+            job_kind.kind,
+            job_kind.max_attempts,
+            job_kind.queue,
+            CASE WHEN due THEN pg_catalog.now() ELSE run_at END,
+            CASE WHEN due THEN 'available' ELSE 'scheduled' END::"sexton".river_job_state,
+            '{}',
+            key,
+            unfinished
+        )
+        ON CONFLICT (unique_key)
+            WHERE unique_key IS NOT NULL
+                AND unique_states IS NOT NULL
+                AND "sexton".river_job_state_in_bitmask(unique_states, state)
+        DO NOTHING
+        RETURNING j.id INTO job_id;
+
+        job_is_ours := FOUND;
+        EXIT WHEN job_is_ours;
+
+        SELECT j.id, j.state IN ('scheduled', 'retryable') AND (due OR j.scheduled_at > run_at)
+        INTO job_id, job_is_late
+        FROM "sexton".river_job AS j
+        WHERE j.unique_key = key
+            AND j.unique_states IS NOT NULL
+            AND "sexton".river_job_state_in_bitmask(j.unique_states, j.state);
+
+        CONTINUE WHEN NOT FOUND;
+        EXIT WHEN NOT job_is_late;
+
+        BEGIN
+            UPDATE "sexton".river_job AS j
+            SET
+                scheduled_at = CASE WHEN due THEN least(j.scheduled_at, pg_catalog.now()) ELSE run_at END,
+                state = CASE WHEN due THEN 'available' ELSE j.state END
+            WHERE j.id = job_id
+                AND j.state IN ('scheduled', 'retryable')
+                AND (due OR j.scheduled_at > run_at);
+
+            IF NOT FOUND THEN
+                -- The job has begun meanwhile. The UPDATE may have locked it before it saw that; only undoing
+                -- the statement unlocks it.
+                RAISE SQLSTATE 'SX003';
+            END IF;
+
+            job_is_ours := true;
+            EXIT;
+        EXCEPTION
+            WHEN SQLSTATE 'SX003' THEN
+                job_id := NULL;
+        END;
+    END LOOP;
+
+    IF job_id IS NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '40001',
+            MESSAGE = pg_catalog.format('enqueue %s: equal jobs kept ending while they were looked at', kind),
+            HINT = 'Try again.';
+    END IF;
+
+    -- Equal jobs never wait twice, so many jobs have arguments that somebody makes up. A role that may write to River's table by itself
+    -- is not counted for.
+    IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args OPERATOR(pg_catalog.<>) '{}'
+        AND NOT pg_catalog.has_table_privilege(session_user, '"sexton".river_job'::pg_catalog.regclass, 'INSERT')
+        AND (
+            SELECT pg_catalog.count(*)
+            FROM (
+                SELECT
+                FROM "sexton".river_job AS j
+                WHERE j.state OPERATOR(pg_catalog.=) ANY ('{available,pending,retryable,scheduled}'::"sexton".river_job_state[])
+                    AND j.queue OPERATOR(pg_catalog.=) job_kind.queue
+                LIMIT most_waiting + 1
+            ) AS waiting
+        ) > most_waiting
+    THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '53400',
+            MESSAGE = pg_catalog.format('enqueue %s: %s jobs of this kind wait', kind, most_waiting),
+            HINT = 'Try again when some of them are done; "sexton status" says what they wait for.';
+    END IF;
+
+    -- Channel and payload as River's client sends them, so that repetitions fold.
+    IF job_is_ours AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_catalog.pg_notify(
+            pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),
+            pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job_kind.queue)));
+    END IF;
+
+    RETURN job_id;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".enqueue(text, jsonb, timestamp with time zone) IS
+    'Sexton: has a job run now or at run_at, once however often it is asked for; returns its id';

@@ -1,0 +1,42 @@
+-- Returns one argument as encoding/json writes it, or NULL where the value is not of the type. A number
+-- without fraction is a bigint in whatever notation, as in JSON itself.
+CREATE OR REPLACE FUNCTION "sexton".job_argument(type text, value jsonb)
+RETURNS text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+DECLARE
+    encoded text := value::pg_catalog.text;
+BEGIN
+    CASE type || ' ' || pg_catalog.jsonb_typeof(value)
+    WHEN 'text string' THEN
+        -- Postgres and Go escape alike except these, which Go keeps out of HTML and JavaScript. E'' means
+        -- the same under every setting of standard_conforming_strings.
+        encoded := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
+
+        IF pg_catalog.getdatabaseencoding() = 'UTF8' THEN
+            -- Other encodings lack the two line separators, and chr refuses them there.
+            encoded := pg_catalog.replace(pg_catalog.replace(encoded, pg_catalog.chr(8232), E'\\u2028'), pg_catalog.chr(8233), E'\\u2029');
+        END IF;
+
+        RETURN encoded;
+    WHEN 'bigint number' THEN
+        IF pg_catalog.trunc(value::numeric) = value::numeric
+            AND value::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        THEN
+            RETURN value::bigint::pg_catalog.text;
+        END IF;
+    WHEN 'boolean boolean' THEN
+        RETURN encoded;
+    ELSE
+        NULL;
+    END CASE;
+
+    RETURN NULL;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".job_argument(text, jsonb) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".job_argument(text, jsonb) IS 'Sexton: encodes one argument of a job';

@@ -1,0 +1,96 @@
+-- The backlog of the loose foreign keys; see "sexton".backlog. Counts stop at 10,000. The age is that of the row at the
+-- head of each parent's queue, as finding the true oldest would read the whole backlog.
+--
+-- It runs with its owner's rights, so that who may see how much waits need not see the tombstones.
+CREATE OR REPLACE FUNCTION "sexton".backlog_of_loose_foreign_keys()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    -- Parent tables with tombstones: one index probe each, however many tombstones there are. statement_timestamp() stands
+    -- still, which clock_timestamp() would not: it would bound no index.
+    WITH RECURSIVE step AS (
+        (
+            SELECT first.fully_qualified_table_name AS name
+            FROM "public".loose_foreign_keys_deleted_records AS first
+            WHERE first.status = 1
+            ORDER BY first.fully_qualified_table_name
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT (
+            SELECT next.fully_qualified_table_name
+            FROM "public".loose_foreign_keys_deleted_records AS next
+            WHERE next.status = 1 AND next.fully_qualified_table_name > step.name
+            ORDER BY next.fully_qualified_table_name
+            LIMIT 1
+        )
+        FROM step
+        WHERE step.name IS NOT NULL
+    ), parent AS MATERIALIZED (
+        SELECT step.name FROM step WHERE step.name IS NOT NULL
+    ), upcoming AS MATERIALIZED (
+        -- The first of each parent's that is put off.
+        SELECT first.consume_after, first.last_error
+        FROM parent
+        CROSS JOIN LATERAL (
+            SELECT deferred.consume_after, deferred.last_error
+            FROM "public".loose_foreign_keys_deleted_records AS deferred
+            WHERE deferred.status = 1
+              AND deferred.fully_qualified_table_name = parent.name
+              AND deferred.consume_after > pg_catalog.statement_timestamp()
+            ORDER BY deferred.consume_after
+            LIMIT 1
+        ) AS first
+    ), counts AS MATERIALIZED (
+        -- Otherwise everybody who uses a count would count again.
+        SELECT
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001
+            ) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM parent
+                CROSS JOIN LATERAL (
+                    SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
+                    WHERE deferred.status = 1
+                      AND deferred.fully_qualified_table_name = parent.name
+                      AND deferred.consume_after > pg_catalog.statement_timestamp()
+                    LIMIT 10000
+                ) AS one
+                LIMIT 10000
+            ) AS counted) AS deferred
+    )
+    SELECT
+        'loose_foreign_keys_deleted_records',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        coalesce((
+            SELECT greatest(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(head.created_at)), 0)
+            FROM parent
+            CROSS JOIN LATERAL (
+                SELECT oldest.created_at
+                FROM "public".loose_foreign_keys_deleted_records AS oldest
+                WHERE oldest.status = 1 AND oldest.fully_qualified_table_name = parent.name
+                ORDER BY oldest.consume_after, oldest.id
+                LIMIT 1
+            ) AS head
+        ), 0)::double precision,
+        counts.deferred,
+        (SELECT pg_catalog.min(upcoming.consume_after) FROM upcoming),
+        (SELECT upcoming.last_error FROM upcoming ORDER BY upcoming.consume_after LIMIT 1)
+    FROM counts;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".backlog_of_loose_foreign_keys() FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".backlog_of_loose_foreign_keys() IS 'Sexton: deleted parents that wait for the clean-up of their children';

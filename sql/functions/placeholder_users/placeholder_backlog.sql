@@ -1,0 +1,120 @@
+-- The backlog of placeholder users under these rules. Pending are the ownerless ones that may be offered still, except those in
+-- the queue of the users, which are counted there; given_up are users that will not be offered. Counts stop at 10,000. The age is the
+-- time since which the first user that can be offered now could have been.
+CREATE OR REPLACE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text,
+    given_up bigint
+)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+BEGIN
+    RETURN QUERY SELECT
+        'import_placeholder_user_details',
+        least(counts.pending, 10000),
+        counts.pending > 10000,
+        greatest(coalesce(extract(epoch FROM pg_catalog.statement_timestamp() - least(
+            (SELECT pg_catalog.min(untried.created_at) FROM (
+                SELECT detail.created_at
+                FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at IS NULL
+                  AND pg_catalog.isfinite(detail.created_at)
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS untried),
+            (SELECT pg_catalog.min(tried.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) FROM (
+                SELECT detail.last_deletion_attempt_at
+                FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
+                  AND pg_catalog.isfinite(detail.last_deletion_attempt_at)
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS tried)
+        )), 0), 0)::double precision,
+        least(counts.deferred, counts.pending, 10000),
+        first.retry_at,
+        first.last_error,
+        least(counts.given_up, 10000)
+    FROM (
+        SELECT
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10001
+            ) AS counted) AS pending,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts < $1
+                  AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                LIMIT 10000
+            ) AS counted) AS deferred,
+            (SELECT pg_catalog.count(*) FROM (
+                SELECT FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts >= $1
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                  -- The last job may still be at it.
+                  AND NOT "sexton".job_waits('import_delete_placeholder_user', '{"user_id":' || detail.placeholder_user_id || '}')
+                  AND EXISTS (
+                      SELECT FROM "public".users AS placeholder
+                      WHERE placeholder.id = detail.placeholder_user_id AND placeholder.user_type = 15
+                  )
+                LIMIT 10000
+            ) AS counted) AS given_up
+        -- Otherwise everybody who uses a count would count again.
+        OFFSET 0
+    ) AS counts
+    -- Each number of attempts is a stretch of the index of its own.
+    LEFT JOIN LATERAL (
+        SELECT next.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2) AS retry_at, next.last_error
+        FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
+        CROSS JOIN LATERAL (
+            SELECT detail.last_deletion_attempt_at, detail.last_error
+            FROM "public".import_placeholder_user_details AS detail
+            WHERE detail.namespace_id IS NULL
+              AND detail.deletion_attempts = tried.times
+              AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
+              AND detail.last_deletion_attempt_at < 'infinity'
+              AND NOT EXISTS (
+                  SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+              )
+            ORDER BY detail.last_deletion_attempt_at
+            LIMIT 1
+        ) AS next
+        ORDER BY next.last_deletion_attempt_at
+        LIMIT 1
+    ) AS first ON true;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".placeholder_backlog(integer, double precision) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".placeholder_backlog(integer, double precision) IS 'Sexton: placeholder users that wait, under given rules';

@@ -1,0 +1,1 @@
+DROP TABLE IF EXISTS "sexton".swept, "public".loose_foreign_keys_deleted_records;

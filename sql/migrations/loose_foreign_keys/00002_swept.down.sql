@@ -1,4 +1,0 @@
-DROP TABLE IF EXISTS "sexton".swept;
-
-DELETE FROM "sexton".objects
-WHERE identity = '"sexton".swept';
