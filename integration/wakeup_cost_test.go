@@ -143,12 +143,14 @@ func testWakeUpCost(t *testing.T, p program) {
 	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
 	before := s.flushes(t)
 	fewest := []trip{}
+	batches := 0
 	for n := range deletions {
 		counter.take()
 		s.exec(t, "DELETE FROM parents WHERE id = $1", 101+n)
 		s.wait(t, time.Minute, "children to go", noWork)
 		trips := counter.take()
 		s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+		batches += begun(append(slices.Clone(trips), counter.take()...))
 		trips = trips[:1+slices.IndexFunc(trips, cleans)]
 		if len(trips) > 0 && (len(fewest) == 0 || len(trips) < len(fewest)) {
 			fewest = trips
@@ -158,12 +160,13 @@ func testWakeUpCost(t *testing.T, p program) {
 	s.pool.Reset() // The statistics of a session are complete once it has ended.
 	s.wait(t, time.Minute, "sessions to end", "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') = 1")
 	perDeletion := float64(s.flushes(t)-before) / deletions
-	t.Logf("%d round trips, %.2f flushes", len(fewest), perDeletion)
+	t.Logf("%d round trips, %.2f batches, %.2f flushes", len(fewest), float64(batches)/deletions, perDeletion)
 	for _, each := range fewest {
 		t.Log(each)
 	}
 	require.NotEmpty(t, fewest)
-	require.LessOrEqual(t, len(fewest), 9, "round trips of the deletion with the fewest of others between its own")
+	require.LessOrEqual(t, len(fewest), 7, "round trips of the deletion with the fewest of others between its own")
+	require.LessOrEqual(t, float64(batches)/deletions, 4.4, "fenced transactions per deletion, until the worker sleeps again")
 	require.LessOrEqual(t, perDeletion, 2.2, "flushes per deletion, that of its own COMMIT included")
 }
 
@@ -171,6 +174,18 @@ func testWakeUpCost(t *testing.T, p program) {
 func cleans(t trip) bool {
 	return slices.Contains(t.statements, "COMMIT") &&
 		slices.ContainsFunc(t.statements, func(sql string) bool { return strings.Contains(sql, `DELETE FROM ONLY "public"."children"`) })
+}
+
+// begun counts the batches.
+func begun(trips []trip) (n int) {
+	for _, t := range trips {
+		for _, sql := range t.statements {
+			if strings.Contains(sql, "begin_batch") && !strings.HasPrefix(sql, "prepare ") {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (s workSite) flushes(t *testing.T) int64 {

@@ -194,6 +194,9 @@ func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
 
 // learn updates the moving average of children per parent.
 func (r *Reference) learn(parents int, rows int64, full bool) {
+	if rows == 0 {
+		return // None of them had any, which says nothing about the others.
+	}
 	sample := float64(rows) / float64(parents)
 	if full {
 		// There are more than were seen: do not let a cut-off sample lower the average.

@@ -82,14 +82,16 @@ func (r *run) confirm(ctx context.Context) error {
 	if least := time.Now().Add(leastConfirming); least.After(c.until) {
 		c.until = least
 	}
-	gates, waits, err := r.gates(ctx)
-	if err != nil || !waits {
+	closing, err := r.gates(ctx)
+	if err != nil || !closing.waits {
 		return err
 	}
+	gates, page := closing.gates, closing.page
 	for after := int64(0); !c.over() && c.longKeys < longKeys; {
-		page, err := r.page(ctx, after, gates)
-		if err != nil {
-			return err
+		if after > 0 {
+			if page, err = r.page(ctx, after, gates); err != nil {
+				return err
+			}
 		}
 		var ready []swept
 		waiting := len(c.long)
@@ -185,21 +187,23 @@ func together(ready []swept, most int) int {
 }
 
 // page reads the next rows behind an id. It must come in a later statement than the gates.
-func (r *run) page(ctx context.Context, after int64, g gates) ([]swept, error) {
-	session := r.engine.Session
-	var page []swept
-	_, err := session.Run(ctx, batch.Statement{
-		SQL:  session.Names.Render(sweptSQL),
+func (r *run) page(ctx context.Context, after int64, g gates) (page []swept, err error) {
+	_, err = r.engine.Session.Run(ctx, r.pageStatement(after, g, &page))
+	return page, err
+}
+
+func (r *run) pageStatement(after int64, g gates, page *[]swept) batch.Statement {
+	return batch.Statement{
+		SQL:  r.engine.Session.Names.Render(sweptSQL),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
 		Scan: func(rows pgx.Rows) (err error) {
-			page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
+			*page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
 				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
 				return s, err
 			})
 			return err
 		},
-	})
-	return page, err
+	}
 }
 
 // change runs a statement about rows of this database.
@@ -329,7 +333,14 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		return 0, false, &fault.Error{Fault: *f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
-	live, err := r.live(ctx, parent, keys, true)
+	forgotten, err := r.forget(ctx, parent, rows, keys)
+	if forgotten {
+		return 0, false, nil
+	}
+	var live []bool
+	if err == nil {
+		live, err = r.live(ctx, parent, keys, true)
+	}
 	if err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Marks.looksLong() && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
@@ -366,6 +377,37 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 		return err
 	}})
 	return late, false, err
+}
+
+// forget removes rows where no reference has a child of their keys: look and removal are one statement where all children are in this database and
+// none takes long to be looked for.
+func (r *run) forget(ctx context.Context, parent *Parent, rows []swept, keys any) (forgotten bool, err error) {
+	for _, reference := range parent.References {
+		if reference.Remote || r.engine.Marks.looksLong() && slices.Contains(parent.long(), reference) {
+			return false, nil
+		}
+	}
+	sql, args := parent.forgetStatement(r.engine.Session.Names, r.engine.Database, idsOf(rows), keys)
+	affected, err := r.engine.Session.Run(ctx, batch.Statement{SQL: bitmapOnly}, batch.Statement{SQL: sql, Args: args})
+	return err == nil && affected[1] > 0, err
+}
+
+func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []int64, keys any) (string, []any) {
+	args := &drain.Args{}
+	var sql strings.Builder
+	sql.WriteString(names.Render(forgetSQL))
+	args.Add(database)
+	args.Add(ids)
+	keysAt := 0
+	for _, reference := range p.References {
+		if reference.usable() {
+			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
+				keysAt = args.Add(keys)
+			}
+			fmt.Fprintf(&sql, "\n  AND NOT EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt), args))
+		}
+	}
+	return sql.String(), args.Values
 }
 
 // lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys

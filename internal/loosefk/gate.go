@@ -84,21 +84,23 @@ func ConfirmableSQL(database, within, grace int) string {
 ), false)`, ripe, within, preparedQuery, horizonQuery(grace), database)
 }
 
-// horizonSQL is horizonQuery and the time where database $1 has anything to confirm, and no row elsewhere.
+// horizonSQL is horizonQuery and the time where database $1 has anything to confirm, and no row elsewhere. It keeps the horizon for sweptSQL in the
+// same transaction, as seconds: as text a time may be read back in another zone.
 func horizonSQL() string {
-	return fmt.Sprintf(`SELECT gate.horizon, gate.blind, pg_catalog.clock_timestamp()
+	return fmt.Sprintf(`SELECT gate.horizon, gate.blind, pg_catalog.clock_timestamp(),
+    pg_catalog.set_config('sexton.horizon', extract(epoch FROM gate.horizon)::pg_catalog.text, true)
 FROM (%s) AS gate
 WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $1)`, horizonQuery(2))
 }
 
 // sweptSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
-// for long enough ($5) and twice as long, whether both gates are open, whether the first one is (horizon $4) while prepared
+// for long enough ($5) and twice as long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared
 // transactions are there, which are to be noted then, and whether transactions in other databases alone keep them shut
 // (parents $6, horizon $7).
 const sweptSQL = `
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
        gate.here AND gate.elsewhere AS open,
-       oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) $4
+       oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
        gate.here AND NOT gate.elsewhere AS held
 FROM (
@@ -114,9 +116,16 @@ FROM (
     ORDER BY swept.id
     LIMIT $3
 ) AS oldest
-CROSS JOIN (SELECT ARRAY(` + preparedQuery + `) AS transactions) AS present
+CROSS JOIN (
+    SELECT ARRAY(` + preparedQuery + `) AS transactions, coalesce(
+        $4::pg_catalog.timestamptz,
+        CASE WHEN pg_catalog.current_setting('sexton.horizon', true) OPERATOR(pg_catalog.<>) ''
+            THEN pg_catalog.to_timestamp(pg_catalog.current_setting('sexton.horizon')::pg_catalog.float8) END,
+        '-infinity'
+    ) AS horizon
+) AS present
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at OPERATOR(pg_catalog.<) $4
+    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
             AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
            NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])

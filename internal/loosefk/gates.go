@@ -31,21 +31,46 @@ type gates struct {
 	retry time.Duration
 }
 
-// gates looks at the transactions of this database and then at those of the others. waits is false where nothing waits to
-// be confirmed.
-func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
-	session := r.engine.Session
-	var now time.Time
-	_, err = session.Run(ctx, batch.Statement{
-		SQL: session.Names.Render(horizonSQL()), Args: []any{r.engine.Database, r.engine.Confirming.grace()},
+// closing is the beginning of confirming: transactions that are open, and the first page.
+type closing struct {
+	gates gates
+	// now is when the gates were read, waits is false where nothing waits to be confirmed.
+	now   time.Time
+	waits bool
+	page  []swept
+}
+
+// horizon is the statement that looks at the transactions of this database.
+func (r *run) horizon(c *closing) batch.Statement {
+	return batch.Statement{
+		SQL: r.engine.Session.Names.Render(horizonSQL()), Args: []any{r.engine.Database, r.engine.Confirming.grace()},
 		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&g.horizon, &g.blind, &now}, func() error { waits = true; return nil })
+			_, err := pgx.ForEachRow(rows, []any{&c.gates.horizon, &c.gates.blind, &c.now, new(string)}, func() error { c.waits = true; return nil })
 			return err
 		},
-	})
-	if err != nil || !waits {
-		return g, waits, err
 	}
+}
+
+// gates looks at the transactions of this database and then at those of the others, and reads the first page behind them. A run without others
+// has done both when it last looked for work.
+func (r *run) gates(ctx context.Context) (*closing, error) {
+	if c := r.closing; c != nil {
+		r.closing = nil
+		return c, nil
+	}
+	c := &closing{}
+	if _, err := r.engine.Session.Run(ctx, r.horizon(c)); err != nil || !c.waits {
+		return c, err
+	}
+	var err error
+	if err = r.farGates(ctx, &c.gates, c.now); err == nil {
+		c.page, err = r.page(ctx, 0, c.gates)
+	}
+	return c, err
+}
+
+// farGates looks at the transactions of other databases.
+func (r *run) farGates(ctx context.Context, g *gates, now time.Time) error {
 	var others []string
 	g.far, others = r.far()
 	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry
@@ -59,7 +84,7 @@ func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
 		case err != nil && fault.Judge(err).Verdict == fault.Unavailable:
 			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
 		case err != nil:
-			return g, waits, err
+			return err
 		case prepared:
 			g.farHorizon.InfinityModifier = pgtype.NegativeInfinity
 		}
@@ -67,7 +92,7 @@ func (r *run) gates(ctx context.Context) (g gates, waits bool, err error) {
 			g.farHorizon.Time = began
 		}
 	}
-	return g, waits, nil
+	return nil
 }
 
 // far are the parents with children in other databases, and those databases.

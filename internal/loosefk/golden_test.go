@@ -97,6 +97,7 @@ func (g *golden) parent(p *Parent, where string) {
 	g.add(title("children"))(p.childrenStatement("main", keys, marks))
 	g.add(title("remove"))(p.removeStatement(schemas, "main", nil, marks, marks))
 	g.add(title("revive"))(p.reviveStatement(schemas, nil, marks))
+	g.add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
 	g.add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks))
 	g.add(title("gone"))(p.goneStatement(keys))
 	g.add(title("without parent"))(p.withoutParentStatement(nil))

@@ -33,9 +33,11 @@ type lane struct {
 	after position
 	// drained tells that no tombstone is known to be due behind it.
 	drained bool
-	// fresh are loaded tombstones that no chunk has yet, live the references with children of them.
-	fresh []tombstone
-	live  []bool
+	// fresh are loaded tombstones that no chunk has yet, live the references with children of them; foreign have keys of another type. They are
+	// looked at when it is the lane's turn: loaded is true until then.
+	fresh, foreign []tombstone
+	live           []bool
+	loaded         bool
 	// next are the chunks whose turn it is; carried have had one and wait for another. These get half of the lane's time,
 	// so a parent with a million children, or with children that take long, holds no other up.
 	next, carried []*chunk
@@ -78,7 +80,7 @@ func (l *lane) chunks() []*chunk { return slices.Concat(l.next, l.carried) }
 
 // open reports whether the lane has anything to do in this run.
 func (l *lane) open() bool {
-	return !l.drained || len(l.fresh)+len(l.next)+len(l.carried) > 0
+	return !l.drained || l.loaded || len(l.fresh)+len(l.next)+len(l.carried) > 0
 }
 
 // drain serves the lanes in turn, each for its share of a round. Deleting children can leave tombstones of their own in
@@ -107,6 +109,7 @@ func (r *run) drain(ctx context.Context) error {
 			return nil
 		}
 		worked := false
+		r.closing = nil
 		for _, l := range open {
 			busy, err := r.turn(ctx, l, len(open))
 			if err != nil {
@@ -135,7 +138,8 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
-// due looks for lanes with due tombstones behind their position.
+// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. One
+// that may be the last reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
 	names := r.known()
 	times := make([]pgtype.Timestamptz, len(r.lanes))
@@ -151,8 +155,13 @@ func (r *run) due(ctx context.Context) error {
 			return err
 		},
 	}}
-	if r.asked.IsZero() {
-		statements = append(statements, r.strangers(&strangers), r.expired())
+	var last *closing
+	loaded, first := loadSize, r.asked.IsZero()
+	if first {
+		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers), r.expired())
+	} else if _, others := r.far(); len(others) == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
+		last = &closing{gates: gates{far: []string{}}}
+		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 	}
 	_, err := r.engine.Session.Run(ctx, statements...)
 	if err == nil && len(strangers) > 0 {
@@ -164,9 +173,9 @@ func (r *run) due(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for due tombstones: %w", err)
 	}
-	r.asked = time.Now()
+	r.asked, r.closing = time.Now(), last
 	for _, l := range r.lanes {
-		l.drained = !slices.Contains(due, l.parent.Recorded)
+		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < loadSize
 	}
 	return nil
 }
@@ -214,6 +223,11 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 			return nil, false, err
 		}
 	}
+	if l.loaded {
+		if err := r.examine(ctx, l); err != nil {
+			return nil, false, err
+		}
+	}
 	ready := slices.IndexFunc(l.carried, func(c *chunk) bool { return c.ready() && c.how != waiting })
 	if ready < 0 && len(l.fresh) == 0 {
 		// The run does not wait for rows that others have locked while there is something else to do.
@@ -252,32 +266,45 @@ func (l *lane) held() (n int) {
 	return n
 }
 
-// load loads the next tombstones and looks which references have children of them.
+// load loads the next tombstones.
 func (r *run) load(ctx context.Context, l *lane) error {
-	var foreign []tombstone
 	loaded := 0
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL:  r.engine.Session.Names.Render(loadSQL),
-		Args: []any{l.parent.Recorded, l.after.consumeAfter, l.after.id, loadSize},
+	loading := r.loading([]string{l.parent.Recorded}, []pgtype.Timestamptz{l.after.consumeAfter}, []int64{l.after.id}, &loaded)
+	if _, err := r.engine.Session.Run(ctx, loading); err != nil {
+		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
+	}
+	l.drained = loaded < loadSize
+	return nil
+}
+
+// loading is the statement that loads tombstones of parents behind positions into their lanes.
+func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, loaded *int) batch.Statement {
+	return batch.Statement{
+		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, loadSize},
 		Scan: func(rows pgx.Rows) error {
+			*loaded = 0
+			var name string
 			var t tombstone
-			_, err := pgx.ForEachRow(rows, []any{&t.id, &t.consumeAfter, &t.integer, &t.text, &t.anyway}, func() error {
-				loaded++
-				l.after = t.position
+			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.integer, &t.text, &t.anyway}, func() error {
+				*loaded++
+				l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == name })]
+				l.after, l.loaded = t.position, true
 				if l.parent.fits(t, r.engine.Session.Conn.TypeMap()) {
 					l.fresh = append(l.fresh, t)
 				} else {
-					foreign = append(foreign, t)
+					l.foreign = append(l.foreign, t)
 				}
 				return nil
 			})
 			return err
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
-	l.drained = loaded < loadSize
+}
+
+// examine looks which references have children of the tombstones that a lane has loaded.
+func (r *run) examine(ctx context.Context, l *lane) error {
+	foreign := l.foreign
+	l.loaded, l.foreign = false, nil
 	if len(foreign) > 0 {
 		f := fault.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
 		r.stats.fail(f)
@@ -286,8 +313,24 @@ func (r *run) load(ctx context.Context, l *lane) error {
 		}
 	}
 	if len(l.fresh) > 0 {
-		l.live = r.probe(ctx, l.parent, keysOf(l.parent, l.fresh))
+		if l.live = r.obvious(l); l.live == nil {
+			l.live = r.probe(ctx, l.parent, keysOf(l.parent, l.fresh))
+		}
 		l.parent.sort(l.fresh)
 	}
 	return nil
+}
+
+// obvious is the answer to a probe that would save nothing: the parent has one child table, whose one statement for all of the tombstones finds
+// out by itself. Otherwise it is nil.
+func (r *run) obvious(l *lane) []bool {
+	p := l.parent
+	if len(p.References) != 1 || !r.engine.Adaptive.on() || r.troubleOf(p) != nil {
+		return nil
+	}
+	live := []bool{true}
+	if one := p.References[0]; one.Remote || !one.Index || len(one.Leaves) != 1 || len(l.fresh) > p.chunkSize(live, r.statementRows) {
+		return nil
+	}
+	return live
 }

@@ -2,6 +2,7 @@ package loosefk
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -129,7 +130,7 @@ func (l *lane) done() position {
 			at = before
 		}
 	}
-	for _, t := range l.fresh {
+	for _, t := range slices.Concat(l.fresh, l.foreign) {
 		lower(t)
 	}
 	for _, c := range l.chunks() {

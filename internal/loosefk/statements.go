@@ -105,15 +105,20 @@ func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
 	return ids, times
 }
 
-// loadSQL loads due tombstones of one parent behind a keyset position, oldest first.
+// loadSQL loads at most $4 due tombstones of parents behind a keyset position each, oldest first.
 const loadSQL = `
-SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL
-FROM "public".loose_foreign_keys_deleted_records AS tombstone
-WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
-  AND tombstone.status OPERATOR(pg_catalog.=) 1
-  AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-  AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) ($2, $3)
-ORDER BY tombstone.consume_after, tombstone.id
+SELECT parent.name, due.*
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[], $3::bigint[]) AS parent (name, consume_after, id)
+CROSS JOIN LATERAL (
+    SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL
+    FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+      AND tombstone.status OPERATOR(pg_catalog.=) 1
+      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
+    ORDER BY tombstone.consume_after, tombstone.id
+    LIMIT $4
+) AS due
 LIMIT $4`
 
 // dueSQL tells which parents have due tombstones behind their position.
