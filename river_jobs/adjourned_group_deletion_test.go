@@ -2,7 +2,6 @@ package riverjobs
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -10,10 +9,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/database"
-	"sexton/internal/dbtest"
-	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
@@ -23,24 +18,14 @@ import (
 // and Ada have scheduled, and what jobs need to work on it. Nobody works on the destructions.
 func groupBundle(t *testing.T) bundle {
 	t.Helper()
-	db := dbtest.Reference(t)
-	db.Exec(`
+	b := application(t, `
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES (1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false);
 		INSERT INTO groups (id, name, path) VALUES (10, 'Ten', 'ten'), (11, 'Eleven', 'eleven');
-		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 11, 50);
-		INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES
-			('adjourned_group_deletion', 'adjourned_group_deletion', true, 25, '{}', '{}'),
-			('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}');
-		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now());
-		SELECT sexton.schedule_group_deletion(10, 1), sexton.schedule_group_deletion(11, 2);`)
-	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, nil))
-	return bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{}, Config: configuration(t, "SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"),
-		Databases: []database.Database{db.Connected}, Logger: logger,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
-	}}
+		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 11, 50);`, "SEXTON_ADJOURNED_GROUPS__ENABLED=true")
+	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())")
+	b.db.Exec("SELECT sexton.schedule_group_deletion(10, 1), sexton.schedule_group_deletion(11, 2)")
+	return b
 }
 
 const markedLongAgo = `UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31;
@@ -53,20 +38,6 @@ func (b bundle) groupsDue(t *testing.T) listen.Due {
 	return due
 }
 
-// workGroups lets a real client work one job and returns how it ended.
-func (b bundle) workGroups(t *testing.T) river.EventKind {
-	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
-	defer cancel()
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, AdjournedGroupDeletion, AdjournedGroupDeletionArgs{}, nil)
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	return (<-events).Kind
-}
-
 func TestAdjournedGroupsWorker(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
@@ -74,14 +45,14 @@ func TestAdjournedGroupsWorker(t *testing.T) {
 	require.Positive(t, b.groupsDue(t).In)
 	b.db.Exec(markedLongAgo + "; DELETE FROM members")
 	require.True(t, b.groupsDue(t).Now)
-	require.Equal(t, river.EventKindJobCompleted, b.workGroups(t))
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"10", "1"}}, b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
 	require.Equal(t, [][]string{{"eleven"}}, b.db.Rows("SELECT path FROM groups WHERE marked_for_deletion_on IS NULL"))
 	require.Equal(t, [][]string{{"done", "1", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'groups_enqueued', stats ->> 'groups_restored' FROM sexton.runs WHERE changed"))
 	require.Regexp(t, `level=INFO msg=group_enqueued kind=adjourned_group_deletion database=main group_id=10 namespace=ten-deletion_scheduled-10 user_id=1 destroy_at=`, b.log.String())
 	require.Contains(t, b.log.String(), "level=INFO msg=group_restored kind=adjourned_group_deletion database=main group_id=11 namespace=eleven-deletion_scheduled-11 user_id=2 reason=not_permitted")
 	require.Equal(t, listen.Due{}, b.groupsDue(t))
-	b.workGroups(t)
+	b.workOne(t, AdjournedGroupDeletionArgs{})
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_restored'"), 1, "the second run changes nothing")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 1)
 }
@@ -105,7 +76,7 @@ func TestFailedPassIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; DROP FUNCTION sexton.decide_group_deletion")
-	require.Equal(t, river.EventKindJobFailed, b.workGroups(t))
+	require.Equal(t, river.EventKindJobFailed, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"f", "1", "25"}}, b.db.Rows(
 		"SELECT finalized_at IS NOT NULL, attempt, max_attempts FROM sexton.river_job WHERE kind = $1", AdjournedGroupDeletion))
 	require.Contains(t, b.log.String(), "msg=run_failed")
@@ -116,7 +87,7 @@ func TestFailedGroupIsLogged(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; DELETE FROM sexton.job_kinds WHERE kind = 'group_destroy'")
-	require.Equal(t, river.EventKindJobCompleted, b.workGroups(t))
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Contains(t, b.log.String(), "level=ERROR msg=group_failed kind=adjourned_group_deletion database=main group_id=10 namespace=\"\" user_id=0 "+
 		"sqlstate=22023 error=\"enqueue: there is no kind 'group_destroy'\" stack=\"PL/pgSQL function")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), 2)
@@ -127,7 +98,7 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; DELETE FROM application_settings")
-	require.Equal(t, river.EventKindJobCompleted, b.workGroups(t))
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"skipped"}}, b.db.Rows("SELECT outcome FROM sexton.runs"))
 	require.Contains(t, b.log.String(), "level=WARN msg=\"no group is due, as application_settings.deletion_adjourned_period is not set to 1 to 90 days\"")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job WHERE state <> 'completed'"), "no successor")

@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/jobrun"
 )
 
 const (
@@ -52,7 +56,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		return nil, err
 	}
 	ticker, periodic := newTicker(deps, ticks)
-	log := cmp.Or(deps.RiverLogger, deps.Logger)
+	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log, ticker: ticker,
 	}
@@ -69,6 +73,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
 		RescueStuckJobsAfter:        2 * (maxJobTime + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
+		ErrorHandler:                failures{log},
 		Middleware:                  []rivertype.Middleware{deps.working()},
 		ReindexerSchedule:           reindex,
 		PeriodicJobs:                periodic,
@@ -90,4 +95,37 @@ func (d Deps) working() rivertype.Middleware {
 		defer d.Bindings.ends.end(job.ID)
 		return work(ctx)
 	})
+}
+
+// failures logs errors of jobs that have no line in the log yet: of all that is not the pass itself.
+type failures struct{ log *slog.Logger }
+
+func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
+	if !jobrun.IsLogged(err) {
+		f.log.ErrorContext(ctx, "job_failed", "kind", job.Kind, "job_id", job.ID, "attempt", job.Attempt, "error", err)
+	}
+	return nil
+}
+
+// HandlePanic leaves a panic to River, which logs it with its trace.
+func (failures) HandlePanic(context.Context, *rivertype.JobRow, any, string) *river.ErrorHandlerResult {
+	return nil
+}
+
+// reticent leaves out what River says of a failed job, at level info, beside the line that the failure has.
+type reticent struct{ slog.Handler }
+
+func (h reticent) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return reticent{h.Handler.WithAttrs(attrs)}
+}
+
+func (h reticent) WithGroup(name string) slog.Handler { return reticent{h.Handler.WithGroup(name)} }
+
+func (h reticent) Handle(ctx context.Context, record slog.Record) error {
+	for _, end := range []string{": Job errored", ": Job errored; retrying", ": Job panicked"} {
+		if record.Level == slog.LevelInfo && strings.HasSuffix(record.Message, end) {
+			return nil
+		}
+	}
+	return h.Handler.Handle(ctx, record)
 }

@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,11 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
@@ -39,20 +36,14 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 		INSERT INTO merge_request_diff_files (
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
 		) SELECT n, 0, false, false, false, false, '0', '0', 'a', 'text ' || n FROM generate_series(1, 3) AS n`)
-	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, nil))
-	environ = append([]string{
+	b = over(t, db, append([]string{
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
-	}, environ...)
-	b = bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Logger: logger,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
-	}}
+	}, environ...)...)
 	conn, err := db.Connected.Pool.Acquire(t.Context())
 	require.NoError(t, err)
 	settings := conn.Conn().Config()
 	conn.Release()
-	_, err = migrate.Up(t.Context(), logger, migrate.Database{
+	_, err = migrate.Up(t.Context(), b.deps.Logger, migrate.Database{
 		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
 		Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.ExternalDiffs},
 		Kinds:      Kinds(b.deps.Config),

@@ -2,7 +2,6 @@ package riverjobs
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -10,10 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/dbtest"
-	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
 )
@@ -21,19 +17,11 @@ import (
 // ghostBundle is the reference application with Ada (1), who wrote an issue, and what jobs need to work on it.
 func ghostBundle(t *testing.T) bundle {
 	t.Helper()
-	db := dbtest.Reference(t)
-	db.Exec(`
+	return application(t, `
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path, creator_id) VALUES (1, 1, 'project', 'project', 1);
-		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'by Ada', 1, 1), (2, 1, 'by Ben', 2, 2);`)
-	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, nil))
-	return bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{}, Config: configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"),
-		Databases: []database.Database{db.Connected}, Logger: logger,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
-	}}
+		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'by Ada', 1, 1), (2, 1, 'by Ben', 2, 2);`, "SEXTON_GHOST_USERS__ENABLED=true")
 }
 
 func (b bundle) ghostDue(t *testing.T) listen.Due {

@@ -61,7 +61,7 @@ func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobr
 		return jobrun.Result{}, err
 	}
 	if err == nil && stats.Outcome == groupdelete.Stuck {
-		err = fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)
+		err = jobrun.Logged(fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)) // group_stuck is its line.
 	}
 	return destroyResult(stats), err
 }

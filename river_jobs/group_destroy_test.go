@@ -27,31 +27,17 @@ func destroyBundle(t *testing.T) bundle {
 	return b
 }
 
-// workDestroy lets a real client work the job of a group and returns how it ended.
-func (b bundle) workDestroy(t *testing.T, group int64) *river.Event {
-	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
-	defer cancel()
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GroupDestroy, GroupDestroyArgs{GroupID: group, UserID: 1}, nil)
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	return <-events
-}
-
 func TestGroupDestroyWorker(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	event := b.workDestroy(t, 10)
+	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
 	require.Equal(t, river.EventKindJobCompleted, event.Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Empty(t, b.db.Rows("SELECT FROM issues"))
 	require.Equal(t, [][]string{{"group_destroy", "done", "destroyed", "1"}}, b.db.Rows("SELECT kind, outcome, stats ->> 'outcome', stats ->> 'projects' FROM sexton.runs"))
 	require.Contains(t, b.log.String(), "msg=group_processed kind=group_destroy database=main group_id=10 user_id=1 outcome=destroyed groups=1 projects=1")
 
-	require.Equal(t, river.EventKindJobCompleted, b.workDestroy(t, 10).Kind, "a group that is gone is no error")
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind, "a group that is gone is no error")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
 }
 
@@ -84,7 +70,7 @@ func TestGroupDestroyThatIsStuck(t *testing.T) {
 	b := destroyBundle(t)
 	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$;
 		CREATE TRIGGER refuse BEFORE DELETE ON projects FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	event := b.workDestroy(t, 10)
+	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
 	require.Equal(t, river.EventKindJobFailed, event.Kind)
 	require.Equal(t, 25, event.Job.MaxAttempts)
 	require.Equal(t, "destroy group 10: projects: SQLSTATE ZZ001: kept", event.Job.Errors[0].Error)
@@ -99,7 +85,7 @@ func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
 	_, err := other.Acquire(t.Context(), groupdelete.LeaseKey(10), groupdelete.LeaseTTL, b.db.Connected)
 	require.NoError(t, err)
-	event := b.workDestroy(t, 10)
+	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
 	require.Equal(t, river.EventKindJobSnoozed, event.Kind)
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
 }
@@ -219,7 +205,7 @@ func TestErrorOfAnotherGroupFailsTheRunAndNotTheJob(t *testing.T) {
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no release'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON sexton.leases FOR EACH ROW
 			WHEN (NEW.key = 'groups/11' AND NEW.expires_at = '-infinity') EXECUTE FUNCTION refuse()`)
-	require.Equal(t, river.EventKindJobCompleted, b.workDestroy(t, 10).Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Equal(t, [][]string{{"10", "completed"}, {"11", "scheduled"}}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
 	const message = "destroy group 11: release lease groups/11: ERROR: no release (SQLSTATE P0001)"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sexton/internal/database"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 )
 
@@ -42,7 +43,7 @@ func (b *Bindings) Held() []string {
 	return held
 }
 
-// fits notes, and says once, what in a kind's lists does not fit, and returns it as an error.
+// fits notes, and logs once, what in a kind's lists does not fit, and returns it as an error.
 func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {
@@ -52,5 +53,5 @@ func (d Deps) fits(ctx context.Context, kind string, db database.Database, probl
 		}
 	}
 	d.Bindings.NoteWrong(kind, db.Name, wrong)
-	return problems.Err()
+	return jobrun.Logged(problems.Err())
 }

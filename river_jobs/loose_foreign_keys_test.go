@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -18,15 +17,7 @@ import (
 // work lets a real client work one job and returns how that ended, with the error's text, if any.
 func (b bundle) work(t *testing.T, database string) (*river.Event, string) {
 	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
-	defer cancel()
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil)
-	require.NoError(t, err)
-	event := <-events
+	event := b.workOne(t, LooseForeignKeysCleanupArgs{Database: database})
 	if len(event.Job.Errors) == 0 {
 		return event, ""
 	}

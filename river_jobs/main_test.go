@@ -61,13 +61,48 @@ func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	t.Helper()
 	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)})
 	require.NoError(t, err)
+	b := over(t, db, environ...)
+	b.deps.Definitions = defs
+	return b
+}
+
+// over is what jobs need to work on a database.
+func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
+	t.Helper()
 	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, nil))
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{},
-		Config:   configuration(t, environ...), Databases: []database.Database{db.Connected}, Definitions: defs, Logger: logger,
+		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Logger: logger,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
 	}}
+}
+
+// application is the reference application with these rows, for some kinds without the loose foreign keys.
+func application(t *testing.T, rows string, environ ...string) bundle {
+	t.Helper()
+	db := dbtest.Reference(t)
+	db.Exec(rows)
+	b := over(t, db, append([]string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}, environ...)...)
+	db.Exec("DELETE FROM sexton.job_kinds")
+	for _, k := range Kinds(b.deps.Config) {
+		db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
+			k.Kind, k.Cron, k.MaxAttempts, k.Args, k.Defaults)
+	}
+	return b
+}
+
+// workOne lets a real client work one job and returns how it ended.
+func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
+	t.Helper()
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
+	defer cancel()
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	_, err = client.Insert(t.Context(), args, nil)
+	require.NoError(t, err)
+	return <-events
 }
 
 func configuration(t *testing.T, environ ...string) *config.Config {

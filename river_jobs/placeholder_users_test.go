@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
-	"sexton/internal/database"
-	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -25,8 +22,7 @@ import (
 // whose group 2 is still there, and what jobs need to work on it.
 func placeholderBundle(t *testing.T, environ ...string) bundle {
 	t.Helper()
-	db := dbtest.Reference(t)
-	db.Exec(`
+	return application(t, `
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept'), (2, 'imported', 'imported');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
@@ -37,22 +33,9 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 		INSERT INTO merge_requests (id, target_project_id, title, last_edited_by_id, source_branch, target_branch) VALUES (1, 1, 'm', 11, 'a', 'b');
 		INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 11, 'main', 'x', 'success');
 		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id)
-			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`)
-	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	settings := configuration(t, append([]string{
-		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
-		"SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
+			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`, append([]string{
+		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
 	}, environ...)...)
-	db.Exec("DELETE FROM sexton.job_kinds")
-	for _, k := range Kinds(settings) {
-		db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
-			k.Kind, k.Cron, k.MaxAttempts, k.Args, k.Defaults)
-	}
-	return bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{}, Config: settings, Databases: []database.Database{db.Connected}, Logger: logger,
-		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
-	}}
 }
 
 func (b bundle) placeholdersDue(t *testing.T) listen.Due {

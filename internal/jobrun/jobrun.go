@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -102,7 +101,8 @@ type Runner struct {
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
-// callers that need its type; a skipped pass has none, except that of ctx where it was asked to stop before it began. ctx
+// callers that need its type, and has its line in the log (IsLogged) unless there was no run. A skipped pass has none, except
+// that of ctx where it was asked to stop before it began. ctx
 // ending asks work to stop soon; history and lease are settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
@@ -147,7 +147,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		log.InfoContext(settle, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
 	case err != nil:
 		report.Outcome, report.Error = Failed, err.Error()
-		logFailure(ctx, log, err)
+		err = logFailure(ctx, log, err)
 	case report.Outcome != Skipped:
 		if result.Held != "" {
 			log = log.With("held", result.Held)
@@ -166,7 +166,11 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	case ended:
 		r.told(settle, log, report.RunID, result, written)
 	}
-	return report, errors.Join(err, unrecorded, r.tidy(settle, log, queries, spec, written, failed))
+	rest := errors.Join(unrecorded, r.tidy(settle, log, queries, spec, written, failed))
+	if rest != nil {
+		rest = logFailure(settle, log, rest)
+	}
+	return report, Logged(errors.Join(err, rest))
 }
 
 // begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.
@@ -272,13 +276,4 @@ func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result 
 		}
 	}
 	return abandoned, nil
-}
-
-func logFailure(ctx context.Context, log *slog.Logger, err error) {
-	attributes := []any{"error", err}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// The server's own stack: functions and statements on the way to the error.
-		attributes = append(attributes, "sqlstate", pgErr.Code, "stack", pgErr.Where)
-	}
-	log.ErrorContext(ctx, "run_failed", attributes...)
 }
