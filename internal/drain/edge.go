@@ -43,7 +43,7 @@ type Value struct {
 
 // Equal is true for rows of alias whose column has the value.
 func (v Value) Equal(alias string, args *Args) string {
-	return v.Compare.Equal(alias+"."+identifier(v.Column), v.parameter(args))
+	return v.Compare.Equal(alias+"."+pgcatalog.Quote(v.Column), v.parameter(args))
 }
 
 // parameter is the value, in its text form, cast to the column's type.
@@ -97,7 +97,7 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 
 // Belongs is the condition for rows of alias whose one column compares so, as "= $1", with a key.
 func (e *Edge) Belongs(alias, key string, args *Args) string {
-	return fmt.Sprintf("%s.%s %s", alias, identifier(e.Columns[0]), key) + e.Restrictions(alias, args)
+	return fmt.Sprintf("%s.%s %s", alias, pgcatalog.Quote(e.Columns[0]), key) + e.Restrictions(alias, args)
 }
 
 // Attached keeps a statement from a partition that is detached while the run goes on: it is no part of the

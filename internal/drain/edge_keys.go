@@ -100,7 +100,7 @@ func (k *Key) Lives(key, keys string) string {
 	if k.Composite() {
 		return "NOT " + k.Without(k.Parts(key))
 	}
-	column := "parent." + identifier(k.KeyColumns[0])
+	column := "parent." + pgcatalog.Quote(k.KeyColumns[0])
 	living := fmt.Sprintf("ARRAY(SELECT %s::%s FROM %s AS parent WHERE %s)", column, KeyType(k.KeyTypes[0]), k.SQL(), k.KeyCompare[0].Any(column, keys))
 	return k.KeyCompare[0].Any(key, living)
 }
@@ -118,7 +118,7 @@ func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 func Qualified(alias string, columns []string) []string {
 	names := make([]string, len(columns))
 	for i, column := range columns {
-		names[i] = alias + "." + identifier(column)
+		names[i] = alias + "." + pgcatalog.Quote(column)
 	}
 	return names
 }

@@ -22,7 +22,7 @@ func (e *Edge) matches(of *Key, alias, keys string) string {
 	if of.Composite() {
 		return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys, e.equal(alias, of.Parts("wanted.key")))
 	}
-	return e.Compare[0].Any(alias+"."+identifier(e.Columns[0]), keys)
+	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
 
 // lookUps joins composite keys with what is found for each of them by lookUp, which speaks of wanted.key. OFFSET 0 and
@@ -191,7 +191,7 @@ func Change(do Action, table string, columns []string, to string) string {
 	}
 	set := make([]string, len(columns))
 	for i, column := range columns {
-		set[i] = identifier(column) + " = " + to
+		set[i] = pgcatalog.Quote(column) + " = " + to
 	}
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }

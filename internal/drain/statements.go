@@ -17,8 +17,6 @@ import (
 // Only texts without a table of the application's in them go through pgschema.Render: such a table may itself live in a
 // schema called public.
 
-func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 // Rows are versions of rows in one leaf: where they are, and the transactions that wrote them. Once vacuum has been there another row may
 // stand in the same place, but it is not of the same transaction.
 type Rows struct {
@@ -83,7 +81,7 @@ func (f *Ref) matches(parent string) string { return f.On("child", parent) }
 func (f *Ref) On(child, parent string) string {
 	terms := make([]string, len(f.Columns), len(f.Columns)+1)
 	for i, column := range f.Columns {
-		terms[i] = f.compare[i].Equal(child+"."+identifier(column), parent+"."+identifier(f.Targets[i]))
+		terms[i] = f.compare[i].Equal(child+"."+pgcatalog.Quote(column), parent+"."+pgcatalog.Quote(f.Targets[i]))
 	}
 	if f.Where != "" {
 		terms = append(terms, strings.ReplaceAll(f.Where, "child.", child+"."))
@@ -105,7 +103,7 @@ func targets(refs []*Ref) string {
 		for _, column := range f.Targets {
 			if !seen[column] {
 				seen[column] = true
-				columns = append(columns, "parent."+identifier(column))
+				columns = append(columns, "parent."+pgcatalog.Quote(column))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -119,6 +120,17 @@ func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 		return false
 	}
 	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool { return pgErr.SchemaName == t.Schema && pgErr.TableName == t.Name })
+}
+
+// Gist is the short form of an error of a connection: its text names addresses and may have several lines.
+func Gist(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer"
+	}
+	return "the connection failed"
 }
 
 // Text is the form that a queue records.

@@ -263,7 +263,7 @@ func (r *resolver) twins(b *bound) map[uint32][]string {
 					terms = nil
 					break
 				}
-				terms = append(terms, compare.Equal("twin."+identifier(name), "child."+identifier(name)))
+				terms = append(terms, compare.Equal("twin."+pgcatalog.Quote(name), "child."+pgcatalog.Quote(name)))
 			}
 			if terms != nil {
 				twins[leaf.OID] = append(twins[leaf.OID], strings.Join(terms, " AND "))
@@ -272,5 +272,3 @@ func (r *resolver) twins(b *bound) map[uint32][]string {
 	}
 	return twins
 }
-
-func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -135,10 +135,10 @@ func (r *resolver) checkIndex(b *bound) {
 	if b.relation.Leads(b.relation.OID, b.column) {
 		return
 	}
-	fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", b.relation.SQL(), identifier(b.column))
+	fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", b.relation.SQL(), pgcatalog.Quote(b.column))
 	if b.relation.Kind == "p" {
 		// Postgres refuses CONCURRENTLY on the table itself.
-		fix = fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", b.relation.SQL(), identifier(b.column))
+		fix = fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", b.relation.SQL(), pgcatalog.Quote(b.column))
 		unindexed := func(leaf Table) bool { return !b.relation.Leads(leaf.OID, b.column) }
 		if !slices.ContainsFunc(b.relation.Leaves, unindexed) {
 			return

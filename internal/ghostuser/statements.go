@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -93,7 +94,7 @@ func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost 
 	likes := make([]string, len(s.twins[leaf.OID]))
 	for i, twin := range s.twins[leaf.OID] {
 		likes[i] = fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) $%d::pg_catalog.int8 AND %s OFFSET 0)",
-			leaf.SQL(), identifier(s.column()), ghostAt, twin)
+			leaf.SQL(), pgcatalog.Quote(s.column()), ghostAt, twin)
 	}
 	lock := ""
 	if skip {

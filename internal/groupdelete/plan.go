@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/pgschema"
@@ -41,8 +39,6 @@ type Plan struct {
 	projectPath bool
 	forbidden   []*ref
 }
-
-func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.
 func (p *Plan) figures(t *table) []batch.Figure {

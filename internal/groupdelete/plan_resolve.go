@@ -196,7 +196,7 @@ func (r *resolver) addColumns(to *table) {
 				r.reportf(problem.Error, "make it a text", "column %s of %s: %v", c.needed, found.Label(), err)
 				continue
 			}
-			f.Where = own.Equal("child."+identifier(c.needed), c.value)
+			f.Where = own.Equal("child."+pgcatalog.Quote(c.needed), c.value)
 		}
 		c.of.Refs = append(c.of.Refs, f)
 	}
@@ -223,7 +223,7 @@ func (r *resolver) addLoose(to *table) {
 		terms := make([]string, 0, len(d.Conditions))
 		for _, c := range d.Conditions {
 			if own, err := r.catalog.Operators.Own(child.Columns[c.Column]); err == nil {
-				terms = append(terms, own.Equal("child."+identifier(c.Column), "'"+strings.ReplaceAll(c.Value, "'", "''")+"'"))
+				terms = append(terms, own.Equal("child."+pgcatalog.Quote(c.Column), "'"+strings.ReplaceAll(c.Value, "'", "''")+"'"))
 			}
 		}
 		f.Part, f.Where = restPart, strings.Join(terms, " AND ")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/orphans"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
@@ -33,14 +33,14 @@ func (e *elsewhere) Begin(ctx context.Context) (pgx.Tx, error) {
 	return e.Beginner.Begin(ctx)
 }
 
-func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) loosefk.Auditor {
+func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 	auditor := b.auditor(1000, repair)
 	auditor.Elsewhere = map[string]pgcatalog.Beginner{"ci": ci.Pool()}
 	return auditor
 }
 
 // auditBuilds audits the definition whose children are in the other database.
-func (b bundle) auditBuilds(t *testing.T, auditor loosefk.Auditor) loosefk.AuditReport {
+func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
 	t.Helper()
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
@@ -50,7 +50,7 @@ func (b bundle) auditBuilds(t *testing.T, auditor loosefk.Auditor) loosefk.Audit
 		}
 	}
 	require.Fail(t, "no definition with children elsewhere")
-	return loosefk.AuditReport{}
+	return orphans.Report{}
 }
 
 func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 		b.Exec("DELETE FROM parents WHERE id = 7")
 		auditor := auditorOfTwo(b, ci, false)
 		auditor.Batch = batch
-		want := loosefk.AuditReport{
+		want := orphans.Report{
 			Definition: "builds[0]", Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents",
 			CheckedKeys: 11, OrphanedKeys: 3, OrphanedRows: 22, Samples: []string{"-5", "1", "3"},
 		}

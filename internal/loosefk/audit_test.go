@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/orphans"
 	"sexton/internal/pgtest"
 )
 
@@ -27,14 +28,14 @@ func bounds() loosefk.Bounds {
 	return loosefk.Bounds{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second}
 }
 
-func (b bundle) auditor(batch int, repair bool) loosefk.Auditor {
-	return loosefk.Auditor{DB: b.Pool(), Names: dbtest.Names(), Bounds: bounds(), Batch: batch, Repair: repair, Wake: waker}
+func (b bundle) auditor(batch int, repair bool) orphans.Auditor {
+	return orphans.Auditor{DB: b.Pool(), Names: dbtest.Names(), Bounds: bounds(), Batch: batch, Repair: repair, Wake: waker}
 }
 
 // audit audits all definitions and returns the reports by definition.
-func (b bundle) audit(t *testing.T, auditor loosefk.Auditor) map[string]loosefk.AuditReport {
+func (b bundle) audit(t *testing.T, auditor orphans.Auditor) map[string]orphans.Report {
 	t.Helper()
-	reports := map[string]loosefk.AuditReport{}
+	reports := map[string]orphans.Report{}
 	for _, parent := range b.engine.Parents {
 		for _, reference := range parent.References {
 			report, err := auditor.Audit(t.Context(), parent, reference)
@@ -86,7 +87,7 @@ func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
 			b.Exec("DELETE FROM parents WHERE id = 7")
 			before := b.Rows("SELECT 'children', xmin::text, t::text FROM children AS t UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3")
 
-			want := loosefk.AuditReport{
+			want := orphans.Report{
 				Definition: "children[0]", Child: "children", Column: "parent_id", Parent: "parents",
 				CheckedKeys: 11, OrphanedKeys: 5, OrphanedRows: 41, Samples: []string{"-5", "1", "3", "4", "10"},
 			}
@@ -306,7 +307,7 @@ func TestRepairLooksAgain(t *testing.T) {
 	_, err := holder.Exec(t.Context(), "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	require.NoError(t, err)
 	type result struct {
-		report loosefk.AuditReport
+		report orphans.Report
 		err    error
 	}
 	ended := make(chan result, 1)

@@ -37,8 +37,8 @@ SET LOCAL extra_float_digits = 1;
 SET LOCAL bytea_output = 'hex';
 `
 
-// run runs do in one bounded transaction. More settings, complete SET LOCAL commands, may follow the usual ones.
-func (b Bounds) run(ctx context.Context, db pgcatalog.Beginner, more string, do func(tx pgx.Tx) error) error {
+// Run runs do in one bounded transaction. More settings, complete SET LOCAL commands, may follow the usual ones.
+func (b Bounds) Run(ctx context.Context, db pgcatalog.Beginner, more string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + more
 		if _, err := tx.Exec(ctx, script); err != nil {

@@ -95,15 +95,15 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 		given = append(given, condition.Column)
 		compared, by = append(compared, condition.Column), append(by, condition.Compare)
 	}
-	r.Index, r.stepped, r.Indexed = true, true, map[uint32]bool{}
+	r.Index, r.Stepped, r.Indexed = true, true, map[uint32]bool{}
 	for _, table := range tables {
 		r.Indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
 		r.Index = r.Index && r.Indexed[table.OID]
-		order, complete := walkOrder(ordered(child, table.OID, columns, r.own, operators), columns, r.order)
-		if r.order == nil {
-			r.order = order
+		order, complete := walkOrder(ordered(child, table.OID, columns, r.Own, operators), columns, r.Order)
+		if r.Order == nil {
+			r.Order = order
 		}
-		r.stepped = r.stepped && complete
+		r.Stepped = r.Stepped && complete
 	}
 }
 

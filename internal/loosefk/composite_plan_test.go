@@ -87,20 +87,6 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true})
 		},
 	}
-	audits := map[string]statement{
-		"walk": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.walkStatement(p.References[0], tombstones[0].text, 10)
-		},
-		"orphans": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.orphansStatement(dbtest.Names(), p.References[0], keys(tombstones))
-		},
-		"rows of orphans": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.orphanRowsStatement(p.References[0], keys(tombstones), 1000)
-		},
-		"repair": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.repairStatement(dbtest.Names(), p.References[0], keys(tombstones))
-		},
-	}
 	for when, statistics := range map[string]string{
 		"never analysed":         "SELECT",
 		"analysed when empty":    "ANALYZE children, " + queue,
@@ -119,14 +105,6 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			for name, settings := range map[string]string{"direct": bitmapOn, "probe": bitmapOnly} {
 				sql, args := batches[name](parent, tombstones)
 				requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
-			}
-			for name, build := range audits {
-				sql, args := build(parent, tombstones)
-				settings := byHash
-				if name == "walk" {
-					settings = byIndex
-				}
-				requireByKey(t, explainUnder(t, db, []string{"SET LOCAL jit = off", settings}, sql, args), name)
 			}
 		})
 	}

@@ -26,9 +26,9 @@ type Elsewhere struct {
 }
 
 const (
-	// stallAfter is how long another database may take beyond its statements' own timeouts. A network that swallows packets
+	// StallAfter is how long another database may take beyond its statements' own timeouts. A network that swallows packets
 	// must not hold up the work of a lane until its lease ends.
-	stallAfter = 5 * time.Second
+	StallAfter = 5 * time.Second
 	// Tombstones that need a database which cannot be reached are put off for as long as it has been away, within these; those
 	// of a definition that does not fit for the longer time.
 	leastAway = 15 * time.Second
@@ -94,7 +94,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
 	}
 	limits.Durable = true
-	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+stallAfter)
+	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+StallAfter)
 	defer cancel()
 	affected, err := other.Session.RunWithin(calling, limits, statements...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && fault.Judge(err).Verdict == fault.Fatal {

@@ -50,13 +50,13 @@ type Reference struct {
 	Unreachable bool
 	// unserved is why no ordinary index on the columns can serve, or "".
 	unserved string
-	// order are the places of the columns in the order of an index that an audit can go through, and stepped tells that there is one with all
+	// Order are the places of the columns in the order of an index that an audit can go through, and Stepped tells that there is one with all
 	// keys in that order, in all leaves.
-	order   []int
-	stepped bool
-	// own is how each of the columns is compared with values of its own type; types are the declared ones, bases the ones that those are built on.
-	own          []pgcatalog.Comparison
-	types, bases []string
+	Order   []int
+	Stepped bool
+	// Own is how each of the columns is compared with values of its own type; Types are the declared ones, Bases the ones that those are built on.
+	Own          []pgcatalog.Comparison
+	Types, Bases []string
 }
 
 // usable reports whether statements can be made for it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -225,7 +226,7 @@ func (d *PlannedDefinition) fill(
 		if err == nil || !reference.Remote || ctx.Err() != nil {
 			return err
 		}
-		unknown(fmt.Sprintf("database %s: %s", reference.Database, gist(err)))
+		unknown(fmt.Sprintf("database %s: %s", reference.Database, fault.Gist(err)))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -57,7 +58,7 @@ func excludesNullsOf(predicate string, columns []string) bool {
 	}
 	for term := range strings.SplitSeq(predicate, " AND ") {
 		if !slices.ContainsFunc(columns, func(column string) bool {
-			return term == "("+column+" IS NOT NULL)" || term == "("+identifier(column)+" IS NOT NULL)"
+			return term == "("+column+" IS NOT NULL)" || term == "("+pgcatalog.Quote(column)+" IS NOT NULL)"
 		}) {
 			return false
 		}

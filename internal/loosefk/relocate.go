@@ -24,7 +24,7 @@ func (t Tombstones) Table(ctx context.Context, recorded string) (name string, er
 	const sql = "SELECT coalesce((SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c " +
 		"JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace " +
 		"WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p}')), '')"
-	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, recorded).Scan(&name) })
+	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, recorded).Scan(&name) })
 	if err != nil {
 		return "", fmt.Errorf("look for table %s: %w", recorded, err)
 	}
@@ -35,7 +35,7 @@ func (t Tombstones) Table(ctx context.Context, recorded string) (name string, er
 func (t Tombstones) Count(ctx context.Context, parent string, most int) (n int, err error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting
 		WHERE waiting.fully_qualified_table_name OPERATOR(pg_catalog.=) $1 AND waiting.status OPERATOR(pg_catalog.=) 1 LIMIT $2) AS capped`
-	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, t.Names.Render(sql), parent, most).Scan(&n) })
+	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, t.Names.Render(sql), parent, most).Scan(&n) })
 	if err != nil {
 		return 0, fmt.Errorf("count tombstones of %s: %w", parent, err)
 	}
@@ -64,12 +64,12 @@ func (t Tombstones) Drop(ctx context.Context, parent string) (Relocated, error) 
 func (t Tombstones) relocate(ctx context.Context, parent, sql string, more ...any) (Relocated, error) {
 	var result Relocated
 	var start time.Time
-	err := t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+	err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&start)
 	})
 	for err == nil {
 		var changed int64
-		err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+		err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, t.Names.Render(sql), append([]any{parent, start, relocateBatch}, more...)...)
 			changed = tag.RowsAffected()
 			if err != nil || changed == 0 {
@@ -88,7 +88,7 @@ func (t Tombstones) relocate(ctx context.Context, parent, sql string, more ...an
 		const left = `SELECT pg_catalog.count(*) FROM "public".loose_foreign_keys_deleted_records AS waiting
 			WHERE waiting.fully_qualified_table_name OPERATOR(pg_catalog.=) $1 AND waiting.status OPERATOR(pg_catalog.=) 1
 				AND waiting.created_at OPERATOR(pg_catalog.<=) $2`
-		err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+		err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 			return tx.QueryRow(ctx, t.Names.Render(left), parent, start).Scan(&result.Busy)
 		})
 	}

@@ -79,8 +79,8 @@ func (r *resolver) checkColumns(
 		column := child.Columns[name]
 		compare, err := operators.Compare(parent.keys[i], column)
 		own, none := operators.Own(column)
-		reference.Compare, reference.own = append(reference.Compare, compare), append(reference.own, own)
-		reference.types, reference.bases = append(reference.types, column.Type), append(reference.bases, column.Base)
+		reference.Compare, reference.Own = append(reference.Compare, compare), append(reference.Own, own)
+		reference.Types, reference.Bases = append(reference.Types, column.Type), append(reference.Bases, column.Base)
 		reference.Moves = reference.Moves || d.OnDelete == definitions.Nullify && column.Partitioning
 		if err == nil && reference.unserved == "" && !operators.Servable(column, compare) {
 			reference.unserved = fmt.Sprintf("no index on %s.%s can serve: it is compared as the key of %s, %s.%s, is, by another type or collation",

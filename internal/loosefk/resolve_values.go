@@ -91,7 +91,7 @@ ORDER BY 1`
 // checkConstraints tries what a reference writes on the constraints that speak of nothing else. What those of several columns
 // say depends on the row.
 func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *Reference) error {
-	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)), reference.types
+	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)), reference.Types
 	what, key := "NULL", ".on_delete"
 	if reference.Target.Column != "" {
 		columns, values, written = []string{reference.Target.Column}, []any{reference.Target.Value}, []string{reference.Target.Type}
@@ -99,7 +99,7 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 	}
 	row := make([]string, len(columns))
 	for i, column := range columns {
-		row[i] = fmt.Sprintf("$%d::pg_catalog.text::%s AS %s", i+1, written[i], identifier(column))
+		row[i] = fmt.Sprintf("$%d::pg_catalog.text::%s AS %s", i+1, written[i], pgcatalog.Quote(column))
 	}
 	tables := []uint32{reference.Child.OID}
 	for _, leaf := range reference.Leaves {

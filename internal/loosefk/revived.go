@@ -38,7 +38,7 @@ LIMIT $2`
 
 // Revived returns the newest revived tombstones, of one parent or of all, and how many the limit left out.
 func (t Tombstones) Revived(ctx context.Context, parent string, limit int) (list []RevivedTombstone, more int64, err error) {
-	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.Names.Render(revivedSQL), parent, limit)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ RETURNING tombstone.id`
 // Clear has children cleaned up although their parents live, and returns the ids that no revived tombstone has.
 func (t Tombstones) Clear(ctx context.Context, ids []int64) (unknown []int64, err error) {
 	unknown = slices.Compact(slices.Sorted(slices.Values(ids)))
-	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.Names.Render(clearSQL), unknown)
 		if err != nil {
 			return err

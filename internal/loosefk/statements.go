@@ -5,19 +5,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
 // Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table
 // may itself live in a schema called public.
 
-// tombstoneKey is the key of a tombstone row, one value per column.
-func (p *Parent) tombstoneKey(tombstone string) []string {
+// TombstoneKey is the key of a tombstone row, one value per column.
+func (p *Parent) TombstoneKey(tombstone string) []string {
 	if p.Integer {
 		return []string{tombstone + ".primary_key_value"}
 	}
@@ -79,7 +79,7 @@ WHERE true`, table, idsAt, timesAt, table, nameAt)
 			verifyAt, exactAt = args.Add(verify), args.Add(exact)
 		}
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR ($%d::boolean[])[%d] AND %s OR NOT %s)",
-			verifyAt, i+1, exactAt, i+1, reference.Undisturbed(args), reference.Exists(p.tombstoneKey("tombstone"), args))
+			verifyAt, i+1, exactAt, i+1, reference.Undisturbed(args), reference.Exists(p.TombstoneKey("tombstone"), args))
 	}
 	fmt.Fprintf(&sql, `
 ))
@@ -194,13 +194,11 @@ WITH waiting AS (
 )
 SELECT pg_catalog.count(*), pg_catalog.count(*) FROM waiting`
 
-func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 // identifiers is a list of column names.
 func identifiers(names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {
-		quoted[i] = identifier(name)
+		quoted[i] = pgcatalog.Quote(name)
 	}
 	return strings.Join(quoted, ", ")
 }

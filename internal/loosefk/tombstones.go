@@ -121,7 +121,7 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 	}
 	var total int64
 	window := int64(cmp.Or(options.Window, listWindow))
-	err = t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.Names.Render(listSQL), parents, window+1, options.FailedOnly, options.Limit)
 		if err != nil {
 			return err
@@ -243,7 +243,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 	for after, more := beginning(), true; more; {
 		var failed []tombstone
 		more = false
-		err := t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+		err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, t.Names.Render(pageSQL), parent, after.consumeAfter, after.id, pageSize, ids)
 			if err != nil {
 				return err
@@ -290,7 +290,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 func (t Tombstones) retry(ctx context.Context, parent string, failed []tombstone, result *Retried) error {
 	ids, times := places(failed)
 	var retried, found int64
-	err := t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) error {
+	err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, t.Names.Render(retrySQL), parent, ids, times).Scan(&retried, &found); err != nil {
 			return err
 		}
@@ -313,7 +313,7 @@ func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 		return []string{one}, nil
 	}
 	var names []string
-	err := t.Bounds.run(ctx, t.DB, "", func(tx pgx.Tx) (err error) {
+	err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) (err error) {
 		names, err = t.Names.Queries(tx).TombstoneParents(ctx)
 		return err
 	})

@@ -18,6 +18,9 @@ type Table struct {
 	Name   string
 }
 
+// Quote returns a quoted name.
+func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 

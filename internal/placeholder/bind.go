@@ -181,9 +181,9 @@ func indexed(table *pgcatalog.Relation, column string) bool {
 func indexFix(table *pgcatalog.Relation, column string) string {
 	if table.Kind == "p" {
 		// Postgres refuses CONCURRENTLY on the table itself.
-		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", table.SQL(), identifier(column))
+		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", table.SQL(), pgcatalog.Quote(column))
 	}
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", table.SQL(), identifier(column))
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", table.SQL(), pgcatalog.Quote(column))
 }
 
 func meant(name string, candidates []string, otherwise string) string {

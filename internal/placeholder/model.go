@@ -10,7 +10,9 @@
 // has counted neither an attempt without a job nor a job without an attempt.
 package placeholder
 
-import "time"
+import (
+	"time"
+)
 
 // DeleteKind is the kind of the jobs that are inserted, one per placeholder, with the argument user_id. It is frozen.
 const DeleteKind = "import_delete_placeholder_user"

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/pgcatalog"
 )
 
@@ -32,7 +30,7 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 	return boundColumn{
 		label: label, table: table.Printed,
 		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) looked.user_id LIMIT 1)",
-			table.Shown("child"), from, identifier(column)),
+			table.Shown("child"), from, pgcatalog.Quote(column)),
 	}
 }
 
@@ -56,5 +54,3 @@ func (r *References) blockers(samples []*string) []Blocker {
 	}
 	return found
 }
-
-func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

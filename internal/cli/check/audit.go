@@ -15,6 +15,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/orphans"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -29,8 +30,8 @@ type auditDocument struct {
 
 // auditedDefinition is one definition's entry.
 type auditedDefinition struct {
-	Database            string `json:"database"`
-	loosefk.AuditReport        //nolint:embeddedstructfieldcheck // the order is that of the document
+	Database       string `json:"database"`
+	orphans.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
 // maxAuditBatch keeps statements small whatever is asked for.
@@ -45,7 +46,7 @@ type auditRequest struct {
 }
 
 func auditCommand(env *cli.Env) *cobra.Command {
-	request := auditRequest{batch: loosefk.AuditBatch}
+	request := auditRequest{batch: orphans.Batch}
 	cmd := env.Reports(&cobra.Command{
 		Use:   "audit",
 		Short: "Look for children whose parent is gone and has no tombstone; exits 5 if there are any",
@@ -103,7 +104,7 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 	log := env.Logger(c)
 	document := auditDocument{Definitions: []auditedDefinition{}}
 	for _, db := range databases {
-		auditor := loosefk.Auditor{
+		auditor := orphans.Auditor{
 			DB: db.Pool, Elsewhere: all.Elsewhere(db), Names: db.Names,
 			Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
 		}
@@ -169,15 +170,15 @@ func checkChild(b *installation.Bound, child definitions.Name) error {
 }
 
 // logRepaired leaves a trace of who repaired what.
-func logRepaired(ctx context.Context, log *slog.Logger, name string, report loosefk.AuditReport) {
+func logRepaired(ctx context.Context, log *slog.Logger, name string, report orphans.Report) {
 	if report.RepairedKeys > 0 {
 		log.InfoContext(ctx, "orphans repaired", "database", name, "actor", installation.Actor(), "definition", report.Definition,
 			"parent", report.Parent, "repaired_keys", report.RepairedKeys)
 	}
 }
 
-func (d *auditDocument) add(name string, report loosefk.AuditReport) {
-	d.Definitions = append(d.Definitions, auditedDefinition{Database: name, AuditReport: report})
+func (d *auditDocument) add(name string, report orphans.Report) {
+	d.Definitions = append(d.Definitions, auditedDefinition{Database: name, Report: report})
 	d.OrphanedKeys += report.OrphanedKeys
 	d.OrphanedRows += report.OrphanedRows
 	d.RepairedKeys += report.RepairedKeys
@@ -261,7 +262,7 @@ func (d *auditDocument) addUnbound(all *installation.Bound, child definitions.Na
 	down := strings.Join(all.DownNames(), " or ")
 	for _, one := range all.Unbound() {
 		if child.Table == "" || child == one.Child {
-			d.add(down, loosefk.AuditReport{
+			d.add(down, orphans.Report{
 				Definition: one.Key, Child: one.Child.String(), Column: one.ColumnList(), Parent: one.Parent.String(), Samples: []string{},
 				Skipped: fmt.Sprintf("database %s cannot be reached", down),
 			})

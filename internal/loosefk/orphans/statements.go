@@ -1,10 +1,11 @@
-package loosefk
+package orphans
 
 import (
 	"fmt"
 	"strings"
 
 	"sexton/internal/drain"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -12,8 +13,11 @@ import (
 // Keys travel in text form, whatever their type: a key that was read under boundedSettings and is cast back under
 // them is the same value.
 
+// keyed is a parent with the statements that look for orphans of its children.
+type keyed struct{ *loosefk.Parent }
+
 // auditKeys is the array of keys, typed for comparing.
-func (p *Parent) auditKeys(n int) string {
+func (p keyed) auditKeys(n int) string {
 	if p.Composite() {
 		return p.Parameter(n)
 	}
@@ -21,7 +25,7 @@ func (p *Parent) auditKeys(n int) string {
 }
 
 // auditKey are the values of one of auditKeys.
-func (p *Parent) auditKey(key string) []string {
+func (p keyed) auditKey(key string) []string {
 	if p.Composite() {
 		return p.Parts(key)
 	}
@@ -30,13 +34,13 @@ func (p *Parent) auditKey(key string) []string {
 
 // mayBeGone is gone as it can be told beside the child, whose columns have the values: where the parent is in
 // another database, each may be.
-func (p *Parent) mayBeGone(r *Reference, values []string) string {
+func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 	if r.Remote {
 		return "true"
 	}
 	key := make([]string, len(values))
 	for i, value := range values {
-		if key[i] = value; r.bases[i] != p.KeyTypes[i] && !pgcatalog.Integer(p.KeyTypes[i]) {
+		if key[i] = value; r.Bases[i] != p.KeyTypes[i] && !pgcatalog.Integer(p.KeyTypes[i]) {
 			key[i] += "::" + p.KeyTypes[i]
 		}
 	}
@@ -46,25 +50,25 @@ func (p *Parent) mayBeGone(r *Reference, values []string) string {
 // walkStatement returns the next distinct values of the child's column behind a key, and whether each may have no
 // parent. It goes from one value to the next through the index, so that a parent with a million children costs one
 // step. The conditions are left for later: a step that looks for a row that meets them may have far to go.
-func (p *Parent) walkStatement(r *Reference, after *string, limit int) (string, []any) {
+func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
 	if p.Composite() {
 		return p.compositeWalk(r, after, limit)
 	}
 	args := &drain.Args{}
-	column := "child." + identifier(r.Definition.Columns[0])
+	column := "child." + pgcatalog.Quote(r.Definition.Columns[0])
 	behind := column + " IS NOT NULL"
 	if after != nil {
-		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.own[0].After, args.Add(*after), drain.KeyType(r.bases[0]))
+		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.Own[0].After, args.Add(*after), drain.KeyType(r.Bases[0]))
 	}
 	limitAt := args.Add(limit)
 	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.Whole(), behind, limitAt)
-	if r.stepped {
+	if r.Stepped {
 		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
 UNION ALL
 SELECT next.key, walk.step OPERATOR(pg_catalog.+) 1
 FROM walk
 CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
-WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limitAt, r.own[0].After)
+WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limitAt, r.Own[0].After)
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::pg_catalog.text, %s\nFROM walk ORDER BY walk.key",
 		walk, p.mayBeGone(r, []string{"walk.key"})), args.Values
@@ -74,14 +78,14 @@ WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limit
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own
 // statements, with snapshots of their own; orphansElsewhere has them in an order that is safe all the same.
-func (p *Parent) orphans(names pgschema.Names, r *Reference, keysAt int, args *drain.Args) (with, from string) {
+func (p keyed) orphans(names pgschema.Names, r *loosefk.Reference, keysAt int, args *drain.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
 	FROM pg_catalog.unnest(%s) AS wanted (key)
 	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		drain.Pairwise(p.KeyCompare, p.tombstoneKey("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
+		drain.Pairwise(p.KeyCompare, p.TombstoneKey("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
 	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
 	if !p.Composite() {
 		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
@@ -97,7 +101,7 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
 }
 
 // withoutParentStatement returns those of keys that have no parent.
-func (p *Parent) withoutParentStatement(keys []string) (string, []any) {
+func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	args := &drain.Args{}
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
@@ -107,7 +111,7 @@ ORDER BY candidate.position`,
 }
 
 // withChildStatement returns those of keys that have a child which meets the definition.
-func (p *Parent) withChildStatement(r *Reference, keys []string) (string, []any) {
+func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	keysAt := args.Add(keys)
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
@@ -118,14 +122,14 @@ ORDER BY candidate.position`,
 }
 
 // orphansStatement returns those of keys that are orphaned.
-func (p *Parent) orphansStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
+func (p keyed) orphansStatement(names pgschema.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
 }
 
 // orphanRowsStatement counts the children of orphaned keys, up to limit.
-func (p *Parent) orphanRowsStatement(r *Reference, keys []string, limit int) (string, []any) {
+func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit int) (string, []any) {
 	args := &drain.Args{}
 	keysAt, limitAt := args.Add(keys), args.Add(limit)
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
@@ -133,7 +137,7 @@ func (p *Parent) orphanRowsStatement(r *Reference, keys []string, limit int) (st
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
 // orphaned still: meanwhile a parent may have been made anew, or somebody else may have left a tombstone.
-func (p *Parent) repairStatement(names pgschema.Names, r *Reference, keys []string) (string, []any) {
+func (p keyed) repairStatement(names pgschema.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	column, form := "primary_key_text", "text"

@@ -1,15 +1,14 @@
-package loosefk
+package orphans
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/fault"
+	"sexton/internal/loosefk"
 )
 
 // A child in another database than its parent is never seen in one snapshot with it. The looks go in this order, each
@@ -26,7 +25,7 @@ import (
 // comes later than that looks like an orphan as long as it is one.
 
 // unfit is why a definition cannot be audited, or "".
-func (a Auditor) unfit(reference *Reference) string {
+func (a Auditor) unfit(reference *loosefk.Reference) string {
 	switch {
 	case reference.Broken != "":
 		return reference.Broken
@@ -38,45 +37,34 @@ func (a Auditor) unfit(reference *Reference) string {
 
 // inChildren runs do in one bounded transaction of the children's database. Where that is another one and it goes away, or
 // does not answer, only the definitions with children there are concerned.
-func (r *auditRun) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
+func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
 	if !r.reference.Remote {
-		return r.Bounds.run(ctx, r.DB, more, do)
+		return r.Bounds.Run(ctx, r.DB, more, do)
 	}
 	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
 	defer cancel()
-	err := r.Bounds.run(calling, r.Elsewhere[r.reference.Database], more, do)
+	err := r.Bounds.Run(calling, r.Elsewhere[r.reference.Database], more, do)
 	if err == nil || ctx.Err() != nil || fault.Judge(err).Verdict != fault.Fatal {
 		return err
 	}
-	return &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, gist(err)), Verdict: fault.Unavailable}}
-}
-
-// gist is the short form of an error of a connection: its text names addresses and may have several lines.
-func gist(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer"
-	}
-	return "the connection failed"
+	return &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, fault.Gist(err)), Verdict: fault.Unavailable}}
 }
 
 // mostElsewhere is how long the statements of one transaction in another database may take. There are two at most, and
 // the ones that open and end it.
-func (r *auditRun) mostElsewhere() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
+func (r *run) mostElsewhere() time.Duration { return 2*r.Bounds.StatementTimeout + loosefk.StallAfter }
 
 // patience keeps the parents' database from ending a transaction that waits for the children's.
-func (r *auditRun) patience() string {
+func (r *run) patience() string {
 	if !r.reference.Remote {
 		return ""
 	}
-	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.mostElsewhere() + stallAfter).Milliseconds())
+	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.mostElsewhere() + loosefk.StallAfter).Milliseconds())
 }
 
 // withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.
-func (r *auditRun) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
-	err = r.Bounds.run(ctx, r.DB, "", func(tx pgx.Tx) error {
+func (r *run) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
+	err = r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
 		sql, args := r.parent.withoutParentStatement(keys)
 		found, err = pick(ctx, tx, sql, args)
 		return err
@@ -85,9 +73,9 @@ func (r *auditRun) withoutParent(ctx context.Context, keys []string) (found []st
 }
 
 // orphansElsewhere is orphans for children in another database. Rows are counted last.
-func (r *auditRun) orphansElsewhere(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+func (r *run) orphansElsewhere(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func() error {
-		return r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+		return r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
 			sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 			keys, err = pick(ctx, tx, sql, args)
 			return err
@@ -103,7 +91,7 @@ func (r *auditRun) orphansElsewhere(ctx context.Context, keys []string) (orphans
 		return nil, 0, err
 	}
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
-		sql, args := r.parent.orphanRowsStatement(r.reference, keys, auditRows+1)
+		sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
 		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
 	})
 	return keys, rows, err
@@ -111,7 +99,7 @@ func (r *auditRun) orphansElsewhere(ctx context.Context, keys []string) (orphans
 
 // orphanedStill looks again at keys for which tombstones are to be written, in the transaction that holds the lock of
 // audits: what another one has left since is seen now, and the pass that it led to has not left the children.
-func (r *auditRun) orphanedStill(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
+func (r *run) orphanedStill(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 	keys, err := pick(ctx, tx, sql, args)
 	if err != nil || len(keys) == 0 {
@@ -121,7 +109,7 @@ func (r *auditRun) orphanedStill(ctx context.Context, tx pgx.Tx, keys []string) 
 }
 
 // withChild returns those of keys that have children which meet the definition.
-func (r *auditRun) withChild(ctx context.Context, keys []string) (found []string, err error) {
+func (r *run) withChild(ctx context.Context, keys []string) (found []string, err error) {
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
 		sql, args := r.parent.withChildStatement(r.reference, keys)
 		found, err = pick(ctx, tx, sql, args)

@@ -1,4 +1,6 @@
-package loosefk
+// Package orphans finds children of gone parents that no tombstone leads to, and leaves tombstones for them. Its one invariant: a key that has a
+// parent in any snapshot of a look gets none. Its entry point is Auditor.Audit.
+package orphans
 
 import (
 	"cmp"
@@ -8,17 +10,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/fault"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
 const (
-	// AuditBatch is the usual number of keys that one statement of an audit reads.
-	AuditBatch   = 1_000
-	auditBacklog = 1_000_000
-	// auditRows is where the counting of a batch's rows ends, auditSamples how many keys a report names.
-	auditRows    = 10_000
-	auditSamples = 10
+	// Batch is the usual number of keys that one statement of an audit reads.
+	Batch       = 1_000
+	mostBacklog = 1_000_000
+	// mostRows is where the counting of a batch's rows ends, mostSamples how many keys a report names.
+	mostRows    = 10_000
+	mostSamples = 10
 )
 
 // Auditor looks for orphans: children whose parent is gone and has no tombstone, so that no pass will ever find
@@ -33,7 +36,7 @@ type Auditor struct {
 	DB        pgcatalog.Beginner
 	Elsewhere map[string]pgcatalog.Beginner
 	Names     pgschema.Names
-	Bounds    Bounds
+	Bounds    loosefk.Bounds
 	// Batch is the number of keys per statement.
 	Batch int
 	// Backlog is the number of waiting tombstones of one parent beyond which it is not audited; 0 means a million.
@@ -44,11 +47,11 @@ type Auditor struct {
 	// counts with the definition that is audited first.
 	Repair bool
 	// Wake is called in each transaction that left tombstones.
-	Wake Waker
+	Wake loosefk.Waker
 }
 
-// AuditReport is the result of an audit for one definition.
-type AuditReport struct {
+// Report is the result of an audit for one definition.
+type Report struct {
 	// Definition is its key in the file, such as issues[0]; Child and Parent are for people.
 	Definition string `json:"definition"`
 	Child      string `json:"child"`
@@ -74,10 +77,10 @@ type AuditReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// NewAuditReport is the report of a definition that nothing is known about yet.
-func NewAuditReport(parent *Parent, reference *Reference) AuditReport {
+// NewReport is the report of a definition that nothing is known about yet.
+func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 	d := reference.Definition
-	report := AuditReport{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
+	report := Report{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
 	if reference.Remote {
 		report.ChildDatabase = reference.Database
 	}
@@ -86,8 +89,8 @@ func NewAuditReport(parent *Parent, reference *Reference) AuditReport {
 
 // Audit audits one definition. What is wrong with its tables stands in the report; the error is for the connection
 // or ctx, and the report is valid beside it.
-func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference) (AuditReport, error) {
-	r := auditRun{Auditor: a, parent: parent, reference: reference, report: NewAuditReport(parent, reference)}
+func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference) (Report, error) {
+	r := run{Auditor: a, parent: keyed{parent}, reference: reference, report: NewReport(parent, reference)}
 	if r.report.Skipped = a.unfit(reference); r.report.Skipped != "" {
 		return r.report, nil
 	}
@@ -101,19 +104,19 @@ func (a Auditor) Audit(ctx context.Context, parent *Parent, reference *Reference
 	return r.report, nil
 }
 
-// auditRun is the state of one audit.
-type auditRun struct {
+// run is the state of one audit.
+type run struct {
 	Auditor
 
-	parent    *Parent
-	reference *Reference
-	report    AuditReport
+	parent    keyed
+	reference *loosefk.Reference
+	report    Report
 	// measured tells that the parent's backlog was looked at.
 	measured bool
 }
 
 // walk goes through the column. A statement that times out is tried with fewer keys; later ones keep to it.
-func (r *auditRun) walk(ctx context.Context) error {
+func (r *run) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
 		found, err := r.next(ctx, after, size)
@@ -148,7 +151,7 @@ type stretch struct {
 }
 
 // next walks through the next keys.
-func (r *auditRun) next(ctx context.Context, after *string, size int) (found stretch, err error) {
+func (r *run) next(ctx context.Context, after *string, size int) (found stretch, err error) {
 	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
 		rows, err := tx.Query(ctx, sql, args...)
@@ -176,7 +179,7 @@ func (r *auditRun) next(ctx context.Context, after *string, size int) (found str
 
 // suspect counts, and repairs, those of keys without a parent that are orphaned. Where that takes too long it is
 // done by halves, down to single keys, which are then left unchecked.
-func (r *auditRun) suspect(ctx context.Context, keys []string) error {
+func (r *run) suspect(ctx context.Context, keys []string) error {
 	if !r.measured {
 		if err := r.measure(ctx); err != nil || r.report.Error != "" {
 			return err
@@ -205,19 +208,20 @@ func (r *auditRun) suspect(ctx context.Context, keys []string) error {
 		return err
 	}
 	r.report.OrphanedKeys += int64(len(orphans))
-	r.report.OrphanedRows += min(rows, auditRows)
-	r.report.RowsCapped = r.report.RowsCapped || rows > auditRows
-	r.report.Samples = append(r.report.Samples, orphans[:min(len(orphans), auditSamples-len(r.report.Samples))]...)
+	r.report.OrphanedRows += min(rows, mostRows)
+	r.report.RowsCapped = r.report.RowsCapped || rows > mostRows
+	r.report.Samples = append(r.report.Samples, orphans[:min(len(orphans), mostSamples-len(r.report.Samples))]...)
 	return nil
 }
 
 // measure ends the audit where the parent has more tombstones than a batch can look through.
-func (r *auditRun) measure(ctx context.Context) error {
+func (r *run) measure(ctx context.Context) error {
 	const sql = `SELECT pg_catalog.count(*) FROM (
-		SELECT FROM "public".loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = $1 AND status = 1 LIMIT $2
+		SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting
+		WHERE waiting.fully_qualified_table_name OPERATOR(pg_catalog.=) $1 AND waiting.status OPERATOR(pg_catalog.=) 1 LIMIT $2
 	) AS counted`
-	most := cmp.Or(r.Backlog, auditBacklog)
-	return r.Bounds.run(ctx, r.DB, "", func(tx pgx.Tx) error {
+	most := cmp.Or(r.Backlog, mostBacklog)
+	return r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
 		var waiting int64
 		if err := tx.QueryRow(ctx, r.Names.Render(sql), r.parent.Recorded, most+1).Scan(&waiting); err != nil {
 			return err
@@ -230,8 +234,8 @@ func (r *auditRun) measure(ctx context.Context) error {
 }
 
 // orphans returns those of keys that are orphaned, and the number of their rows, counted up to one more than the cap.
-func (r *auditRun) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
-	err = r.Bounds.run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+	err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
 		sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 		found, err := tx.Query(ctx, sql, args...)
 		if err != nil {
@@ -240,7 +244,7 @@ func (r *auditRun) orphans(ctx context.Context, keys []string) (orphans []string
 		if orphans, err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil || len(orphans) == 0 {
 			return err
 		}
-		sql, args = r.parent.orphanRowsStatement(r.reference, orphans, auditRows+1)
+		sql, args = r.parent.orphanRowsStatement(r.reference, orphans, mostRows+1)
 		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
 	})
 	return orphans, rows, err
@@ -255,9 +259,9 @@ const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 
 // repair leaves tombstones for keys. Audits that repair go one at a time, so that no two leave one for the same
 // key; the lock is taken by a statement of its own, for the next one's snapshot to have what the other audit left.
-func (r *auditRun) repair(ctx context.Context, keys []string) error {
+func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
-	err := r.Bounds.run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
+	err := r.Bounds.Run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
 		const lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 		if _, err := tx.Exec(ctx, lock, "sexton audit of "+r.Names.Tracked); err != nil {
 			return err

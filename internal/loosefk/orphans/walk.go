@@ -1,15 +1,16 @@
-package loosefk
+package orphans
 
 import (
 	"fmt"
 	"strings"
 
 	"sexton/internal/drain"
+	"sexton/internal/loosefk"
 )
 
 // compositeWalk is walkStatement for keys of several columns. A position is the text form of an array, and may have
 // NULL in it: a stop without a key, for which the second column is NULL.
-func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, []any) {
+func (p keyed) compositeWalk(r *loosefk.Reference, after *string, limit int) (string, []any) {
 	w := compositeWalk{reference: r, columns: drain.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
 	for i := range w.keys {
@@ -18,11 +19,11 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 	args := &drain.Args{}
 	var position []string
 	if after != nil {
-		position = drain.Parts(fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after)), r.bases)
+		position = drain.Parts(fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after)), r.Bases)
 	}
 	limitAt := args.Add(limit)
 	walk := w.all(position, limitAt)
-	if r.stepped {
+	if r.Stepped {
 		walk = w.steps(position, limitAt)
 	}
 	keys := prefixed("walk.", w.keys)
@@ -33,7 +34,7 @@ func (p *Parent) compositeWalk(r *Reference, after *string, limit int) (string, 
 }
 
 type compositeWalk struct {
-	reference *Reference
+	reference *loosefk.Reference
 	// columns are the child's, keys the names of their values; both in the order of the key.
 	columns, keys []string
 }
@@ -41,7 +42,7 @@ type compositeWalk struct {
 // ordered are names in the order of the index.
 func (w compositeWalk) ordered(names []string) []string {
 	ordered := make([]string, len(names))
-	for i, at := range w.reference.order {
+	for i, at := range w.reference.Order {
 		ordered[i] = names[at]
 	}
 	return ordered
@@ -113,11 +114,11 @@ func (w compositeWalk) jump(length int, position []string) string {
 // values in those before.
 func (w compositeWalk) jumped(length int, position []string) []string {
 	terms := make([]string, length)
-	for i, at := range w.reference.order[:length] {
-		terms[i] = w.reference.own[at].Equal(w.columns[at], position[at])
+	for i, at := range w.reference.Order[:length] {
+		terms[i] = w.reference.Own[at].Equal(w.columns[at], position[at])
 	}
-	last := w.reference.order[length-1]
-	terms[length-1] = w.columns[last] + " " + w.reference.own[last].After + " " + position[last]
+	last := w.reference.Order[length-1]
+	terms[length-1] = w.columns[last] + " " + w.reference.Own[last].After + " " + position[last]
 	return terms
 }
 
