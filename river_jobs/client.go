@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
@@ -27,9 +28,9 @@ const (
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: the listener looks for jobs that wait, each time that it looks for pauses. Behind a transaction pooler no
-	// notification arrives, and it polls as lanes do.
-	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
+	// fetchPoll may be long: each pulse looks for jobs that wait. Behind a transaction pooler no notification arrives, and River polls as
+	// lanes do.
+	fetchPoll, pooledFetchPoll = 5 * time.Minute, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second
 )
@@ -44,7 +45,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
 	Register(workers, deps)
 	queues, poll := map[string]river.QueueConfig{}, fetchPoll
-	if jobs := deps.jobsDB(); jobs.Async() == jobs.Pool {
+	if deps.jobsDB().Pooled() {
 		poll = pooledFetchPoll
 	}
 	for _, job := range Jobs(deps.Config) {
@@ -59,8 +60,12 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log, ticker: ticker,
+		news: make(chan []*riverdriver.Notification, 1),
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
+	if deps.Ask != nil {
+		deps.Ask(on.queuesQuestion())
+	}
 	client, err := river.NewClient(on, &river.Config{
 		ID:     id,
 		Schema: deps.Config.Jobs.Schema,

@@ -20,12 +20,6 @@ const (
 	allQueues       = "*"
 )
 
-const (
-	// pauseLook is how often pauses are read, pauseAnswer how long that may take: the listener hears nothing meanwhile.
-	pauseLook   = 2 * time.Second
-	pauseAnswer = 2 * time.Second
-)
-
 // driver is River's, except that its listener hears of inserted jobs alone. Every role that may connect may notify: one made-up
 // notification paused all workers for ever, others cancelled jobs or had the leader resign. What River
 // believes comes from its tables, which take a grant: a pause is read from there and told in the place of the notification, River
@@ -44,6 +38,8 @@ type driver struct {
 	own struct{ queues, keys, digests []string }
 	// ended are the IDs of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
 	ended sync.Map
+	// news holds what the last pulse has to tell River, until the listener takes it.
+	news chan []*riverdriver.Notification
 	// said is when it was last logged of a queue.
 	said map[string]time.Time
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
 )
 
 // Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the leader.
@@ -65,14 +65,31 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
 }
 
-func TestPausesAreReadFromTheQueues(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: []string{"a", "b"}, log: slog.New(slog.NewTextHandler(b.log, nil))}
+// pulsed runs a pulse with the queues' question alone.
+func pulsed(t *testing.T, on *driver) {
+	t.Helper()
+	p := &pulse.Pulse{On: on.jobs.Pool}
+	p.Add(on.queuesQuestion())
+	require.NoError(t, p.Next(t.Context()))
+}
+
+func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
+	t.Helper()
+	on := &driver{
+		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: queues, log: slog.New(slog.NewTextHandler(b.log, nil)),
+		news: make(chan []*riverdriver.Notification, 1),
+	}
 	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
 	require.True(t, ok)
 	require.NoError(t, heard.Connect(t.Context()))
-	defer func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) }()
+	t.Cleanup(func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) })
+	return on, heard
+}
+
+func TestPausesAreReadFromTheQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on, heard := newListener(t, b, "a", "b")
 	b.db.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('it', now(), now() + interval '1 hour')")
 	for _, topic := range []string{insertTopic, controlTopic, leadershipTopic} {
 		require.NoError(t, heard.Listen(t.Context(), topic))
@@ -82,60 +99,79 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 		require.NoError(t, err)
 		return n.Topic + n.Payload
 	}
-	require.Equal(t, `river_control{"action":"resume","queue":"*"}`, next(), "it begins with a look")
+	pulsed(t, on)
+	require.Equal(t, `river_control{"action":"resume","queue":"*"}`, next())
 
 	const pause = "INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('a', now(), now())"
+	pulsed(t, on)
 	b.db.Exec(pause)
-	require.WithinDuration(t, time.Now(), heard.look, pauseLook, "the next look is near")
-	heard.look = time.Now()
+	pulsed(t, on)
 	both := []string{next(), next()}
-	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both)
+	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both,
+		"what was not taken is told anew")
 
-	heard.look = time.Now().Add(time.Hour)
 	b.db.Exec(`SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{}')`)
 	b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"b"}')`)
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
-	heard.look = time.Now()
+	pulsed(t, on)
 	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()}, "a job waits whose notification was lost")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
 
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
-	heard.look = time.Now()
+	pulsed(t, on)
 	both = []string{next(), next()}
 	require.Equal(t, []string{`river_control{"action":"resume","queue":"*"}`, `river_leadership{"action":"resigned","leader_id":""}`}, both, "without a leader")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere; SELECT pg_notify('sexton.river_insert', '{}')")
-	heard.look = time.Time{}
+	pulsed(t, on)
 	require.Equal(t, "river_insert{}", next(), "what River inserts is heard beside a look that fails")
 	require.Contains(t, b.log.String(), "pauses cannot be read")
+}
+
+// A pulse ends the wait of a listener that hears nothing.
+func TestAPulseIsHeardAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on, heard := newListener(t, b, "a")
+	for range 3 {
+		first := make(chan *riverdriver.Notification, 1)
+		go func() {
+			n, _ := heard.WaitForNotification(t.Context())
+			first <- n
+		}()
+		pulsed(t, on)
+		require.Equal(t, controlTopic, (<-first).Topic)
+		heard.told = nil
+	}
 }
 
 // River waits ever longer between its attempts, for the life of the process.
 func TestALostListenerDialsAgainByItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: []string{"a"}, log: slog.New(slog.NewTextHandler(b.log, nil))}
-	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
-	require.True(t, ok)
-	require.NoError(t, heard.Connect(t.Context()))
-	defer func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) }()
+	_, heard := newListener(t, b, "a")
 	require.NoError(t, heard.Listen(t.Context(), insertTopic))
-	for range 3 {
+	const lost = "wake-up connection lost"
+	for round := range 3 {
 		b.db.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
-		heard.look = time.Now().Add(time.Hour)
-		n, err := heard.WaitForNotification(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, controlTopic, n.Topic, "it has dialled again, and looks for what came meanwhile")
-		heard.told, heard.look = nil, time.Now().Add(time.Hour)
-		b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"a"}')`)
-		n, err = heard.WaitForNotification(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, insertTopic, n.Topic)
+		heardOf := make(chan bool, 1)
+		go func() {
+			for strings.Count(b.log.String(), lost) <= round { // It may have heard more than one before.
+				if _, err := heard.WaitForNotification(t.Context()); err != nil {
+					break
+				}
+			}
+			heardOf <- heard.lost
+		}()
+		pgtest.WaitFor(t, "a notification", func(context.Context) (bool, error) {
+			b.db.Exec(`SELECT pg_notify('sexton.river_insert', '{"queue":"a"}')`)
+			return len(heardOf) > 0, nil
+		})
+		require.False(t, <-heardOf)
 	}
-	require.NoError(t, heard.Ping(t.Context()))
-	require.Equal(t, 3, strings.Count(b.log.String(), "wake-up connection lost"))
+	require.Equal(t, 3, strings.Count(b.log.String(), lost))
 }
 
 // What River believes of a notification, and how its listener is used, are no promise of River's.

@@ -44,7 +44,8 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 // in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
 // reports whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
 // the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. barred is the
-// part that is asked of the jobs database: paused, or cut short by this tick's limits: not now.
+// part that is asked of the jobs database: paused, or cut short by this tick's limits: not now. Another database is asked first, and the
+// jobs database only where something is due.
 //
 // clock_timestamp() is volatile and bounds no index: with it every look reads all due tombstones, or all that are put off.
 // The order keeps the planner from reading the table for the first that is due.
@@ -95,13 +96,9 @@ func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db d
 	parents := deps.Bindings.recorded(db.Name)
 	times, ids := marks.Places(parents, fresh)
 	args := []any{LooseForeignKeys, db.Name, parents, times, ids, settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()}
-	condition := barredSQL
-	if jobs := deps.jobsDB(); jobs.Name != db.Name {
-		var barred bool
-		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), LooseForeignKeys, db.Name).Scan(&barred); err != nil {
-			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", LooseForeignKeys, err)
-		}
-		condition, args[0] = "$1::boolean", barred
+	condition, jobs := barredSQL, deps.jobsDB()
+	if jobs.Name != db.Name {
+		condition, args[0] = "$1::boolean", false
 	}
 	var due listen.Due
 	var seconds float64
@@ -109,6 +106,13 @@ func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db d
 	err := on.QueryRow(ctx, db.Names.Render(looseForeignKeysDueSQL(condition)), args...).Scan(&due.Now, &seconds, &confirming)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
+	}
+	if due.Now && jobs.Name != db.Name {
+		var barred bool
+		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), LooseForeignKeys, db.Name).Scan(&barred); err != nil {
+			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", LooseForeignKeys, err)
+		}
+		due.Now = !barred
 	}
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
 	if fresh && due.Now {

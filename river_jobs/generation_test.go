@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
@@ -174,12 +175,11 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	b := setup(t)
 	on := &driver{jobs: b.db.Connected, queues: []string{LooseForeignKeys, "other"}, log: b.deps.Logger}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
-	heard := &listener{driver: on}
+	on.news = make(chan []*riverdriver.Notification, 1)
 	told := func() []string {
-		heard.told = nil
-		heard.readPauses(t.Context())
+		pulsed(t, on)
 		var payloads []string
-		for _, n := range heard.told {
+		for _, n := range <-on.news {
 			if n.Topic == controlTopic {
 				payloads = append(payloads, n.Payload)
 			}

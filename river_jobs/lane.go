@@ -26,8 +26,6 @@ const (
 	// unfetched is how long a job may wait to be fetched before the lane looks at what is due again: its
 	// queue may have been paused meanwhile.
 	unfetched = 5 * time.Second
-	// reclaimEvery is how often a lane that waits for a running job looks whether its worker is dead.
-	reclaimEvery = time.Second
 	// The state of a job that is waited for is looked at when its work has ended in this process, and ever less often before.
 	watchFirst   = 25 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
@@ -72,6 +70,9 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 		}
 		if len(lanes) > before {
 			ear.Add(lanes[before:]...)
+			if deps.Ask != nil && db.Name == deps.jobsDB().Name {
+				deps.Ask(ear.Questions()...)
+			}
 			ears = append(ears, ear)
 		}
 	}
@@ -88,7 +89,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 	}
 	ended, forget := deps.Bindings.ends.of(id)
 	defer forget()
-	began, reclaimed := time.Now(), time.Now()
+	began := time.Now()
 	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
 		waiting := time.NewTimer(wait)
 		select {
@@ -113,12 +114,6 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 			return failedRetry, nil
 		case state != rivertype.JobStateRunning && time.Since(began) > unfetched:
 			return busyRetry, nil
-		}
-		if state == rivertype.JobStateRunning && deps.Reclaim != nil && time.Since(reclaimed) > reclaimEvery {
-			if err := deps.Reclaim(ctx); err != nil {
-				return 0, err
-			}
-			reclaimed = time.Now()
 		}
 	}
 }

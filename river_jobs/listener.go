@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
 
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 	"sexton/internal/sleep"
 )
 
@@ -17,15 +19,17 @@ type listener struct {
 	riverdriver.Listener
 
 	driver *driver
-	// look is when pauses are read next, told what River is still to be told of the last look.
-	look time.Time
+	// told are notifications of the last pulse that River has not taken yet.
 	told []*riverdriver.Notification
 	// listens is true while River wants to hear of inserted jobs, lost while there is no connection to hear on.
 	listens, lost bool
 }
 
-// redial is the pause before a lost connection is dialled again.
-const redial = time.Second
+const (
+	// redial is the pause before a lost connection is dialled again, dialAnswer how long that may take.
+	redial     = time.Second
+	dialAnswer = 2 * time.Second
+)
 
 func (l *listener) Connect(ctx context.Context) error {
 	return l.kept(ctx, l.Listener.Connect(ctx))
@@ -51,12 +55,8 @@ func (l *listener) Unlisten(ctx context.Context, topic string) error {
 	return l.kept(ctx, l.Listener.Unlisten(ctx, topic))
 }
 
-func (l *listener) Ping(ctx context.Context) error {
-	if l.lost {
-		return nil
-	}
-	return l.kept(ctx, l.Listener.Ping(ctx))
-}
+// Ping asks nothing, though River wants it every 5 s: the socket finds out by itself that the other end is gone, and the pulse what was not heard.
+func (l *listener) Ping(context.Context) error { return nil }
 
 // kept gives the connection up on an error that is not the end of ctx, and leaves it to the next wait to dial again.
 func (l *listener) kept(ctx context.Context, err error) error {
@@ -71,7 +71,7 @@ func (l *listener) kept(ctx context.Context, err error) error {
 
 // dial reports whether the lost connection is there again.
 func (l *listener) dial(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, pauseAnswer)
+	ctx, cancel := context.WithTimeout(ctx, dialAnswer)
 	defer cancel()
 	err := l.Listener.Connect(ctx)
 	if err == nil && l.listens {
@@ -81,7 +81,6 @@ func (l *listener) dial(ctx context.Context) bool {
 		_ = l.Listener.Close(ctx)
 		return false
 	}
-	l.look = time.Time{} // For what came meanwhile.
 	return true
 }
 
@@ -95,26 +94,40 @@ func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notifi
 			return next, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !time.Now().Before(l.look):
-			l.readPauses(ctx)
-			continue
 		case l.lost:
 			if l.lost = !l.dial(ctx); l.lost {
-				_ = sleep.For(ctx, redial)
+				l.await(ctx, func(ctx context.Context) { _ = sleep.For(ctx, redial) })
 			}
 			continue
 		}
-		waiting, cancel := context.WithDeadline(ctx, l.look)
-		heard, err := l.Listener.WaitForNotification(waiting)
-		over := waiting.Err() != nil
-		cancel()
-		if err == nil {
+		var heard *riverdriver.Notification
+		l.await(ctx, func(ctx context.Context) {
+			var err error
+			if heard, err = l.Listener.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
+				_ = l.kept(ctx, err)
+			}
+		})
+		if heard != nil {
 			return heard, nil
 		}
-		if !over {
-			_ = l.kept(ctx, err)
-		}
 	}
+}
+
+// await ends what it does when the pulse has something to tell.
+func (l *listener) await(ctx context.Context, do func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case l.told = <-l.driver.news:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	do(ctx)
+	cancel()
+	<-told
 }
 
 const pausesSQL = `
@@ -135,42 +148,64 @@ SELECT wanted.name,
     )
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
 
-// readPauses tells River the state of all queues each time, whether it has changed or not: a queue that begins just now would miss the change.
-// It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler looks after.
-// So River itself polls rarely.
-func (l *listener) readPauses(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pauseAnswer)
-	defer cancel()
-	l.look = time.Now().Add(pauseLook)
-	var name string
-	var paused, led, outdated, waiting, some bool
-	states, own := map[string]bool{}, l.driver.own
-	rows, err := l.driver.jobs.Async().Query(ctx, l.driver.jobs.Names.Render(pausesSQL), l.driver.queues, own.queues, own.keys, own.digests)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name, &paused, &led, &outdated, &waiting}, func() error {
-			if waiting && !paused && !outdated {
-				l.told = append(l.told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, name)})
-			}
-			states[name], some = paused || outdated, some || paused || outdated
-			l.driver.noteOutdated(ctx, name, outdated)
-			return nil
-		})
-	}
-	if err != nil {
+// queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the
+// change. It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler
+// looks after. So River itself polls rarely.
+func (d *driver) queuesQuestion() pulse.Question {
+	return pulse.Question{Ask: d.readQueues, Failed: func(ctx context.Context, err error) {
 		if ctx.Err() == nil {
-			l.driver.log.WarnContext(ctx, "pauses cannot be read; they stay as they were", "error", err)
+			d.log.WarnContext(ctx, "pauses cannot be read; they stay as they were", "error", err)
 		}
-		return
+	}}
+}
+
+func (d *driver) readQueues(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	rows, err := on.Query(ctx, d.jobs.Names.Render(pausesSQL), d.queues, d.own.queues, d.own.keys, d.own.digests)
+	if err != nil {
+		return nil, fmt.Errorf("read pauses: %w", err)
+	}
+	queues, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queueLook])
+	if err != nil {
+		return nil, fmt.Errorf("read pauses: %w", err)
+	}
+	return func(ctx context.Context) error {
+		told := d.tell(ctx, queues)
+		select {
+		case <-d.news: // The last ones were not taken; these say all of it again.
+		default:
+		}
+		d.news <- told
+		return nil
+	}, nil
+}
+
+// queueLook is a row of pausesSQL, with its columns in order.
+type queueLook struct {
+	Name                           string
+	Paused, Led, Outdated, Waiting bool
+}
+
+func (d *driver) tell(ctx context.Context, queues []queueLook) (told []*riverdriver.Notification) {
+	some, led := false, true
+	for _, q := range queues {
+		if q.Waiting && !q.Paused && !q.Outdated {
+			told = append(told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, q.Name)})
+		}
+		some, led = some || q.Paused || q.Outdated, q.Led
+		d.noteOutdated(ctx, q.Name, q.Outdated)
 	}
 	if !some {
-		states = map[string]bool{allQueues: false}
+		told = append(told, control(allQueues, false))
 	}
-	for queue, paused := range states {
-		l.told = append(l.told, control(queue, paused))
+	for _, q := range queues {
+		if some {
+			told = append(told, control(q.Name, q.Paused || q.Outdated))
+		}
 	}
 	if !led {
-		l.told = append(l.told, &riverdriver.Notification{Topic: leadershipTopic, Payload: `{"action":"resigned","leader_id":""}`})
+		told = append(told, &riverdriver.Notification{Topic: leadershipTopic, Payload: `{"action":"resigned","leader_id":""}`})
 	}
+	return told
 }
 
 // control is River's own notification of a queue that is paused or resumed. The names of queues are those of kinds.

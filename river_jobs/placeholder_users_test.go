@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
 )
 
 // placeholderBundle is the reference application with the placeholders 11 (who has written nothing), 12 (who has), and 13,
@@ -48,10 +50,19 @@ func (b bundle) placeholdersDue(t *testing.T) listen.Due {
 // client works jobs until the end of the test.
 func (b bundle) client(t *testing.T) {
 	t.Helper()
+	pulses := &pulse.Pulse{On: b.db.Connected.Pool}
+	b.deps.Ask = pulses.Add
 	client, err := NewClient(b.deps, "test")
 	require.NoError(t, err)
 	require.NoError(t, client.Start(t.Context()))
-	t.Cleanup(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var pulsing sync.WaitGroup
+	pulsing.Go(func() { pulses.Run(ctx, nil) })
+	t.Cleanup(func() {
+		require.NoError(t, client.Stop(context.WithoutCancel(t.Context())))
+		cancel()
+		pulsing.Wait()
+	})
 }
 
 func (b bundle) waitFor(t *testing.T, what, condition string) {

@@ -41,6 +41,9 @@ func (d Database) Close() {
 // Queries returns the generated queries for the database's schemas, on its pool.
 func (d Database) Queries() *dbsqlc.Queries { return d.Names.Queries(d.Pool) }
 
+// Pooled reports whether Pool leads through a transaction pooler, where no notification arrives.
+func (d Database) Pooled() bool { return d.pooled }
+
 const (
 	connectTimeout = 5 * time.Second
 	// idleTime is for how long a connection stays that no part of the worker needs; poolsIdleTime stands in its place where the URL

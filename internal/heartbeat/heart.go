@@ -24,6 +24,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 )
 
 // DefaultSilence is how long a worker may be silent before it is taken for dead.
@@ -32,8 +33,6 @@ const DefaultSilence = 15 * time.Second
 const (
 	// longest is the pause between beats, and the time for each, where the silence does not ask for less.
 	longest = 5 * time.Second
-	// retryInterval is the pause after a beat that failed: the next one should come long before the silence is over.
-	retryInterval = time.Second
 	// leaveTimeout bounds what the end of Run waits for.
 	leaveTimeout = 2 * time.Second
 )
@@ -60,6 +59,8 @@ type Heart struct {
 	Logger    *slog.Logger
 	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
 	Foreground bool
+	// Also are questions of other parts of the worker to the same database, asked in the round trip of the beat.
+	Also []pulse.Question
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
@@ -71,7 +72,7 @@ type Heart struct {
 	noReclaimBefore time.Time
 }
 
-// Run beats at once and at every interval and reclaims after each beat, until ctx ends. Then it removes its
+// Run beats at once and at every interval, and reclaims in between, until ctx ends. Then it removes its
 // own row and gives back the jobs and leases that it still has, so ctx must outlive the worker's jobs.
 // Failures of the database are logged once per outage and retried. An error means settings that cannot
 // work; nothing was done then.
@@ -80,27 +81,35 @@ func (h *Heart) Run(ctx context.Context) error {
 		return err
 	}
 	var failing time.Time
-	for {
-		pause := h.interval()
-		switch err := h.pulse(ctx); {
-		case ctx.Err() != nil:
-		case err != nil:
-			pause = min(pause, retryInterval)
-			if failing.IsZero() {
-				failing = time.Now()
-				h.Logger.ErrorContext(ctx, "heartbeat fails", "client_id", h.ClientID, "error", err)
-			}
-		case !failing.IsZero():
+	h.pulse().Run(ctx, func(err error) {
+		switch {
+		case err != nil && failing.IsZero():
+			failing = time.Now()
+			h.Logger.ErrorContext(ctx, "heartbeat fails", "client_id", h.ClientID, "error", err)
+		case err == nil && !failing.IsZero():
 			h.Logger.InfoContext(ctx, "heartbeat is back", "client_id", h.ClientID, "outage_ms", time.Since(failing).Milliseconds())
 			failing = time.Time{}
 		}
-		select {
-		case <-ctx.Done():
-			h.leave(context.WithoutCancel(ctx))
-			return nil
-		case <-time.After(pause):
-		}
+	})
+	h.leave(context.WithoutCancel(ctx))
+	return nil
+}
+
+// pulse asks all that is asked of the jobs database. It looks for dead workers each time, and beats at every interval: that writes.
+func (h *Heart) pulse() *pulse.Pulse {
+	p := &pulse.Pulse{On: h.DB.Async(), Period: min(pulse.Usual, h.interval()), Answer: h.operationTimeout()}
+	if len(h.Also) == 0 {
+		p.Period = h.interval()
 	}
+	p.Add(
+		pulse.Question{Every: h.interval(), Ask: h.beat},
+		pulse.Question{Every: h.interval(), Ask: h.lookForLost},
+		pulse.Question{Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+			return h.lookForDead(ctx, on, new(Reclaimed))
+		}},
+	)
+	p.Add(h.Also...)
+	return p
 }
 
 func (h *Heart) check() error {
@@ -122,47 +131,46 @@ func (h *Heart) operationTimeout() time.Duration {
 
 func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
-func (h *Heart) pulse(ctx context.Context) error {
-	if err := h.Beat(ctx); err != nil {
-		return err
-	}
-	if err := h.giveBackLost(ctx); err != nil {
-		return err
-	}
-	_, err := h.Reclaim(ctx)
-	return err
-}
-
 // Beat writes the time into the client's row, which the first beat inserts. A worker beats before it fetches
 // its first job.
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	// Taken before the statement is sent, so that Alive can only end early.
-	sent := time.Now()
-	queries := h.DB.AsyncQueries()
-	deaf, held := said(h.Deaf), said(h.Held)
-	updated, err := queries.ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf, Held: held})
+	then, err := h.beat(ctx, h.DB.Async())
 	if err != nil {
-		return fmt.Errorf("update client %s: %w", h.ClientID, err)
+		return err
 	}
-	if updated == 0 {
-		if err := h.enter(ctx, queries, deaf, held); err != nil {
-			return err
-		}
-	}
-
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
-		// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
-		h.noReclaimBefore = time.Now().Add(h.interval())
-	}
-	h.lastBeat = sent
-	return nil
+	return then(ctx)
 }
 
-func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held []string) error {
+func (h *Heart) beat(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	// Taken before the statement is sent, so that Alive can only end early.
+	sent := time.Now()
+	deaf, held := said(h.Deaf), said(h.Held)
+	updated, err := h.DB.Names.Queries(on).ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf, Held: held})
+	if err != nil {
+		return nil, fmt.Errorf("update client %s: %w", h.ClientID, err)
+	}
+	return func(ctx context.Context) error {
+		if updated == 0 {
+			if err := h.enter(ctx, deaf, held); err != nil {
+				return err
+			}
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
+			// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
+			h.noReclaimBefore = time.Now().Add(h.interval())
+		}
+		h.lastBeat = sent
+		return nil
+	}, nil
+}
+
+func (h *Heart) enter(ctx context.Context, deaf, held []string) error {
+	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
+	defer cancel()
 	host, err := os.Hostname()
 	if err != nil {
 		// The name is for operators to read; the ID identifies.
@@ -176,7 +184,7 @@ func (h *Heart) enter(ctx context.Context, queries *dbsqlc.Queries, deaf, held [
 		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests,
 		Schedules: append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
 	}
-	if err := queries.ClientEnter(ctx, entry); err != nil {
+	if err := h.DB.AsyncQueries().ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}
 	if h.entered() {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 )
 
 // Work notes that a goroutine works on a job, until it calls what is returned: after the transaction that ends the job.
@@ -25,39 +28,44 @@ func (h *Heart) Work(id int64) (done func()) {
 
 const ownSQL = `SELECT job.id FROM "sexton".river_job AS job WHERE job.state = 'running' AND ` + lastClient + ` = $1`
 
-// giveBackLost gives back jobs that River fetched for this client without hearing of it, since the answer was lost. They are running
+// lookForLost gives back jobs that River fetched for this client without hearing of it, since the answer was lost. They are running
 // by their rows, block others of their kind and arguments, and no worker works on them. A job counts as such at the second beat
 // without a goroutine: River takes a while to record how a failed one ended.
-func (h *Heart) giveBackLost(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
-	defer cancel()
+func (h *Heart) lookForLost(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	// Before the look at rows: one that ends in between counts as worked on.
 	worked := h.worked()
-	rows, err := h.DB.Async().Query(ctx, h.DB.Names.Render(ownSQL), h.ClientID)
+	rows, err := on.Query(ctx, h.DB.Names.Render(ownSQL), h.ClientID)
 	if err != nil {
-		return fmt.Errorf("look at own jobs: %w", err)
+		return nil, fmt.Errorf("look at own jobs: %w", err)
 	}
 	running, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return fmt.Errorf("look at own jobs: %w", err)
+		return nil, fmt.Errorf("look at own jobs: %w", err)
 	}
-	missed, again := map[int64]bool{}, []int64{}
-	for _, id := range running {
-		if worked[id] {
-			continue
+	return func(ctx context.Context) error {
+		missed, again := map[int64]bool{}, []int64{}
+		for _, id := range running {
+			if worked[id] {
+				continue
+			}
+			missed[id] = true
+			if h.missed[id] {
+				again = append(again, id)
+			}
 		}
-		missed[id] = true
-		if h.missed[id] {
-			again = append(again, id)
+		if h.missed = missed; len(again) == 0 {
+			return nil
 		}
-	}
-	h.missed = missed
-	if len(again) == 0 {
-		return nil
-	}
+		return h.giveBackLost(ctx, again)
+	}, nil
+}
+
+func (h *Heart) giveBackLost(ctx context.Context, ids []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
+	defer cancel()
 	var jobs []job
-	err = pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-		jobs, err = h.giveBack(ctx, tx, nil, again)
+	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		jobs, err = h.giveBack(ctx, tx, nil, ids)
 		return err
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 )
 
 // lockTimeout bounds the wait for the row of a lease that is being renewed or taken just now. The
@@ -108,29 +109,46 @@ type job struct {
 // once they are older than the silence; leases of holders that never had one are left to their own end. It
 // takes nothing from its own client. It does nothing during the first interval after a silence of its own,
 // in which the others may not have come back yet. Several callers may reclaim at once, each thing goes to one.
-func (h *Heart) Reclaim(ctx context.Context) (Reclaimed, error) {
-	if h.holdsBack() {
-		return Reclaimed{}, nil
-	}
+func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
+	then, err := h.lookForDead(ctx, h.DB.Async(), &taken)
+	if err == nil && then != nil {
+		err = then(ctx)
+	}
+	return taken, err
+}
+
+func (h *Heart) lookForDead(ctx context.Context, on dbsqlc.DBTX, taken *Reclaimed) (pulse.Then, error) {
+	if h.holdsBack() {
+		return nil, nil
+	}
 	silence := h.silence().Seconds()
 	var found bool
-	if err := h.DB.Async().QueryRow(ctx, h.DB.Names.Render(lookSQL), h.ClientID, silence).Scan(&found); err != nil {
-		return Reclaimed{}, fmt.Errorf("look for dead clients: %w", err)
+	if err := on.QueryRow(ctx, h.DB.Names.Render(lookSQL), h.ClientID, silence).Scan(&found); err != nil {
+		return nil, fmt.Errorf("look for dead clients: %w", err)
 	}
 	if !found {
-		return Reclaimed{}, nil
+		return nil, nil
 	}
-	return h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
-		return queries.ClientsRemoveSilent(ctx, dbsqlc.ClientsRemoveSilentParams{Self: h.ClientID, SilenceSeconds: silence})
-	})
+	return func(ctx context.Context) (err error) {
+		if h.holdsBack() { // By the beat of the same round trip.
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
+		defer cancel()
+		*taken, err = h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
+			return queries.ClientsRemoveSilent(ctx, dbsqlc.ClientsRemoveSilentParams{Self: h.ClientID, SilenceSeconds: silence})
+		})
+		return err
+	}, nil
 }
 
 func (h *Heart) holdsBack() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Now().Before(h.noReclaimBefore)
+	silent := !h.lastBeat.IsZero() && time.Since(h.lastBeat) > h.silence()
+	return silent || time.Now().Before(h.noReclaimBefore)
 }
 
 // bury removes clients and, in the same transaction, takes what they had.

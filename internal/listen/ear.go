@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgxlisten"
 
-	"sexton/internal/sleep"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 )
 
 // Channel is the one that wake triggers notify, with the kind as payload.
@@ -33,6 +34,8 @@ type Ear struct {
 	Logger   *slog.Logger
 	Timing   Timing
 
+	// asked is true where the pulse of another one asks its questions.
+	asked  bool
 	lanes  []*Lane
 	timing Timing
 	outage outage
@@ -56,7 +59,7 @@ var _ pgxlisten.BacklogHandler = (*Ear)(nil)
 // Add makes lanes hear by the ear and run with it.
 func (e *Ear) Add(lanes ...*Lane) {
 	for _, l := range lanes {
-		l.Ear, l.woken = e, make(chan struct{}, 1)
+		l.Ear, l.woken, l.assured = e, make(chan struct{}, 1), make(chan assurance, 1)
 		e.lanes = append(e.lanes, l)
 	}
 }
@@ -68,7 +71,11 @@ func (e *Ear) Run(ctx context.Context) {
 	listener := &pgxlisten.Listener{Connect: e.dial, LogError: e.failed, ReconnectDelay: e.timing.Reconnect}
 	listener.Handle(Channel, e)
 	var running sync.WaitGroup
-	running.Go(func() { e.keepHearing(ctx) })
+	if !e.asked {
+		own := &pulse.Pulse{On: e.Pool, Period: min(e.timing.SelfCheck, e.timing.pulse()), Answer: e.timing.Answer}
+		own.Add(e.Questions()...)
+		running.Go(func() { own.Run(ctx, nil) })
+	}
 	for _, l := range e.lanes {
 		running.Go(func() {
 			select {
@@ -81,6 +88,18 @@ func (e *Ear) Run(ctx context.Context) {
 	_ = listener.Listen(ctx) // It ends with ctx alone.
 	e.connected.Store(false)
 	running.Wait()
+}
+
+// Questions are what the ear and its lanes ask of the database from time to time, for a pulse of that database. Without one that asks them,
+// the ear has its own.
+func (e *Ear) Questions() []pulse.Question {
+	e.asked = true
+	timing := e.Timing.withDefaults()
+	questions := []pulse.Question{{Every: timing.SelfCheck, Guest: true, Ask: e.callItself}}
+	for _, l := range e.lanes {
+		questions = append(questions, pulse.Question{Every: timing.pulse(), Guest: true, Ask: l.ask})
+	}
+	return questions
 }
 
 // hears reports whether a writer's notification would arrive.
@@ -138,7 +157,7 @@ func (e *Ear) failed(ctx context.Context, err error) {
 // no lane, so all lanes look.
 func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	e.unanswered.Stop()
-	err := e.notify(ctx)
+	err := e.notify(ctx, e.Pool)
 	heard := false
 	if err == nil {
 		heard, err = e.hear(ctx, conn)
@@ -195,37 +214,42 @@ func (e *Ear) HandleNotification(_ context.Context, n *pgconn.Notification, _ *p
 func (e *Ear) wake(kind string) {
 	for _, l := range e.lanes {
 		if kind == "" || kind == l.Kind {
-			select {
-			case l.woken <- struct{}{}:
-			default: // It has one that it has not consumed.
+			l.call()
+		}
+	}
+}
+
+// callItself calls now and then. A connection on which the call does not come back is stalled or deaf; the listener dials another.
+func (e *Ear) callItself(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	e.mu.Lock()
+	conn := e.conn
+	e.mu.Unlock()
+	if conn == nil || !e.connected.Load() {
+		return nil, nil
+	}
+	e.answered.Store(false)
+	if err := e.notify(ctx, on); err != nil {
+		return nil, err
+	}
+	return func(context.Context) error {
+		time.AfterFunc(e.timing.SelfCheckWait, func() {
+			switch {
+			case e.answered.Load():
+			case e.deaf.Load():
+				e.cut(conn, errDeaf)
+			default:
+				e.cut(conn, errStalled)
 			}
-		}
-	}
+		})
+		return nil
+	}, nil
 }
 
-// keepHearing calls now and then. A connection on which the call does not come back is stalled or deaf; the listener dials another.
-func (e *Ear) keepHearing(ctx context.Context) {
-	for sleep.For(ctx, e.timing.SelfCheck) == nil {
-		e.mu.Lock()
-		conn := e.conn
-		e.mu.Unlock()
-		e.answered.Store(false)
-		if conn == nil || !e.connected.Load() || e.notify(ctx) != nil || sleep.For(ctx, e.timing.SelfCheckWait) != nil || e.answered.Load() {
-			continue
-		}
-		if e.deaf.Load() {
-			e.cut(conn, errDeaf)
-		} else {
-			e.cut(conn, errStalled)
-		}
-	}
-}
-
-// notify calls the ear through the pool.
-func (e *Ear) notify(ctx context.Context) error {
+// notify calls the ear.
+func (e *Ear) notify(ctx context.Context, on dbsqlc.DBTX) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timing.Answer)
 	defer cancel()
-	if _, err := e.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call); err != nil {
+	if _, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call); err != nil {
 		return fmt.Errorf("notify itself: %w", err)
 	}
 	return nil

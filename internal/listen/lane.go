@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 	"sexton/internal/sleep"
 )
 
@@ -49,6 +51,10 @@ type Lane struct {
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
 	woken chan struct{}
+	// slept counts the sleeps of the lane; it is negative while the lane is awake.
+	slept atomic.Int64
+	// assured holds what a pulse has seen during a sleep.
+	assured chan assurance
 	// looking is true while the lane's looks succeed.
 	looking atomic.Bool
 }
@@ -71,12 +77,73 @@ func (l *Lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		rest, err := l.watch(ctx, called, func() { failing.note(ctx, nil) })
 		if err == nil {
-			called = l.sleep(ctx, rest)
+			called = l.rest(ctx, rest)
 			continue
 		}
 		l.looking.Store(false)
 		failing.note(ctx, err)
 		_ = sleep.For(ctx, l.timing.Reconnect/2+rand.N(l.timing.Reconnect/2+1))
+	}
+}
+
+// assurance says that nothing was due during the sleep of that number, and for how long the lane may go on with it.
+type assurance struct {
+	sleep int64
+	rest  time.Duration
+}
+
+// rest is sleep without the awake lock. A pulse that finds nothing due prolongs it.
+func (l *Lane) rest(ctx context.Context, d time.Duration) (called bool) {
+	number := 1 - l.slept.Load()
+	l.slept.Store(number)
+	defer l.slept.Store(-number)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return false
+		case <-l.woken:
+			return true
+		case a := <-l.assured:
+			if a.sleep == number {
+				timer.Reset(a.rest)
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// ask looks for a lane that sleeps, in place of its own look on a connection of its own. Where something is due, the lane is called. No barrier
+// is needed: the lane has waited at one when it fell asleep, and takes no lock before it is awake.
+func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	number := l.slept.Load()
+	if number <= 0 || !l.Ear.hears() {
+		return nil, nil
+	}
+	due, err := l.Due(ctx, on, true)
+	if err != nil {
+		return nil, fmt.Errorf("look what is due: %w", err)
+	}
+	return func(context.Context) error {
+		if due.Now {
+			l.call()
+			return nil
+		}
+		select {
+		case l.assured <- assurance{number, l.longest(due)}:
+		default: // Of an earlier sleep. Without this one the lane looks itself.
+		}
+		return nil
+	}, nil
+}
+
+// call leaves a token, unless there is one that the lane has not consumed.
+func (l *Lane) call() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
 	}
 }
 
@@ -282,7 +349,7 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 
 // longest is how long the lane may sleep without looking.
 func (l *Lane) longest(due Due) time.Duration {
-	limit := l.timing.Look - rand.N(l.timing.Look/4+1)
+	limit := l.timing.Look - rand.N(l.timing.Look/10+1)
 	if !l.Ear.hears() {
 		limit = min(limit, l.timing.Poll)
 	}

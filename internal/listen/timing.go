@@ -9,8 +9,8 @@ type Timing struct {
 	// Answer is how long the server may take for a short statement (10 s). A connection that is stalled and not closed shows
 	// itself by that.
 	Answer time.Duration
-	// Look is how long a lane sleeps at most without looking (10 s), for what a dead worker left behind. A quarter of it is random,
-	// so that lanes do not need their connections all at once.
+	// Look is how long a lane sleeps at most without a look (10 s), for what a dead worker left behind. A tenth of it is random, so that
+	// lanes do not need their connections all at once. As a rule a pulse looks for all lanes, a little more often.
 	Look time.Duration
 	// SelfCheck is how often an ear notifies itself (30 s), SelfCheckWait how long that may take (5 s).
 	SelfCheck     time.Duration
@@ -23,6 +23,9 @@ type Timing struct {
 	BarrierPoll    time.Duration
 	BarrierPollMax time.Duration
 }
+
+// pulse is how often a pulse looks for lanes that sleep.
+func (t Timing) pulse() time.Duration { return t.Look / 5 * 4 }
 
 func (t Timing) withDefaults() Timing {
 	for _, field := range []struct {

@@ -22,6 +22,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/problem"
+	"sexton/internal/pulse"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -95,10 +96,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
-	deps.Reclaim = func(ctx context.Context) error {
-		_, err := heart.Reclaim(ctx)
-		return err
-	}
+	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
 	lanes, ears = riverjobs.Lanes(deps)
 	client, err := riverjobs.NewClient(deps, id)
 	if err != nil {

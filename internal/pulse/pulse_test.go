@@ -1,0 +1,110 @@
+package pulse_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// asked are the answers of a question, one for each time that its transaction has ended well.
+type asked []string
+
+// question asks one value.
+func (a *asked) question(sql string) pulse.Question {
+	return pulse.Question{Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+		var answer string
+		err := on.QueryRow(ctx, sql).Scan(&answer)
+		return func(context.Context) error { *a = append(*a, answer); return nil }, err
+	}}
+}
+
+func guest(q pulse.Question) pulse.Question { q.Guest = true; return q }
+
+const transaction = "SELECT pg_current_xact_id()::text"
+
+func TestAPulseIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	var one, another, third asked
+	p := &pulse.Pulse{On: pgtest.New(t).Pool()}
+	p.Add(guest(one.question(transaction)), another.question(transaction), third.question(transaction),
+		pulse.Question{Ask: func(context.Context, dbsqlc.DBTX) (pulse.Then, error) { return nil, nil }},
+		guest(pulse.Question{Ask: func(context.Context, dbsqlc.DBTX) (pulse.Then, error) { return nil, errors.New("nothing to ask with") }}))
+	require.NoError(t, p.Next(t.Context()))
+	require.NoError(t, p.Next(t.Context()))
+	require.Len(t, one, 2)
+	require.NotEqual(t, one[0], one[1])
+	require.Equal(t, one, another)
+	require.Equal(t, one, third)
+}
+
+func TestQuestionsComeAtTheirIntervals(t *testing.T) {
+	t.Parallel()
+	p := &pulse.Pulse{On: pgtest.New(t).Pool()}
+	var answers [4]asked
+	for i, every := range []time.Duration{0, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
+		q := answers[i].question(transaction)
+		q.Every = every
+		p.Add(q)
+	}
+	for range 30 { // A minute.
+		require.NoError(t, p.Next(t.Context()))
+	}
+	for i, times := range []int{30, 15, 6, 2} {
+		require.Len(t, answers[i], times)
+	}
+}
+
+// The application changes a table that a guest asks: what holds the worker up is not the heartbeat.
+func TestALockedTableKeepsNoOtherQuestionFromItsAnswer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec("CREATE TABLE application (); CREATE TABLE own (seen xid8)")
+	var guests, own asked
+	p := &pulse.Pulse{On: db.Pool()}
+	p.Add(guest(guests.question("SELECT count(*)::text FROM application")), own.question("INSERT INTO own VALUES (pg_current_xact_id()) RETURNING seen::text"))
+	require.NoError(t, p.Next(t.Context()))
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE application")
+	require.NoError(t, err)
+	require.NoError(t, p.Next(t.Context()))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Len(t, guests, 1)
+	require.Equal(t, [][]string{{own[0]}, {own[1]}}, db.Rows("SELECT seen FROM own ORDER BY seen"), "what was asked together has left nothing")
+	require.NoError(t, p.Next(t.Context()))
+	require.Len(t, own, 3)
+	require.Len(t, guests, 2)
+}
+
+func TestAQuestionFailsAlone(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var well, broken, rare asked
+	p := &pulse.Pulse{On: db.Pool()}
+	seldom := rare.question(transaction)
+	seldom.Every = time.Hour
+	p.Add(broken.question("SELECT missing"), well.question(transaction), seldom)
+	for range 2 {
+		require.ErrorContains(t, p.Next(t.Context()), `column "missing" does not exist`)
+	}
+	require.Len(t, well, 2)
+	require.Len(t, rare, 2, "a pulse behind one that failed asks everything")
+
+	var told error
+	q := broken.question("SELECT missing")
+	q.Failed = func(_ context.Context, err error) { told = err }
+	p = &pulse.Pulse{On: db.Pool()}
+	p.Add(q)
+	require.NoError(t, p.Next(t.Context()))
+	require.ErrorContains(t, told, "missing")
+	require.Empty(t, broken)
+}
