@@ -171,7 +171,7 @@ var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|sample|devp
 
 // batched matches the files whose statements run in a batch, behind the application's path.
 var (
-	batched    = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/|extdiff/(switch|claim|layout|restore|marker))`)
+	batched    = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/|extdiff/(switch|claim|layout|restore|marker))|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
 		`/(plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|audit|audit_elsewhere|tombstones|waiting|bind|backlog|examine|path)\.go$`)
 )

@@ -34,12 +34,7 @@ func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 		done.Now = *done.Was
 		return done, o.acquaint(ctx, done.Was.Seal)
 	}
-	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, next_seal) VALUES ($1, pg_catalog.gen_random_uuid())
-		ON CONFLICT (store) DO UPDATE
-		SET next_seal = pg_catalog.gen_random_uuid(), server_started_at = pg_catalog.pg_postmaster_start_time(), hold_until = NULL
-		RETURNING next_seal::pg_catalog.text`
-	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&s.next); err != nil {
+	if s.next, err = queries(o.DB).StoreAdopt(ctx, o.Store.Identity()); err != nil {
 		return done, fmt.Errorf("choose the store's next seal: %w", err)
 	}
 	if _, err := o.stamp(ctx, s, over); err != nil {

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/dbsqlc"
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/pgschema"
 )
 
@@ -87,22 +86,13 @@ func ReadRemovals(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Wa
 
 // ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (map[Skip]int64, error) {
-	skipped := map[Skip]int64{}
-	rows, err := db.Query(ctx, names.Render(`
-		SELECT skipped.skip_reason, pg_catalog.count(*)
-		FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
-		GROUP BY skipped.skip_reason`), backlogCap)
+	rows, err := diffsqlc.New(names.On(db)).Skipped(ctx, backlogCap)
 	if err != nil {
 		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
 	}
-	var reason string
-	var count int64
-	_, err = pgx.ForEachRow(rows, []any{&reason, &count}, func() error {
-		skipped[Skip(reason)] = count
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
+	skipped := map[Skip]int64{}
+	for _, row := range rows {
+		skipped[Skip(row.Reason)] = row.Count
 	}
 	return skipped, nil
 }

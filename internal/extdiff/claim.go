@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 const (
@@ -47,36 +48,27 @@ type claim struct {
 	sent atomic.Int64
 }
 
-const claimSQL = `
-INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES ($1, $2, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8))
-ON CONFLICT (diff_id) DO UPDATE
-SET token = ledger.token OPERATOR(pg_catalog.+) 1,
-    holder = EXCLUDED.holder,
-    busy_until = EXCLUDED.busy_until
-WHERE ledger.busy_until IS NULL
-   OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-RETURNING token`
-
-const busySQL = `SELECT coalesce(holder, ''), coalesce(busy_until, pg_catalog.clock_timestamp())
-FROM "sexton".external_diffs WHERE diff_id OPERATOR(pg_catalog.=) $1`
+// queries are the statements on diffs, each in a transaction of its own.
+func queries(db database.Database) *diffsqlc.Queries { return diffsqlc.New(db.Names.On(db.Pool)) }
 
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError where somebody else has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
+	on := diffsqlc.New(db.Names.On(tx))
 	busy := &BusyError{DiffID: diffID, Holder: "one after the other", Until: time.Now()}
 	for range mostTries {
 		// Before the statement is sent, so that the deadline can only be early.
 		asked := time.Now()
-		err := tx.QueryRow(ctx, db.Names.Render(claimSQL), diffID, holder, ttl.Seconds()).Scan(&c.token)
+		token, err := on.Claim(ctx, diffID, holder, ttl.Seconds())
 		if err == nil {
+			c.token = token
 			c.deadline = c.end(asked)
 			return c, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
 		}
-		err = tx.QueryRow(ctx, db.Names.Render(busySQL), diffID).Scan(&busy.Holder, &busy.Until)
+		found, err := on.Busy(ctx, diffID)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			// The other's claim ended between the two statements, and its row went with it.
@@ -84,21 +76,13 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 		case err != nil:
 			return nil, fmt.Errorf("look who works on diff %d: %w", diffID, err)
 		}
+		busy.Holder, busy.Until = found.Holder, found.Until
 		return nil, busy
 	}
 	return nil, busy
 }
 
 func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(margin, c.ttl/2)) }
-
-const renewSQL = `
-UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
-    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE $4 END,
-    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2
-  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()`
 
 // hold renews the claim until release is called. The context that it returns ends before the claim does, with errLost as its
 // cause.
@@ -140,10 +124,10 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		asked := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
-		renewed, err := c.db.Pool.Exec(bounded, c.db.Names.Render(renewSQL), c.diffID, c.token, c.ttl.Seconds(), c.sent.Load())
+		renewed, err := queries(c.db).Renew(bounded, c.ttl.Seconds(), c.sent.Load(), c.diffID, c.token)
 		stop()
 		switch {
-		case err == nil && renewed.RowsAffected() == 0:
+		case err == nil && renewed == 0:
 			cancel(errLost)
 			return
 		case err == nil:
@@ -154,43 +138,17 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-const confirmSQL = `
-SELECT FROM "sexton".external_diffs
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2
-  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-FOR UPDATE`
-
 // confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
-	found, err := tx.Exec(ctx, c.db.Names.Render(confirmSQL), c.diffID, c.token)
+	found, err := diffsqlc.New(c.db.Names.On(tx)).Confirm(ctx, c.diffID, c.token)
 	switch {
 	case err != nil:
 		return fmt.Errorf("confirm claim on diff %d: %w", c.diffID, err)
-	case found.RowsAffected() == 0:
+	case found == 0:
 		return errLost
 	}
 	return nil
 }
-
-// A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
-// holds an old one is late by a whole claim, and the versions of the rows have the last word.
-const releaseSQL = `
-WITH idle AS (
-    DELETE FROM "sexton".external_diffs
-    WHERE diff_id OPERATOR(pg_catalog.=) $1
-      AND token OPERATOR(pg_catalog.=) $2
-      AND (
-          sha256 IS NULL AND skip_reason IS NULL AND upload_id IS NULL AND NOT kept
-          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)
-      )
-    RETURNING diff_id
-)
-UPDATE "sexton".external_diffs AS ledger
-SET busy_until = NULL, holder = NULL
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1
-  AND ledger.token OPERATOR(pg_catalog.=) $2
-  AND NOT EXISTS (SELECT FROM idle)`
 
 // settleTimeout bounds what is done after the caller's context may have ended.
 const settleTimeout = 5 * time.Second
@@ -199,24 +157,17 @@ const settleTimeout = 5 * time.Second
 func (c *claim) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if _, err := c.db.Pool.Exec(ctx, c.db.Names.Render(releaseSQL), c.diffID, c.token); err != nil {
+	if err := queries(c.db).Release(ctx, c.diffID, c.token); err != nil {
 		return fmt.Errorf("release claim on diff %d: %w", c.diffID, err)
 	}
 	return nil
 }
 
-const quarantineSQL = `
-UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
-    holder = 'a deletion that may still arrive'
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2`
-
 // quarantine keeps everybody from the diff for a while, and ends the claim.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if _, err := c.db.Pool.Exec(ctx, c.db.Names.Render(quarantineSQL), c.diffID, c.token, length.Seconds()); err != nil {
+	if err := queries(c.db).Quarantine(ctx, length.Seconds(), c.diffID, c.token); err != nil {
 		return fmt.Errorf("keep diff %d from being moved: %w", c.diffID, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
 )
@@ -79,30 +80,17 @@ type self struct {
 	known, sealed bool
 }
 
-const selfSQL = `
-SELECT installation.id::pg_catalog.text, "sexton".external_diff_place(), pg_catalog.current_database()::pg_catalog.text,
-    coalesce(store.seal::pg_catalog.text, ''),
-    coalesce(store.next_seal::pg_catalog.text, ''),
-    ARRAY(
-        SELECT either::pg_catalog.text
-        FROM "sexton".external_diff_stores AS other, pg_catalog.unnest(ARRAY[other.seal, other.next_seal]) AS either
-        WHERE either IS NOT NULL
-    ),
-    store.store IS NOT NULL, store.sealed_at IS NOT NULL, pg_catalog.clock_timestamp()
-FROM "sexton".external_diff_installation AS installation
-LEFT JOIN "sexton".external_diff_stores AS store ON store.store = $1`
-
 func (o *Owner) self(ctx context.Context) (self, error) {
 	var s self
-	err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(selfSQL), o.Store.Identity()).
-		Scan(&s.Installation, &s.Server, &s.Database, &s.Seal, &s.next, &s.seals, &s.known, &s.sealed, &s.CreatedAt)
+	row, err := queries(o.DB).StoreSelf(ctx, o.Store.Identity())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, errors.New(o.DB.Names.Render(`the table "sexton".external_diff_installation is empty`))
 	}
 	if err != nil {
 		return s, fmt.Errorf("read who this installation is: %w", err)
 	}
-	s.CreatedAt = s.CreatedAt.UTC()
+	s.Marker = Marker{Installation: row.Installation, Server: row.Server, Database: row.Database, Seal: row.Seal, CreatedAt: row.Now.UTC()}
+	s.next, s.seals, s.known, s.sealed = row.Next, row.Seals, row.Known, row.Sealed
 	return s, nil
 }
 
@@ -160,12 +148,9 @@ func (o *Owner) look(ctx context.Context) (self, time.Time, error) {
 
 // introduce writes the first marker. The row comes first: who has written a marker knows its seal.
 func (o *Owner) introduce(ctx context.Context, s self) error {
-	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store) VALUES ($1)
-		ON CONFLICT (store) DO UPDATE SET store = EXCLUDED.store
-		RETURNING coalesce(store.next_seal, store.seal)::pg_catalog.text`
 	m := s.Marker
-	if err := o.DB.Pool.QueryRow(ctx, o.DB.Names.Render(sql), o.Store.Identity()).Scan(&m.Seal); err != nil {
+	var err error
+	if m.Seal, err = queries(o.DB).StoreIntroduce(ctx, o.Store.Identity()); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
 	}
 	if err := writeMarker(ctx, o.Store, "", m); err != nil && !errors.Is(err, blobstore.ErrChanged) {
@@ -176,40 +161,11 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
-	const sql = `
-		INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at)
-		VALUES ($1, $2::pg_catalog.text::pg_catalog.uuid, pg_catalog.clock_timestamp())
-		ON CONFLICT (store) DO UPDATE SET sealed_at = pg_catalog.clock_timestamp() WHERE store.sealed_at IS NULL`
-	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sql), o.Store.Identity(), seal); err != nil {
+	if err := queries(o.DB).StoreAcquaint(ctx, o.Store.Identity(), seal); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
 	}
 	return nil
 }
-
-const (
-	holdSQL = `
-UPDATE "sexton".external_diff_stores
-SET server_started_at = pg_catalog.pg_postmaster_start_time(),
-    hold_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::pg_catalog.float8)
-WHERE store = $1
-  AND server_started_at <> pg_catalog.pg_postmaster_start_time()`
-
-	nextSealSQL = `
-UPDATE "sexton".external_diff_stores
-SET next_seal = coalesce(next_seal, pg_catalog.gen_random_uuid())
-WHERE store = $1
-  AND (next_seal IS NOT NULL OR sealed_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-RETURNING next_seal::pg_catalog.text`
-
-	sealedSQL = `
-UPDATE "sexton".external_diff_stores
-SET seal = next_seal,
-    next_seal = NULL,
-    sealed_at = pg_catalog.clock_timestamp()
-WHERE store = $1
-  AND next_seal = $2::pg_catalog.text::pg_catalog.uuid`
-)
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
 // learns the next one, then the marker has it, then the database forgets the last one. A crash in between leaves both valid,
@@ -222,11 +178,12 @@ func (o *Owner) Seal(ctx context.Context, fence *lease.Lease) (time.Time, error)
 	}
 	due := false
 	err = fenced(ctx, o.DB, fence, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, o.DB.Names.Render(holdSQL), o.Store.Identity(), holdFor.Seconds()); err != nil {
+		on := diffsqlc.New(o.DB.Names.On(tx))
+		if err := on.StoreHold(ctx, holdFor.Seconds(), o.Store.Identity()); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, o.DB.Names.Render(nextSealSQL), o.Store.Identity(), sealEvery.Seconds()).Scan(&s.next)
-		due = err == nil
+		next, err := on.StoreNextSeal(ctx, o.Store.Identity(), sealEvery.Seconds())
+		s.next, due = next, err == nil
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // What is on hold stays so.
 		}
@@ -271,7 +228,7 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 	if found == nil || found.Seal != m.Seal || found.Installation != m.Installation {
 		return time.Time{}, fmt.Errorf("write %s in %s: %w", MarkerKey, o.Store, blobstore.ErrChanged)
 	}
-	if _, err := o.DB.Pool.Exec(ctx, o.DB.Names.Render(sealedSQL), o.Store.Identity(), m.Seal); err != nil {
+	if err := queries(o.DB).StoreSealed(ctx, o.Store.Identity(), m.Seal); err != nil {
 		return time.Time{}, fmt.Errorf("note the store's seal: %w", err)
 	}
 	return written, nil

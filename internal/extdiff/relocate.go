@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 // Relocated is the outcome for one diff.
@@ -132,6 +133,7 @@ func (e *Engine) switchStore(
 	ctx context.Context, claimed *claim, was external, digest blobstore.Digest, later time.Duration,
 ) (skipped Skip, err error) {
 	err = e.transact(ctx, func(tx pgx.Tx) error {
+		on := diffsqlc.New(e.DB.Names.On(tx))
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
@@ -139,22 +141,20 @@ func (e *Engine) switchStore(
 			if !errors.Is(err, errChanged) {
 				return err
 			}
-			present, existsErr := tx.Exec(ctx, e.DB.Names.Render(
-				`SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1`), was.diffID)
-			if existsErr != nil || present.RowsAffected() > 0 {
+			present, existsErr := on.Exists(ctx, was.diffID)
+			if existsErr != nil || present {
 				return errors.Join(err, existsErr)
 			}
 			skipped = Gone
-			_, err = tx.Exec(ctx, e.DB.Names.Render(orphanSQL), was.diffID, was.key, int(e.Store.Kind()))
-			return err
+			return on.Orphan(ctx, was.diffID, was.key, int(e.Store.Kind()))
 		}
 		if _, err := tx.Exec(ctx, e.DB.Names.Render(switchStoreSQL), was.diffID, int(e.Store.Kind())); err != nil {
 			return fmt.Errorf("note the diff's store: %w", err)
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(settleSQL), was.diffID, claimed.token, digest.Size, digest.SHA256[:]); err != nil {
+		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], was.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note what was moved: %w", err)
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(removeNextSQL), was.diffID, was.key, was.store, later.Seconds()); err != nil {
+		if _, err := on.RemoveNext(ctx, was.diffID, was.key, was.store, later.Seconds()); err != nil {
 			return fmt.Errorf("list the old object as one to be removed: %w", err)
 		}
 		e.reach(PointSwitched)

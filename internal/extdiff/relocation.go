@@ -51,25 +51,6 @@ type Relocations struct {
 // mostFailures is how many diffs may fail one after the other: by then it is about the store or the database.
 const mostFailures = 10
 
-// relocatableSQL looks at $2 diffs behind $1: how many there are, the last of them, and the ones that are in the store $3.
-const relocatableSQL = `
-WITH scanned AS MATERIALIZED (
-    SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = $3::integer AS there
-    FROM "public".merge_request_diffs AS diff
-    WHERE diff.id > $1
-    ORDER BY diff.id
-    LIMIT $2
-)
-SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned),
-    ARRAY(SELECT scanned.id FROM scanned WHERE scanned.there ORDER BY scanned.id)`
-
-const relocatableBytesSQL = `
-SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
-    SELECT pg_catalog.sum(file.external_diff_size) FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = wanted.id
-))), 0)::bigint
-FROM pg_catalog.unnest($1::bigint[]) AS wanted (id)
-LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id`
-
 // Run goes through all diffs once. It ends at an outage and at the tenth failure in a row: another Run goes on. After an
 // old object that could not be removed no other one is, and the error comes at the end.
 func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
@@ -86,13 +67,12 @@ func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
 		window = windowRows
 	}
 	for after, looked := int64(0), window; looked == window && !done.OverLimit; {
-		var ids []int64
-		err := r.Engine.DB.Pool.QueryRow(ctx, r.Engine.DB.Names.Render(relocatableSQL), after, window, int(other.Store.Kind())).
-			Scan(&looked, &after, &ids)
+		page, err := queries(r.Engine.DB).Relocatable(ctx, int(other.Store.Kind()), after, window)
 		if err != nil {
 			return done, fmt.Errorf("look for diffs in %s: %w", other.Store, err)
 		}
-		if err := r.window(ctx, ids, &done); err != nil {
+		looked, after = int(page.Looked), page.After
+		if err := r.window(ctx, page.Ids, &done); err != nil {
 			return done, errors.Join(err, r.refused)
 		}
 	}
@@ -104,8 +84,8 @@ func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations)
 		done.OverLimit, ids = true, ids[:room]
 	}
 	if r.DryRun {
-		var bytes int64
-		if err := r.Engine.DB.Pool.QueryRow(ctx, r.Engine.DB.Names.Render(relocatableBytesSQL), ids).Scan(&bytes); err != nil {
+		bytes, err := queries(r.Engine.DB).RelocatableBytes(ctx, ids)
+		if err != nil {
 			return fmt.Errorf("measure diffs: %w", err)
 		}
 		done.Diffs += int64(len(ids))

@@ -55,33 +55,6 @@ type doomed struct {
 	store *int
 }
 
-// doomSQL takes an entry and has it invisible to others for the time ($1) that its removal may take. Those of the stores in $3 are
-// left alone; an entry without a store is one of the configured store ($2).
-const doomSQL = `
-UPDATE "sexton".external_diff_removals AS removal
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8),
-    attempts = removal.attempts + 1
-WHERE removal.id = (
-    SELECT due.id
-    FROM "sexton".external_diff_removals AS due
-    WHERE due.not_before <= pg_catalog.statement_timestamp()
-      AND coalesce(due.store, $2::integer) <> ALL ($3::integer[])
-    ORDER BY due.not_before, due.id
-    LIMIT 1
-    FOR UPDATE SKIP LOCKED
-)
-RETURNING removal.id, removal.diff_id, removal.key, removal.store`
-
-const strikeSQL = `DELETE FROM "sexton".external_diff_removals WHERE id = $1`
-
-const putOffSQL = `
-UPDATE "sexton".external_diff_removals
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
-        secs => least($3::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
-    ),
-    last_error = $2
-WHERE id = $1`
-
 // Remove deletes up to limit objects that nothing refers to any more, each at least once. The first outage of a store, or its first
 // refusal, ends the work on that store; Remove returns it.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
@@ -92,15 +65,14 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		var d doomed
-		err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(doomSQL), removalLength.Seconds(), int(e.Store.Kind()), away).
-			Scan(&d.id, &d.diffID, &d.key, &d.store)
+		row, err := queries(e.DB).RemovalTake(ctx, removalLength.Seconds(), int(e.Store.Kind()), away)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return removed, failed
 		}
 		if err != nil {
 			return removed, fmt.Errorf("take an object to be removed: %w", err)
 		}
+		d := doomed{id: row.ID, diffID: row.DiffID, key: row.Key, store: row.Store}
 		e.reach(PointDoomed)
 		gone, err := e.destroy(ctx, d)
 		switch {
@@ -119,7 +91,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		default:
 			removed.Spared++
 		}
-		if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(strikeSQL), d.id); err != nil {
+		if err := queries(e.DB).RemovalStrike(ctx, d.id); err != nil {
 			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
 		}
 	}
@@ -143,22 +115,11 @@ func bearable(err error) bool {
 func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(putOffSQL), d.id, cause.Error(), retryAfter.Seconds()); err != nil {
+	if err := queries(e.DB).RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id); err != nil {
 		return fmt.Errorf("put off the removal of %s: %w", d.key, err)
 	}
 	return nil
 }
-
-// inUseSQL reports whether a row refers to an object: in the store $3 or, where that is NULL, in any store, as an application may have
-// moved objects of rows that do not say so yet.
-const inUseSQL = `
-SELECT EXISTS (
-    SELECT FROM "public".merge_request_diffs AS diff
-    WHERE diff.id = ANY ($1::bigint[])
-      AND diff.stored_externally
-      AND pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = $2
-      AND ($3::integer IS NULL OR coalesce(diff.external_diff_store, 1) = $3)
-)`
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
 // that it was listed for, should the application have given it another's object. It reports whether the object is gone.
@@ -192,8 +153,8 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 
 // destroyHeld tells beside whether the object is gone whether that is known for sure.
 func (e *Engine) destroyHeld(ctx context.Context, d doomed, owner int64) (gone, sure bool, err error) {
-	var used bool
-	if err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(inUseSQL), []int64{owner, d.diffID}, d.key, d.store).Scan(&used); err != nil {
+	used, err := queries(e.DB).RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
+	if err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
 	}
 	if used {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 // Restored is the diff that Restore has brought back.
@@ -52,7 +53,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // it says so
 	}
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(strikeSQL), object.id); err != nil {
+	if err := queries(e.DB).RemovalStrike(ctx, object.id); err != nil {
 		return restored, fmt.Errorf("strike %s from the list of objects to be removed: %w", object.key, err)
 	}
 	return restored, nil
@@ -102,21 +103,6 @@ SET stored_externally = false,
     external_diff = NULL
 WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
-// removeNextSQL lists an object as one to be removed, in $4 seconds at the earliest.
-const removeNextSQL = `
-INSERT INTO "sexton".external_diff_removals (diff_id, key, store, not_before)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $4::pg_catalog.float8))
-RETURNING id`
-
-const keepSQL = `
-UPDATE "sexton".external_diffs
-SET kept = true,
-    size = NULL,
-    sha256 = NULL,
-    moved_at = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2`
-
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
 // the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
 // list of those to be removed.
@@ -155,13 +141,13 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if _, err := tx.Exec(ctx, e.DB.Names.Render(unmarkSQL), claimed.diffID); err != nil {
 			return fmt.Errorf("mark diff as in the database: %w", err)
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(keepSQL), claimed.diffID, claimed.token); err != nil {
+		on := diffsqlc.New(e.DB.Names.On(tx))
+		if err := on.Keep(ctx, claimed.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note that the diff stays in the database: %w", err)
 		}
 		object = doomed{diffID: claimed.diffID, key: external.key, store: &external.store}
 		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
-		err = tx.QueryRow(ctx, e.DB.Names.Render(removeNextSQL), object.diffID, object.key, object.store, 0.0).Scan(&object.id)
-		if err != nil {
+		if object.id, err = on.RemoveNext(ctx, object.diffID, object.key, external.store, 0); err != nil {
 			return fmt.Errorf("list the object as one to be removed: %w", err)
 		}
 		return nil

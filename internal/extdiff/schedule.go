@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
 )
@@ -84,20 +85,6 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	return stats, nil //nolint:nilerr // the next run goes on
 }
 
-const cursorSQL = `
-INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
-VALUES ($1, 0)
-ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, band, known_id, round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
-
-const advanceSQL = `
-UPDATE "sexton".external_diff_cursors
-SET after_id = $2,
-    round_began_at = CASE WHEN $3 THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
-    band = $4,
-    known_id = $5
-WHERE rule = $1`
-
 // leastBytes are the bands of sizes, from the first on: a diff is in the first one whose bytes it has.
 func leastBytes() []int64 { return []int64{16 << 20, 4 << 20, 1 << 20, 256 << 10, 0} }
 
@@ -171,13 +158,12 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
 			return err
 		}
-		var at place
-		var mayRestart bool
-		cursor := s.Rule.cursor(s.BySize)
-		err = tx.QueryRow(ctx, s.Names.Render(cursorSQL), cursor, roundEvery.Seconds()).Scan(&at.after, &at.band, &at.known, &mayRestart)
+		on, cursor := diffsqlc.New(s.Names.On(tx)), s.Rule.cursor(s.BySize)
+		found, err := on.Cursor(ctx, cursor, roundEvery.Seconds())
 		if err != nil {
 			return fmt.Errorf("read where the last run stopped: %w", err)
 		}
+		at := place{after: found.AfterID, band: found.Band, known: found.KnownID}
 		var looked, last int64
 		var due []int64
 		window, args := windowRows, []any{at.after, windowRows, room}
@@ -200,7 +186,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 			}
 		}
 		descend := ended && s.BySize && at.band < len(leastBytes())-1
-		restart := ended && !descend && mayRestart
+		restart := ended && !descend && found.Old
 		last = max(last, at.after)
 		switch {
 		case descend:
@@ -210,7 +196,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		default:
 			at.after = last
 		}
-		if _, err := tx.Exec(ctx, s.Names.Render(advanceSQL), cursor, at.after, restart, at.band, at.known); err != nil {
+		if err := on.CursorAdvance(ctx, at.after, restart, at.band, at.known, cursor); err != nil {
 			return fmt.Errorf("note where this run stopped: %w", err)
 		}
 		stats.Looked += looked
@@ -226,9 +212,6 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of enqueue for an id without a row.
 const noRow = "22023"
 
-const presentSQL = `
-SELECT ARRAY(SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) ORDER BY diff.id)`
-
 // insert makes the jobs, and leaves out diffs that others have deleted since the scan. Each turn but the last leaves out one at least.
 func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedOn []int64, inserted int, err error) {
 	for len(due) > 0 {
@@ -239,8 +222,8 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedO
 		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != noRow {
 			return due, inserted, err
 		}
-		var present []int64
-		if scanErr := tx.QueryRow(ctx, s.Names.Render(presentSQL), due).Scan(&present); scanErr != nil {
+		present, scanErr := diffsqlc.New(s.Names.On(tx)).Present(ctx, due)
+		if scanErr != nil {
 			return nil, 0, errors.Join(err, fmt.Errorf("look which diffs are left: %w", scanErr))
 		}
 		if len(present) == len(due) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 // File is one file of a diff, without its text.
@@ -67,8 +68,7 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 			return fmt.Errorf("read diff %d: set path: %w", diffID, err)
 		}
-		var there bool
-		err := tx.QueryRow(ctx, e.DB.Names.Render(`SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1)`), diffID).Scan(&there)
+		there, err := diffsqlc.New(e.DB.Names.On(tx)).Exists(ctx, diffID)
 		if err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
 		}

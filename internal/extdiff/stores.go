@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/dbsqlc"
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/pgschema"
 )
 
@@ -30,24 +29,16 @@ type StoreState struct {
 
 // ReadStores returns the stores that were used, the one that was used last first, ten at most.
 func ReadStores(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) ([]StoreState, error) {
-	rows, err := db.Query(ctx, names.Render(`
-		SELECT store.store, store.sealed_at, store.sweep_began_at, store.sweep_ended_at, store.listed, store.swept, store.foreign_objects, store.held_back
-		FROM "sexton".external_diff_stores AS store
-		ORDER BY store.sealed_at DESC NULLS LAST, store.store
-		LIMIT $1`), mostStores)
+	rows, err := diffsqlc.New(names.On(db)).Stores(ctx, mostStores)
 	if err != nil {
 		return nil, fmt.Errorf("read stores of diffs: %w", err)
 	}
-	stores := []StoreState{}
-	var s StoreState
-	_, err = pgx.ForEachRow(rows, []any{
-		&s.Store, &s.SealedAt, &s.SweepBeganAt, &s.SweepEndedAt, &s.Listed, &s.Swept.Swept, &s.Foreign, &s.HeldBack,
-	}, func() error {
-		stores = append(stores, s)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read stores of diffs: %w", err)
+	stores := make([]StoreState, 0, len(rows))
+	for _, row := range rows {
+		stores = append(stores, StoreState{
+			Swept: Swept{Listed: row.Listed, Swept: row.Swept, Foreign: row.ForeignObjects, HeldBack: row.HeldBack},
+			Store: row.Store, SealedAt: row.SealedAt, SweepBeganAt: row.SweepBeganAt, SweepEndedAt: row.SweepEndedAt,
+		})
 	}
 	return stores, nil
 }

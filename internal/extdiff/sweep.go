@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 )
 
@@ -79,31 +80,15 @@ func (s *Sweeper) Run(ctx context.Context) (Swept, error) {
 	return swept, err
 }
 
-const beginSweepSQL = `
-UPDATE "sexton".external_diff_stores
-SET sweep_after = '', sweep_began_at = pg_catalog.clock_timestamp(), sweep_ended_at = NULL,
-    listed = 0, swept = 0, foreign_objects = 0, held_back = 0
-WHERE store = $1
-  AND (sweep_began_at IS NULL OR sweep_ended_at IS NOT NULL)
-  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-  AND coalesce(sweep_began_at, first_used_at) <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)`
-
-const sweepPlaceSQL = `
-SELECT store.sweep_after
-FROM "sexton".external_diff_stores AS store
-WHERE store.store = $1
-  AND store.sweep_began_at IS NOT NULL
-  AND store.sweep_ended_at IS NULL
-  AND (store.hold_until IS NULL OR store.hold_until <= pg_catalog.clock_timestamp())`
-
 // begin returns the key after which the listing goes on, where a round is due or under way.
 func (s *Sweeper) begin(ctx context.Context) (after string, due bool, err error) {
 	e := s.Engine
-	err = fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(beginSweepSQL), e.Store.Identity(), s.Every.Seconds()); err != nil {
-			return err
+	err = fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) (err error) {
+		on := diffsqlc.New(e.DB.Names.On(tx))
+		if err = on.SweepBegin(ctx, e.Store.Identity(), s.Every.Seconds()); err == nil {
+			after, err = on.SweepPlace(ctx, e.Store.Identity())
 		}
-		return tx.QueryRow(ctx, e.DB.Names.Render(sweepPlaceSQL), e.Store.Identity()).Scan(&after)
+		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
@@ -225,16 +210,6 @@ func (s *Sweeper) remove(ctx context.Context, object blobstore.Info, seen *Swept
 	return nil
 }
 
-const advanceSweepSQL = `
-UPDATE "sexton".external_diff_stores
-SET sweep_after = coalesce($2, sweep_after),
-    listed = listed + $3,
-    swept = swept + $4,
-    foreign_objects = foreign_objects + $5,
-    held_back = held_back + $6,
-    sweep_ended_at = CASE WHEN $7 THEN pg_catalog.clock_timestamp() END
-WHERE store = $1`
-
 // advance notes how far the round has come, also when the pass has to end now.
 func (s *Sweeper) advance(ctx context.Context, last *blobstore.Info, seen Swept, ended bool) error {
 	e := s.Engine
@@ -245,9 +220,7 @@ func (s *Sweeper) advance(ctx context.Context, last *blobstore.Info, seen Swept,
 		after = &last.Key
 	}
 	err := fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, e.DB.Names.Render(advanceSweepSQL),
-			e.Store.Identity(), after, seen.Listed, seen.Swept, seen.Foreign, seen.HeldBack, ended)
-		return err
+		return diffsqlc.New(e.DB.Names.On(tx)).SweepAdvance(ctx, after, seen.Listed, seen.Swept, seen.Foreign, seen.HeldBack, ended, e.Store.Identity())
 	})
 	if err != nil {
 		return fmt.Errorf("note how far the store is swept: %w", err)

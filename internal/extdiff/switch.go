@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 // boundSQL bounds a transaction in all its statements ($1, in ms) and waits ($2), and keeps the planner to the keys: small parts of
@@ -45,21 +46,6 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// settleSQL notes a diff ($1) that is moved and ends the claim.
-const settleSQL = `
-UPDATE "sexton".external_diffs
-SET size = $3,
-    sha256 = $4,
-    moved_at = pg_catalog.clock_timestamp(),
-    skip_reason = NULL,
-    skip_state = NULL,
-    skipped_at = NULL,
-    upload_id = NULL,
-    busy_until = NULL,
-    holder = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2`
-
 // lockFilesSQL locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
 // snapshot has.
 const lockFilesSQL = `
@@ -71,20 +57,12 @@ FROM (
     FOR UPDATE
 ) AS file`
 
-// orphanSQL lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff
-// that it queued: in a transaction whose snapshot is older.
-const orphanSQL = `
-INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
-SELECT $1, $2, $3::integer
-WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
-    WHERE queued.diff_id OPERATOR(pg_catalog.=) $1 AND queued.key OPERATOR(pg_catalog.=) $2
-      AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) $3))`
-
 // finish takes the texts out of the database, if the rows are still the ones that were read. A diff that has been deleted meanwhile
 // leaves its object to the removal.
 func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (skipped Skip, err error) {
 	diffID := was.diffID
 	err = e.transact(ctx, func(tx pgx.Tx) error {
+		on := diffsqlc.New(e.DB.Names.On(tx))
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
@@ -94,8 +72,7 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 			return err
 		}
 		if skipped = found.skip; skipped == Gone {
-			_, err := tx.Exec(ctx, e.DB.Names.Render(orphanSQL), diffID, Key(was.mergeRequestID, diffID), int(e.Store.Kind()))
-			return err
+			return on.Orphan(ctx, diffID, Key(was.mergeRequestID, diffID), int(e.Store.Kind()))
 		}
 		if skipped != "" {
 			return nil
@@ -110,7 +87,7 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 		if err != nil {
 			return fmt.Errorf("mark diff as external: %w", err)
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(settleSQL), diffID, claimed.token, digest.Size, digest.SHA256[:]); err != nil {
+		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], diffID, claimed.token); err != nil {
 			return fmt.Errorf("note what was moved: %w", err)
 		}
 		e.reach(PointSwitched)
@@ -149,15 +126,6 @@ func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surve
 	return nil
 }
 
-const skipSQL = `
-UPDATE "sexton".external_diffs
-SET skip_reason = $3,
-    skip_state = $4,
-    skipped_at = pg_catalog.clock_timestamp(),
-    upload_id = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2`
-
 // record notes why a diff stays in the database and what it was like, if that is a reason to look after it.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
@@ -165,7 +133,7 @@ func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state 
 	case Gone, External, NotDue, Kept:
 		return nil
 	}
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(skipSQL), claimed.diffID, claimed.token, string(reason), state); err != nil {
+	if err := queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token); err != nil {
 		return fmt.Errorf("note that diff %d stays in the database: %w", claimed.diffID, err)
 	}
 	return nil

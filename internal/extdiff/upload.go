@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/pgschema"
 )
 
@@ -39,39 +40,6 @@ func (e *Engine) upload(ctx context.Context, claimed *claim, found look, moved *
 	return surveyed, digest, err
 }
 
-const (
-	uploadSQL = `SELECT ledger.upload_id, ledger.upload_state FROM "sexton".external_diffs AS ledger
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1 AND ledger.token OPERATOR(pg_catalog.=) $2 AND ledger.upload_id IS NOT NULL`
-
-	// goneUploadSQL is the upload of a diff that is deleted.
-	goneUploadSQL = uploadSQL + ` AND NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)`
-
-	beganSQL = `
-UPDATE "sexton".external_diffs
-SET upload_id = $3,
-    upload_state = $4,
-    upload_bytes = $5,
-    upload_sent = 0,
-    upload_failures = 0,
-    upload_error = NULL,
-    upload_began_at = pg_catalog.clock_timestamp(),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2`
-
-	brokenOffSQL = `
-UPDATE "sexton".external_diffs
-SET upload_sent = $3,
-    upload_failures = upload_failures OPERATOR(pg_catalog.+) $4::pg_catalog.int4,
-    upload_error = coalesce($5, upload_error),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) $1
-  AND token OPERATOR(pg_catalog.=) $2
-  AND upload_id IS NOT NULL`
-
-	forgetUploadSQL = `UPDATE "sexton".external_diffs SET upload_id = NULL WHERE diff_id OPERATOR(pg_catalog.=) $1 AND token OPERATOR(pg_catalog.=) $2`
-)
-
 // put writes the object. One of more than a part goes on with the parts of an earlier attempt if the rows are the same.
 func (e *Engine) put(
 	ctx context.Context, claimed *claim, over blobstore.Version, surveyed survey, moved *Moved, write func(io.Writer) error,
@@ -92,8 +60,8 @@ func (e *Engine) put(
 			e.reach(PointPart)
 		},
 		Begun: func(ctx context.Context, id string) error {
-			noted, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(beganSQL), claimed.diffID, claimed.token, id, state, surveyed.bytes)
-			if err == nil && noted.RowsAffected() == 0 {
+			noted, err := queries(e.DB).UploadBegan(ctx, id, state, surveyed.bytes, claimed.diffID, claimed.token)
+			if err == nil && noted == 0 {
 				return errLost
 			}
 			return err
@@ -117,24 +85,22 @@ func (e *Engine) put(
 
 // earlierUpload returns the upload that an earlier attempt has left; "" where there is none, or one of other texts, which it ends.
 func (e *Engine) earlierUpload(ctx context.Context, claimed *claim, key, state string) (id string, err error) {
-	var was string
-	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(uploadSQL), claimed.diffID, claimed.token).Scan(&id, &was)
+	was, err := queries(e.DB).Upload(ctx, claimed.diffID, claimed.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("look for an earlier upload: %w", err)
-	case was != state:
-		_ = e.Store.Abort(ctx, key, id) // What cannot be ended is left to the sweep.
+	case was.State != state:
+		_ = e.Store.Abort(ctx, key, was.ID) // What cannot be ended is left to the sweep.
 		return "", e.forgetUpload(ctx, claimed)
 	}
-	return id, nil
+	return was.ID, nil
 }
 
 // endUpload ends the upload that a deleted diff has left, in whichever store it is.
 func (e *Engine) endUpload(ctx context.Context, claimed *claim, key string) error {
-	var id, state string
-	err := e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(goneUploadSQL), claimed.diffID, claimed.token).Scan(&id, &state)
+	id, err := queries(e.DB).UploadOfDeleted(ctx, claimed.diffID, claimed.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
@@ -155,34 +121,18 @@ func (e *Engine) noteBrokenOff(ctx context.Context, claimed *claim, cause error)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(brokenOffSQL), claimed.diffID, claimed.token, claimed.sent.Load(), failures, reason)
-	if err != nil {
+	if err := queries(e.DB).UploadBrokenOff(ctx, claimed.sent.Load(), failures, reason, claimed.diffID, claimed.token); err != nil {
 		return fmt.Errorf("note the upload of diff %d: %w", claimed.diffID, err)
 	}
 	return nil
 }
 
 func (e *Engine) forgetUpload(ctx context.Context, claimed *claim) error {
-	if _, err := e.DB.Pool.Exec(ctx, e.DB.Names.Render(forgetUploadSQL), claimed.diffID, claimed.token); err != nil {
+	if err := queries(e.DB).UploadForget(ctx, claimed.diffID, claimed.token); err != nil {
 		return fmt.Errorf("forget the upload of diff %d: %w", claimed.diffID, err)
 	}
 	return nil
 }
-
-const (
-	// abandonedSQL is which of some uploads ($1) no attempt has been at for a while ($2), or no row knows.
-	abandonedSQL = `
-SELECT one.id
-FROM pg_catalog.unnest($1::pg_catalog.text[]) AS one (id)
-WHERE NOT EXISTS (
-    SELECT FROM "sexton".external_diffs AS ledger
-    WHERE ledger.upload_id OPERATOR(pg_catalog.=) one.id
-      AND ledger.upload_seen_at OPERATOR(pg_catalog.>)
-          (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-)`
-
-	abortedSQL = `UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) $1`
-)
 
 // abort ends uploads in parts that no attempt goes on with: of diffs that are deleted or not due any more. It begins with the first of
 // all again in each round.
@@ -207,12 +157,8 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 	if len(old) == 0 {
 		return nil
 	}
-	db := s.Engine.DB
-	rows, err := db.Pool.Query(ctx, db.Names.Render(abandonedSQL), slices.Collect(maps.Keys(old)), s.Grace.Seconds())
-	if err != nil {
-		return fmt.Errorf("look for abandoned uploads: %w", err)
-	}
-	abandoned, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	on := queries(s.Engine.DB)
+	abandoned, err := on.UploadsAbandoned(ctx, slices.Collect(maps.Keys(old)), s.Grace.Seconds())
 	if err != nil {
 		return fmt.Errorf("look for abandoned uploads: %w", err)
 	}
@@ -221,7 +167,7 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 		if err := s.Engine.Store.Abort(ctx, old[id].Key, id); err != nil {
 			return fmt.Errorf("sweep uploads: %w", err)
 		}
-		if _, err := db.Pool.Exec(ctx, db.Names.Render(abortedSQL), id); err != nil {
+		if err := on.UploadAborted(ctx, id); err != nil {
 			return fmt.Errorf("note an aborted upload: %w", err)
 		}
 		swept.Aborted++
@@ -246,26 +192,18 @@ type Unfinished struct {
 	Error    string `json:"error,omitempty"`
 }
 
-const unfinishedSQL = `
-SELECT ledger.diff_id, ledger.upload_bytes, ledger.upload_sent, ledger.upload_began_at, ledger.upload_seen_at,
-    ledger.upload_failures::bigint, coalesce(ledger.upload_error, '')
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.upload_id IS NOT NULL
-ORDER BY ledger.upload_began_at, ledger.diff_id
-LIMIT $1`
-
 // mostUnfinished bounds how many unfinished uploads are listed.
 const mostUnfinished = 20
 
 // ReadUnfinished lists the first of the uploads in parts that have not come to their end, the oldest first.
 func ReadUnfinished(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) ([]Unfinished, error) {
-	rows, err := db.Query(ctx, names.Render(unfinishedSQL), mostUnfinished)
+	rows, err := diffsqlc.New(names.On(db)).Unfinished(ctx, mostUnfinished)
 	if err != nil {
 		return nil, fmt.Errorf("list unfinished uploads: %w", err)
 	}
-	unfinished, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
-	if err != nil {
-		return nil, fmt.Errorf("list unfinished uploads: %w", err)
+	unfinished := make([]Unfinished, 0, len(rows))
+	for _, row := range rows {
+		unfinished = append(unfinished, Unfinished(row))
 	}
 	return unfinished, nil
 }

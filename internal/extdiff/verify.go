@@ -103,13 +103,7 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 }
 
 func (e *Engine) externalIDs(ctx context.Context, after int64) ([]int64, error) {
-	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
-		SELECT diff.id FROM "public".merge_request_diffs AS diff
-		WHERE diff.stored_externally AND diff.id > $1 ORDER BY diff.id LIMIT $2`), after, verifyPage)
-	if err != nil {
-		return nil, fmt.Errorf("list external diffs: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	ids, err := queries(e.DB).External(ctx, after, verifyPage)
 	if err != nil {
 		return nil, fmt.Errorf("list external diffs: %w", err)
 	}

@@ -38,8 +38,11 @@ func (n Names) Render(sql string) string {
 // Queries returns the generated queries, rendered for these schemas, on a pool, a connection or a
 // transaction.
 func (n Names) Queries(db dbsqlc.DBTX) *dbsqlc.Queries {
-	return dbsqlc.New(renderer{names: n, db: db})
+	return dbsqlc.New(n.On(db))
 }
+
+// On returns a pool, a connection or a transaction that renders statements for these schemas.
+func (n Names) On(db dbsqlc.DBTX) dbsqlc.DBTX { return renderer{names: n, db: db} }
 
 type renderer struct {
 	names Names

@@ -1,0 +1,170 @@
+-- Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
+
+-- name: Claim :one
+INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
+VALUES (@diff_id, @holder::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+ON CONFLICT (diff_id) DO UPDATE
+SET token = ledger.token OPERATOR(pg_catalog.+) 1,
+    holder = EXCLUDED.holder,
+    busy_until = EXCLUDED.busy_until
+WHERE ledger.busy_until IS NULL
+   OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+RETURNING token;
+
+-- name: Busy :one
+SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until
+FROM "sexton".external_diffs
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
+
+-- name: Renew :execrows
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
+    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE @sent::bigint END,
+    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint
+  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
+
+-- name: Confirm :execrows
+-- Locks the claim: from then on no other worker can take it before the transaction ends.
+SELECT
+FROM "sexton".external_diffs
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint
+  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+FOR UPDATE;
+
+-- name: Release :exec
+-- A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
+-- holds an old one is late by a whole claim, and the versions of the rows have the last word.
+WITH idle AS (
+    DELETE FROM "sexton".external_diffs
+    WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+      AND token OPERATOR(pg_catalog.=) @token::bigint
+      AND (
+          sha256 IS NULL AND skip_reason IS NULL AND upload_id IS NULL AND NOT kept
+          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint)
+      )
+    RETURNING diff_id
+)
+UPDATE "sexton".external_diffs AS ledger
+SET busy_until = NULL, holder = NULL
+WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND ledger.token OPERATOR(pg_catalog.=) @token::bigint
+  AND NOT EXISTS (SELECT FROM idle);
+
+-- name: Quarantine :exec
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
+    holder = 'a deletion that may still arrive'
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: Settle :exec
+-- Notes a diff that is moved, and ends the claim.
+UPDATE "sexton".external_diffs
+SET size = @size::bigint,
+    sha256 = @sha256,
+    moved_at = pg_catalog.clock_timestamp(),
+    skip_reason = NULL,
+    skip_state = NULL,
+    skipped_at = NULL,
+    upload_id = NULL,
+    busy_until = NULL,
+    holder = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: Skip :exec
+UPDATE "sexton".external_diffs
+SET skip_reason = @reason::pg_catalog.text,
+    skip_state = @state::pg_catalog.text,
+    skipped_at = pg_catalog.clock_timestamp(),
+    upload_id = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: Keep :exec
+-- Notes a diff that is back in the database.
+UPDATE "sexton".external_diffs
+SET kept = true,
+    size = NULL,
+    sha256 = NULL,
+    moved_at = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: Orphan :exec
+-- Lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff that it queued:
+-- in a transaction whose snapshot is older.
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
+SELECT @diff_id::bigint, @key::pg_catalog.text, @store::integer
+WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
+    WHERE queued.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND queued.key OPERATOR(pg_catalog.=) @key::pg_catalog.text
+      AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) @store::integer));
+
+-- name: RemoveNext :one
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store, not_before)
+VALUES (@diff_id, @key, @store::integer,
+    pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+RETURNING id;
+
+-- name: Upload :one
+SELECT ledger.upload_id::pg_catalog.text AS id, ledger.upload_state::pg_catalog.text AS state
+FROM "sexton".external_diffs AS ledger
+WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND ledger.token OPERATOR(pg_catalog.=) @token::bigint AND ledger.upload_id IS NOT NULL;
+
+-- name: UploadOfDeleted :one
+SELECT ledger.upload_id::pg_catalog.text AS id
+FROM "sexton".external_diffs AS ledger
+WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND ledger.token OPERATOR(pg_catalog.=) @token::bigint AND ledger.upload_id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint);
+
+-- name: UploadBegan :execrows
+UPDATE "sexton".external_diffs
+SET upload_id = @id::pg_catalog.text,
+    upload_state = @state::pg_catalog.text,
+    upload_bytes = @bytes::bigint,
+    upload_sent = 0,
+    upload_failures = 0,
+    upload_error = NULL,
+    upload_began_at = pg_catalog.clock_timestamp(),
+    upload_seen_at = pg_catalog.clock_timestamp()
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: UploadBrokenOff :exec
+UPDATE "sexton".external_diffs
+SET upload_sent = @sent::bigint,
+    upload_failures = upload_failures OPERATOR(pg_catalog.+) @failures::integer,
+    upload_error = coalesce(sqlc.narg('reason')::pg_catalog.text, upload_error),
+    upload_seen_at = pg_catalog.clock_timestamp()
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
+  AND token OPERATOR(pg_catalog.=) @token::bigint
+  AND upload_id IS NOT NULL;
+
+-- name: UploadForget :exec
+UPDATE "sexton".external_diffs SET upload_id = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND token OPERATOR(pg_catalog.=) @token::bigint;
+
+-- name: UploadsAbandoned :many
+-- Which of some uploads no attempt has been at for a while, or no row knows.
+SELECT one.id::pg_catalog.text AS id
+FROM pg_catalog.unnest(@ids::pg_catalog.text[]) AS one (id)
+WHERE NOT EXISTS (
+    SELECT FROM "sexton".external_diffs AS ledger
+    WHERE ledger.upload_id OPERATOR(pg_catalog.=) one.id
+      AND ledger.upload_seen_at OPERATOR(pg_catalog.>)
+          (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+);
+
+-- name: UploadAborted :exec
+UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) @id::pg_catalog.text;
+
+-- name: Unfinished :many
+SELECT ledger.diff_id, coalesce(ledger.upload_bytes, 0)::bigint AS bytes, ledger.upload_sent AS sent, ledger.upload_began_at::pg_catalog.timestamptz AS began_at,
+    ledger.upload_seen_at::pg_catalog.timestamptz AS seen_at, ledger.upload_failures::bigint AS failures, coalesce(ledger.upload_error, '')::pg_catalog.text AS error
+FROM "sexton".external_diffs AS ledger
+WHERE ledger.upload_id IS NOT NULL
+ORDER BY ledger.upload_began_at, ledger.diff_id
+LIMIT @most;

@@ -1,0 +1,46 @@
+-- name: RemovalTake :one
+-- Takes an entry and has it invisible to others for the time that its removal may take. Those of the stores that are away are left
+-- alone; an entry without a store is one of the configured store.
+UPDATE "sexton".external_diff_removals AS removal
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
+    attempts = removal.attempts + 1
+WHERE removal.id = (
+    SELECT due.id
+    FROM "sexton".external_diff_removals AS due
+    WHERE due.not_before <= pg_catalog.statement_timestamp()
+      AND coalesce(due.store, @store::integer) <> ALL (@away::integer[])
+    ORDER BY due.not_before, due.id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING removal.id, removal.diff_id, removal.key, removal.store;
+
+-- name: RemovalStrike :exec
+DELETE FROM "sexton".external_diff_removals WHERE id = @id;
+
+-- name: RemovalPutOff :exec
+UPDATE "sexton".external_diff_removals
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
+        secs => least(@seconds::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
+    ),
+    last_error = @reason::pg_catalog.text
+WHERE id = @id;
+
+-- name: RemovalInUse :one
+-- Reports whether a row refers to an object: in a store or, without one, in any store, as an application may have moved objects of
+-- rows that do not say so yet.
+SELECT EXISTS (
+    SELECT FROM "public".merge_request_diffs AS diff
+    WHERE diff.id = ANY (@diffs::bigint[])
+      AND diff.stored_externally
+      AND pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = @key::pg_catalog.text
+      AND (sqlc.narg('store')::integer IS NULL OR coalesce(diff.external_diff_store, 1) = sqlc.narg('store')::integer)
+);
+
+-- name: RemovalsReadable :one
+SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('"sexton".external_diff_removals'), 'SELECT'), false)::boolean AS readable;
+
+-- name: RemovalsQueued :one
+-- Entries come in the order of their ids, as good as.
+SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::pg_catalog.float8 AS seconds
+FROM (SELECT removal.queued_at FROM "sexton".external_diff_removals AS removal ORDER BY removal.id LIMIT @most) AS queued;
