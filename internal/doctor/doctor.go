@@ -6,6 +6,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,26 @@ func NewReport() *Report { return &Report{Findings: []Finding{}, Checks: []Check
 
 // patience bounds one check: a catalogue that somebody has locked must not hold up the others for ever.
 const patience = 20 * time.Second
+
+// Findings are the problems of files, each once: a cycle is found from several sides.
+func Findings(problems problem.List) []Finding {
+	found := make([]Finding, 0, len(problems))
+	for _, p := range problems {
+		place := p.Position.String()
+		message, fix := p.Message, "correct it in "+p.Position.File
+		if p.Key != "" && place != "" {
+			message = place + ": " + message
+		}
+		if p.Severity == problem.Info {
+			fix = "nothing, where it is meant so"
+		}
+		finding := Finding{Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message, Fix: cmp.Or(p.Fix, fix)}
+		if !slices.Contains(found, finding) {
+			found = append(found, finding)
+		}
+	}
+	return found
+}
 
 // Run makes a check and reports whether it found nothing.
 func (r *Report) Run(ctx context.Context, check, database string, look func(context.Context) ([]Finding, error)) bool {

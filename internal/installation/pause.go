@@ -111,3 +111,26 @@ func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	}
 	return client, nil
 }
+
+// Pauses say of each paused queue of the enabled kinds by whom it was paused, since when and why, if that is known.
+func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
+	const sql = `SELECT name, metadata, paused_at FROM "sexton".river_queue WHERE name = ANY ($1) AND paused_at IS NOT NULL`
+	rows, err := all.Jobs().Pool.Query(ctx, all.Jobs().Names.Render(sql), all.Kinds()) // There is one queue per kind, of its name.
+	if err != nil {
+		return nil, fmt.Errorf("look for paused queues: %w", err)
+	}
+	pauses := map[string]string{}
+	var queue rivertype.Queue
+	_, err = pgx.ForEachRow(rows, []any{&queue.Name, &queue.Metadata, &queue.PausedAt}, func() error {
+		if note := NoteOf(&queue); note != nil {
+			pauses[queue.Name] = note.String()
+		} else {
+			pauses[queue.Name] = "paused since " + queue.PausedAt.UTC().Format(time.RFC3339)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for paused queues: %w", err)
+	}
+	return pauses, nil
+}

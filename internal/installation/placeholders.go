@@ -63,8 +63,5 @@ func Becomes(state placeholder.State) string {
 
 // SaveRules tells the database what the configuration says, so that its view of the backlog agrees with this program's.
 func SaveRules(ctx context.Context, all *Connections) error {
-	if !all.Config.PlaceholderUsers.Enabled {
-		return nil
-	}
 	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
 }

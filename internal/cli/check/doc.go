@@ -4,13 +4,10 @@ package check
 import (
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
 )
 
 // Commands are the commands of this area.
 func Commands(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{
-		app.StatusCommand(env), app.FailuresCommand(env), app.PlanCommand(env), app.DoctorCommand(env), auditCommand(env), configCommand(env),
-	}
+	return []*cobra.Command{statusCommand(env), failuresCommand(env), planCommand(env), doctorCommand(env), auditCommand(env), configCommand(env)}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
 	"sexton/internal/cli/run"
 	"sexton/internal/config"
 	"sexton/internal/demo"
 	"sexton/internal/devpg"
 	"sexton/internal/installation"
+	"sexton/internal/operator"
 	"sexton/internal/sample"
 	riverjobs "sexton/river_jobs"
 )
@@ -163,7 +163,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
 		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
 		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
-			return app.Activity(ctx, all, backlog)
+			return operator.Activity(ctx, operator.Bound(all), backlog)
 		},
 	}
 	for _, job := range riverjobs.Jobs(c) {

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
+	"sexton/internal/operator"
 )
 
 func leaseCommand(env *cli.Env) *cobra.Command {
@@ -44,7 +44,7 @@ A lease that is alive is no fault. One whose holder is gone costs some seconds; 
 				return err
 			}
 			defer all.Close()
-			leases, err := app.ReadLeases(cmd.Context(), all.Jobs(), all.Config.Jobs.Silence)
+			leases, err := operator.ReadLeases(cmd.Context(), all.Jobs(), all.Config.Jobs.Silence)
 			switch {
 			case err != nil:
 				return err

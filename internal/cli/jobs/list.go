@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/operator"
 	"sexton/internal/words"
 )
 
@@ -43,7 +43,7 @@ func jobListCommand(env *cli.Env) *cobra.Command {
 			if err := all.CheckSchemas(cmd.Context()); err != nil {
 				return err
 			}
-			states, err := app.JobStates(cmd.Context(), all)
+			states, err := operator.ReadJobs(cmd.Context(), all)
 			if err != nil {
 				return err
 			}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
@@ -37,7 +37,7 @@ func printReport(env *cli.Env, report jobrun.Report) error {
 		env.Printf("  because    %s\n", report.Reason)
 	}
 	if report.Kind == riverjobs.AdjournedGroupDeletion {
-		return app.PrintDecisions(env, report.Stats)
+		return printDecisions(env, report.Stats)
 	}
 	var stats loosefk.Stats
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {
@@ -68,4 +68,17 @@ func perTable(counts map[string]int64) string {
 		parts = append(parts, fmt.Sprintf("%s %d", table, counts[table]))
 	}
 	return ": " + strings.Join(parts, ", ")
+}
+
+// printDecisions prints what a pass has decided.
+func printDecisions(env *cli.Env, encoded json.RawMessage) error {
+	var stats groupschedule.Stats
+	if err := json.Unmarshal(encoded, &stats); err != nil {
+		return fmt.Errorf("decode statistics: %w", err)
+	}
+	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
+	for _, e := range stats.Errors {
+		env.Printf("  error      %s\n", words.ErrorText(e))
+	}
+	return nil
 }

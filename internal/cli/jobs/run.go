@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -140,11 +139,11 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 			return report, &deniedError{missing}
 		}
 	}
-	paused, err := app.PausedQueue(ctx, all.Connections, job.Queue)
+	pauses, err := installation.Pauses(ctx, all.Connections)
 	if err != nil {
 		return report, err
 	}
-	if paused != "" && !request.force {
+	if paused := pauses[job.Queue]; paused != "" && !request.force {
 		return jobrun.Report{
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
 		}, nil

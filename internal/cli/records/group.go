@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/components"
 	"sexton/internal/groupschedule"
 	riverjobs "sexton/river_jobs"
 )
@@ -40,7 +40,7 @@ type askedGroup struct {
 }
 
 func groupScheduleCommand(env *cli.Env) *cobra.Command {
-	var request app.GroupRequest
+	var request groupRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "schedule ID",
 		Short: "Mark a group, to be deleted when its period is over",
@@ -60,7 +60,7 @@ adjourned_group_deletion has it destroyed, if the user may still remove it then,
 }
 
 func groupCancelCommand(env *cli.Env) *cobra.Command {
-	var request app.GroupRequest
+	var request groupRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "cancel ID",
 		Short: "Restore a group that is marked for its deletion",
@@ -80,7 +80,7 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 }
 
 func groupDeleteCommand(env *cli.Env) *cobra.Command {
-	var request app.GroupRequest
+	var request groupRequest
 	var now, plan bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "delete ID --now|--plan",
@@ -100,7 +100,7 @@ how long it would take. --by is optional then.`,
 		},
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			if plan {
-				return app.ForeseeGroup(cmd.Context(), env, request)
+				return foreseeGroup(cmd.Context(), env, request)
 			}
 			return askForGroup(cmd.Context(), env, request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 		}),
@@ -112,7 +112,7 @@ how long it would take. --by is optional then.`,
 }
 
 // askForGroup goes through one of the doors.
-func askForGroup(ctx context.Context, env *cli.Env, request app.GroupRequest, door groupDoor) error {
+func askForGroup(ctx context.Context, env *cli.Env, request groupRequest, door groupDoor) error {
 	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func askForGroup(ctx context.Context, env *cli.Env, request app.GroupRequest, do
 	db := all.Jobs()
 	answer := askedGroup{GroupID: request.ID}
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.ID, request.By).Scan(&answer.Changed); err != nil {
-		return cmp.Or(app.Refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
+		return cmp.Or(refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
 	}
 	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.ID); err != nil {
 		return err
@@ -195,11 +195,11 @@ func listGroups(ctx context.Context, env *cli.Env, limit int) error {
 		env.Printf("no group is to be deleted\n")
 		return nil
 	}
-	return env.Table(func(w io.Writer) { app.PrintGroups(w, document.Groups) })
+	return env.Table(func(w io.Writer) { components.PrintGroups(w, document.Groups) })
 }
 
 // oneGroup reads the group, and the user without whom nothing is done.
-func oneGroup(request *app.GroupRequest) cobra.PositionalArgs {
+func oneGroup(request *groupRequest) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("%s needs the ID of one group", cmd.CommandPath())

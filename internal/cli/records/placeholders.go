@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/components"
 	"sexton/internal/installation"
 	"sexton/internal/placeholder"
 	"sexton/internal/words"
@@ -109,7 +109,7 @@ func listPlaceholders(ctx context.Context, env *cli.Env, state placeholder.State
 	case len(found) == 0:
 		env.Printf("no placeholder user is without an owner\n")
 	}
-	err = env.Table(func(w io.Writer) { app.PrintPlaceholders(w, document.Placeholders) })
+	err = env.Table(func(w io.Writer) { components.PrintPlaceholders(w, document.Placeholders) })
 	if document.More {
 		env.Printf("and more; --limit shows them\n")
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/component"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
@@ -149,7 +149,7 @@ func (r relocation) plan(ctx context.Context, all *installation.Connections) ([]
 		if plan.from, err = r.from.In(ctx, db); err != nil {
 			return nil, err
 		}
-		if plan.waiting, err = installation.TombstonesOf(all, db).Count(ctx, plan.from, app.PendingCap); err != nil {
+		if plan.waiting, err = installation.TombstonesOf(all, db).Count(ctx, plan.from, component.PendingCap); err != nil {
 			return nil, err
 		}
 		if plan.waiting == 0 {
@@ -176,7 +176,7 @@ func (r relocation) plan(ctx context.Context, all *installation.Connections) ([]
 func confirmed(env *cli.Env, cmd *cobra.Command, what string, plans []planned) error {
 	for _, plan := range plans {
 		least := ""
-		if plan.waiting >= app.PendingCap {
+		if plan.waiting >= component.PendingCap {
 			least = "at least "
 		}
 		_, _ = fmt.Fprintf(env.Stderr, "%s: %s%s of %s\n", plan.db.Name, least, words.Counted(plan.waiting, "waiting tombstone"), plan.from)

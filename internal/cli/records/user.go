@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
 	riverjobs "sexton/river_jobs"
 )
@@ -26,7 +25,7 @@ type deletedUser struct {
 }
 
 func userDeleteCommand(env *cli.Env) *cobra.Command {
-	var request app.UserDeletion
+	var request userDeletion
 	cmd := env.Reports(&cobra.Command{
 		Use:   "delete ID",
 		Short: "Block a user and queue its deletion",
@@ -38,7 +37,7 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 		Args:    oneUser(&request.ID),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			if request.Plan {
-				return app.ForeseeUser(cmd.Context(), env, request)
+				return foreseeUser(cmd.Context(), env, request)
 			}
 			return deleteUser(cmd.Context(), env, request)
 		}),
@@ -51,7 +50,7 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 	return cmd
 }
 
-func deleteUser(ctx context.Context, env *cli.Env, request app.UserDeletion) error {
+func deleteUser(ctx context.Context, env *cli.Env, request userDeletion) error {
 	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
 	if err != nil {
 		return err
@@ -62,7 +61,7 @@ func deleteUser(ctx context.Context, env *cli.Env, request app.UserDeletion) err
 	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
 		request.ID, request.By(), request.Hard, request.Groups).Scan(&done.Queued)
 	if err != nil {
-		return cmp.Or(app.Refusal(err), fmt.Errorf("queue user %d: %w", request.ID, err))
+		return cmp.Or(refusal(err), fmt.Errorf("queue user %d: %w", request.ID, err))
 	}
 	switch {
 	case env.JSON:
@@ -83,7 +82,7 @@ type cancelledUser struct {
 }
 
 func userCancelCommand(env *cli.Env) *cobra.Command {
-	var request app.UserDeletion
+	var request userDeletion
 	cmd := env.Reports(&cobra.Command{
 		Use:   "cancel ID",
 		Short: "Take back the deletion of a user that has not begun",
@@ -100,7 +99,7 @@ the user stay so; sexton group cancel restores each.`,
 	return cmd
 }
 
-func cancelUser(ctx context.Context, env *cli.Env, request app.UserDeletion) error {
+func cancelUser(ctx context.Context, env *cli.Env, request userDeletion) error {
 	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
 	if err != nil {
 		return err
@@ -110,7 +109,7 @@ func cancelUser(ctx context.Context, env *cli.Env, request app.UserDeletion) err
 	done := cancelledUser{UserID: request.ID}
 	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".cancel_user_deletion($1, $2)`), request.ID, request.By()).Scan(&done.Cancelled)
 	if err != nil {
-		return cmp.Or(app.Refusal(err), fmt.Errorf("cancel the deletion of user %d: %w", request.ID, err))
+		return cmp.Or(refusal(err), fmt.Errorf("cancel the deletion of user %d: %w", request.ID, err))
 	}
 	switch {
 	case env.JSON:

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/operator"
 )
 
 // documents are README.md and those of docs, by their path from here.
@@ -71,7 +71,7 @@ func subcommand(of *cobra.Command, name string) *cobra.Command {
 func TestDocumentsHaveTheReasonsToWait(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for _, class := range app.WaitClasses() {
+	for _, class := range operator.WaitClasses() {
 		want = append(want, string(class))
 	}
 	all := documents(t)

@@ -13,14 +13,15 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/heartbeat"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
+	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
 	riverjobs "sexton/river_jobs"
@@ -68,7 +69,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
 		}
 	}
-	if err := installation.SaveRules(ctx, all.Connections); err != nil {
+	if err := components.Start(ctx, all.Connections); err != nil {
 		return err
 	}
 	if err := database.ForWork(ctx, all.Databases); err != nil {
@@ -123,7 +124,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		})
 	}
 	// It shows the end of the worker, too.
-	ready := app.NewReadiness(ctx, all.Connections, lanes, heart)
+	ready := operator.NewReadiness(ctx, all.Connections, lanes, heart)
 	ready.WatchGrants(all.Parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	serving.Go(func() { view.sampler.SampleUntil(settle) })

@@ -12,14 +12,14 @@ import (
 
 	"riverqueue.com/riverui"
 
-	"sexton/internal/app"
 	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/components"
 	"sexton/internal/config"
-	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
+	"sexton/internal/operator"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
@@ -29,31 +29,27 @@ import (
 type operatorView struct {
 	all     *installation.Connections
 	metrics *metrics.Metrics
-	gauges  *app.Gauges
-	source  *app.PageSource
+	gauges  *operator.Gauges
+	source  *operator.PageSource
 	// sampler keeps the history that the page shows.
-	sampler *app.PageSource
+	sampler *operator.PageSource
 }
 
 func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
-	v := &operatorView{all: all.Connections, gauges: &app.Gauges{All: all.Connections, Noted: noted, Log: log}}
+	v := &operatorView{all: all.Connections, gauges: &operator.Gauges{All: all.Connections, Noted: noted, Log: log}}
 	versions := cli.ReadVersions()
-	var skips []string
-	if all.Config.ExternalDiffs.Enabled {
-		for _, reason := range extdiff.Skips() {
-			skips = append(skips, string(reason))
-		}
-	}
-	measured, err := metrics.New(metrics.Options{
-		Kinds: all.Kinds(), Databases: all.Names(), CleanUp: riverjobs.LooseForeignKeys, DiffSkips: skips,
+	options := metrics.Options{
+		Kinds: all.Kinds(), Databases: all.Names(), CleanUp: riverjobs.LooseForeignKeys,
 		Version: versions.Version, Go: versions.Go, River: versions.River,
 		Read: v.gauges.Read, Logger: log,
-	})
+	}
+	components.Measure(all.Config, &options)
+	measured, err := metrics.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	v.source, v.sampler = app.NewPageSource(all.Connections, noted, log), app.NewPageSource(all.Async(), noted, log)
+	v.source, v.sampler = operator.NewPageSource(all.Connections, noted, log), operator.NewPageSource(all.Async(), noted, log)
 	return v, nil
 }
 
@@ -67,7 +63,7 @@ type Endpoint struct {
 }
 
 // serve serves until ctx ends.
-func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *app.Readiness, log *slog.Logger) {
+func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.Readiness, log *slog.Logger) {
 	settings := on.settings
 	if settings.Listen == "" && on.Listener == nil {
 		return

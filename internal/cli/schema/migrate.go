@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
+	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
@@ -204,7 +206,7 @@ func printGrants(env *cli.Env, roles migrate.Roles, tables bool) error {
 		if !tables {
 			continue
 		}
-		printed, err := migrate.GrantTables(grantedTables(c, settings, defs), roles.Worker)
+		printed, err := migrate.GrantTables(components.Grants(component.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/app"
 	"sexton/internal/cli"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
@@ -166,9 +166,9 @@ func bindTracked(ctx context.Context, env *cli.Env) (*installation.Bound, error)
 	if err != nil {
 		return nil, err
 	}
-	warnings := app.WithoutIndexes(all.Warnings)
+	warnings := components.WithoutIndexes(all.Warnings)
 	for _, db := range all.Databases {
-		missing, err := app.MissingIndexes(ctx, all.Connections, db, all.Parents)
+		missing, err := components.MissingIndexes(ctx, all.Connections, db, all.Parents)
 		if err != nil {
 			all.Close()
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"sexton/internal/component"
 	"sexton/internal/web"
 )
 
@@ -25,19 +26,14 @@ type Source interface {
 	Retry(ctx context.Context, by web.Visitor, what Retry) (string, error)
 }
 
-// RefusedError is a change that cannot be meant, or cannot be made now.
-type RefusedError struct{ Reason string }
-
-func (e *RefusedError) Error() string { return e.Reason }
-
-// Retry says which failed rows are to be tried again.
-type Retry struct {
-	// Source and Database are those of the Failure.
-	Source   string
-	Database string
-	// ID is that of one row; empty stands for all.
-	ID string
-}
+type (
+	// Failure is a row, or a job of River's, that failed.
+	Failure = component.Failure
+	// Retry says which failed rows are to be tried again.
+	Retry = component.Retry
+	// RefusedError is a change that makes no sense, or cannot be made now.
+	RefusedError = component.RefusedError
+)
 
 // Overview is the state of everything at one time.
 type Overview struct {
@@ -141,22 +137,6 @@ type Worker struct {
 	StartedAt time.Time
 	// Polls are the jobs, as kind/database, that it polls for because notifications do not reach it.
 	Polls []string
-}
-
-// Failure is a row, or a job of River's, that failed and was put off or given up.
-type Failure struct {
-	// Source names where it is, for Retry; Database is empty where there is one place only.
-	Source   string
-	Database string
-	ID       string
-	// What names it for people, such as "tombstone of public.projects, key 7".
-	What     string
-	Error    string
-	Attempts int64
-	// Next is when it is tried again by itself; zero where that is now or never.
-	Next time.Time
-	// GivenUp tells that it is not tried again by itself.
-	GivenUp bool
 }
 
 // Run is one that has ended.

@@ -1,0 +1,73 @@
+package check
+
+import (
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/doctor"
+	"sexton/internal/operator"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+)
+
+func doctorCommand(env *cli.Env) *cobra.Command {
+	return env.Reports(&cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
+		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
+and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
+worker's role. It changes nothing. Findings that are for information only leave the exit code at 0; where no
+database can be reached, it is 4. Of several databases the reachable ones are examined, and the checks of
+the others count as skipped.`,
+		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			c, err := env.LoadConfig()
+			if err != nil {
+				return err
+			}
+			x := operator.Examine(cmd.Context(), c)
+			defer x.Close()
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			if err := printExamination(env, x.Report); err != nil {
+				return err
+			}
+			switch {
+			case len(x.Databases) == 0:
+				return x.Unreachable
+			case x.Report.Sick():
+				return cli.ErrFindings
+			}
+			return nil
+		}),
+	})
+}
+
+// printExamination prints what was found, each with its way out below.
+func printExamination(env *cli.Env, report *doctor.Report) error {
+	if env.JSON {
+		return env.PrintJSON(report)
+	}
+	skipped := 0
+	for _, check := range report.Checks {
+		if check.Result == doctor.Skipped {
+			skipped++
+		}
+	}
+	for _, f := range report.Findings {
+		place := f.Check
+		if f.Database != "" {
+			place = f.Database + " " + place
+		}
+		env.Printf("%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message), words.Cell(&f.Fix))
+	}
+	env.Printf("%s: %s, %s, %d for information", words.Counted(len(report.Checks), "check"),
+		words.Counted(report.Count(problem.Error), "error"), words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info))
+	if skipped > 0 {
+		env.Printf("; %d skipped", skipped)
+	}
+	env.Printf("\n")
+	return nil
+}

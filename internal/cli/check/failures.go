@@ -1,0 +1,132 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/cli"
+	"sexton/internal/component"
+	"sexton/internal/installation"
+	"sexton/internal/operator"
+	"sexton/internal/words"
+)
+
+func failuresCommand(env *cli.Env) *cobra.Command {
+	return cli.Group("failures", "Look at what failed, of every kind, and have it tried again",
+		"  sexton failures list\n  sexton failures retry groups 4711", failuresListCommand(env), failuresRetryCommand(env))
+}
+
+func failuresListCommand(env *cli.Env) *cobra.Command {
+	limit := 100
+	cmd := env.Reports(&cobra.Command{
+		Use:   "list",
+		Short: "List what failed and is not done since, with reason and next try",
+		Long: `Lists, of every enabled component, what the page shows as failed or given up: tombstones, users, placeholders, groups,
+diffs that cannot be moved, and River's jobs of which no row tells. A database that cannot be reached is left out, and
+the exit code is 4.`,
+		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
+		Args:    cli.NoArguments,
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
+			}
+			return listFailures(cmd.Context(), env, limit)
+		}),
+	})
+	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` of each source at most")
+	return cmd
+}
+
+func listFailures(ctx context.Context, env *cli.Env, limit int) error {
+	all, err := env.ConnectForFailures(ctx)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	document, err := operator.ReadFailures(ctx, all, limit)
+	switch {
+	case err != nil:
+		return err
+	case env.JSON:
+		err = env.PrintJSON(document)
+	default:
+		err = printFailures(env, document)
+	}
+	return cmp.Or(err, all.Complete())
+}
+
+func printFailures(env *cli.Env, document operator.Failures) error {
+	if len(document.Failures) == 0 {
+		env.Printf("nothing has failed that is not done by now\n")
+		return nil
+	}
+	err := env.Table(func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR")
+		for _, f := range document.Failures {
+			next := "now"
+			switch {
+			case f.GivenUp:
+				next = "given up"
+			case !f.Next.IsZero():
+				next = words.Moment(&f.Next)
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n",
+				f.Source, cmp.Or(f.Database, "-"), f.ID, words.Cell(&f.What), f.Attempts, next, words.Cell(&f.Error))
+		}
+	})
+	if document.More {
+		env.Printf("and more; --limit shows them\n")
+	}
+	return err
+}
+
+func failuresRetryCommand(env *cli.Env) *cobra.Command {
+	var what component.Retry
+	var everything bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "retry SOURCE [ID]",
+		Short: "Have one row of a source tried again now, or all that failed there",
+		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are the ones that list shows: one of
+tombstones, users, placeholders, groups, diffs and jobs. Tombstones need --database where several are configured, as each
+database numbers its own. --all takes as many as one look shows. The change is recorded in sexton.audit.`,
+		Example: "  sexton failures retry groups 4711\n  sexton failures retry diffs --all\n  sexton failures retry tombstones 17 --database ci",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 || everything != (len(args) == 1) {
+				return fmt.Errorf("%s needs a SOURCE, such as groups, and either an ID or --all; sexton failures list shows them", cmd.CommandPath())
+			}
+			what.Source = args[0]
+			if len(args) == 2 {
+				what.ID = args[1]
+			}
+			return nil
+		},
+		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
+			return retryFailures(cmd.Context(), env, what)
+		}),
+	})
+	cmd.Flags().StringVar(&what.Database, "database", "", "the `NAME` of the database that a tombstone is in")
+	cmd.Flags().BoolVar(&everything, "all", false, "all that failed there")
+	return cmd
+}
+
+func retryFailures(ctx context.Context, env *cli.Env, what component.Retry) error {
+	all, err := env.ConnectForFailures(ctx)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	said, err := operator.RetryFailures(ctx, all, what, audittrail.Entry{Actor: installation.Actor()})
+	if err != nil {
+		return err
+	}
+	if env.JSON {
+		return env.PrintJSON(map[string]string{"result": said})
+	}
+	env.Printf("%s\n", said)
+	return nil
+}

@@ -1,0 +1,161 @@
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/database"
+	"sexton/internal/installation"
+	"sexton/internal/words"
+)
+
+// FailureWindow bounds the look for failures: a page that is left open must not read a big backlog again and again.
+const FailureWindow = 500
+
+// Failures are what failed in the tables of one component, or in River.
+type Failures struct {
+	// Name is for people, and for a retry to name it, such as tombstones.
+	Name string
+	// Everywhere reports that each database has rows of its own, so that a retry names the database.
+	Everywhere bool
+	// List returns at most limit failures, and whether there are more. Databases that are down are left out.
+	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
+	// Retry has one row tried again now, or as many as one look shows where id is empty, and says what came of it. It calls record
+	// before it changes anything, and changes nothing where that fails. What makes no sense is a *RefusedError.
+	Retry func(ctx context.Context, all *installation.Connections, database, id string, record func() error) (string, error)
+	// Shows, if set, returns which of River's jobs this list shows, so that they need no line among the jobs.
+	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
+}
+
+// Failure is a row, or a job of River's, that failed and was put off or given up.
+type Failure struct {
+	// Source names where it is, for a retry; Database is empty where there is one place only.
+	Source   string `json:"source"`
+	Database string `json:"database,omitempty"`
+	ID       string `json:"id"`
+	// What names it for people, such as "tombstone of public.projects, key 7".
+	What     string `json:"what"`
+	Error    string `json:"error"`
+	Attempts int64  `json:"attempts"`
+	// Next is when it is tried again by itself; zero where that is now or never.
+	Next time.Time `json:"-"`
+	// GivenUp reports that it is not tried again by itself.
+	GivenUp bool `json:"given_up"`
+}
+
+// MarshalJSON has null where there is no next attempt.
+func (f Failure) MarshalJSON() ([]byte, error) {
+	type plain Failure
+	document := struct {
+		plain
+
+		Next *time.Time `json:"next_attempt_at"`
+	}{plain: plain(f)}
+	if !f.Next.IsZero() {
+		document.Next = &f.Next
+	}
+	return json.Marshal(document)
+}
+
+// Retry says which failed rows are to be tried again.
+type Retry struct {
+	// Source and Database are those of the Failure.
+	Source   string
+	Database string
+	// ID is that of one row; empty stands for all.
+	ID string
+}
+
+// RefusedError is a change that makes no sense, or cannot be made now.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Refuse is a *RefusedError.
+func Refuse(format string, args ...any) error {
+	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// Retried are rows of the jobs database that a retry is for.
+type Retried struct {
+	// All stands for as many as one look shows; otherwise it is the row ID.
+	All bool
+	ID  int64
+}
+
+// Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most so many of them,
+// word describes one, and its ID is taken from id. retry returns how many are due now; of one row 0 means that it is refused as missing.
+func Rows[T any](
+	name, unit, due, missing string,
+	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64, word func(*installation.Connections, T) Failure,
+	retry func(ctx context.Context, all *installation.Connections, rows Retried) (int64, error),
+) *Failures {
+	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
+		rows, err := read(ctx, all, limit+1)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, row := range rows[:min(limit, len(rows))] {
+			failure := word(all, row)
+			failure.Source, failure.ID = name, strconv.FormatInt(id(row), 10)
+			if failure.What == "" {
+				failure.What = fmt.Sprintf("%s %d", unit, id(row))
+			}
+			failures = append(failures, failure)
+		}
+		return failures, len(rows) > limit, nil
+	}
+	again := func(ctx context.Context, all *installation.Connections, _, text string, record func() error) (string, error) {
+		wanted, err := WantedID(text)
+		if err != nil {
+			return "", err
+		}
+		if err := record(); err != nil {
+			return "", err
+		}
+		count, err := retry(ctx, all, Retried{All: wanted == 0, ID: wanted})
+		switch {
+		case err != nil:
+			return "", err
+		case count == 0 && wanted != 0:
+			return "", Refuse("%s %d %s", unit, wanted, missing)
+		}
+		return words.Counted(count, unit) + " " + due, nil
+	}
+	return &Failures{Name: name, List: list, Retry: again}
+}
+
+// WantedID reads the id of a row; 0 stands for all.
+func WantedID(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return 0, Refuse("%q is no id", text)
+	}
+	return id, nil
+}
+
+// IDs are those of the rows that a retry is for.
+func (r Retried) IDs(all func() ([]int64, error)) ([]int64, error) {
+	if !r.All {
+		return []int64{r.ID}, nil
+	}
+	return all()
+}
+
+// ByName is a connected database of a configured name.
+func ByName(all *installation.Connections, name string) (database.Database, bool) {
+	for _, db := range all.Databases {
+		if db.Name == name {
+			return db, true
+		}
+	}
+	return database.Database{}, false
+}

@@ -1,0 +1,225 @@
+package components
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/doctor"
+	"sexton/internal/groupdelete"
+	"sexton/internal/groupschedule"
+	"sexton/internal/installation"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// groupSchedules is the deletion table of groups.
+const groupSchedules = "group_deletion_schedules"
+
+func adjournedGroups() *component.Component {
+	return &component.Component{
+		Key: migrate.AdjournedGroups, Units: map[string]string{groupSchedules: "group"},
+		Backlog: readGroups, Failures: groupFailures(),
+		Gauges: func(b component.Backlog) []metrics.Sample {
+			groups, _ := b.Details.(waitingGroups)
+			sample := func(metric string, value int64) metrics.Sample {
+				return metrics.Sample{Metric: metric, Value: float64(value), Labels: []string{b.Database}}
+			}
+			return []metrics.Sample{
+				sample(metrics.GroupsAdjourned, groups.Groups.Adjourned), sample(metrics.GroupsDestroying, groups.Groups.Destroying),
+				sample(metrics.GroupsStuck, groups.Groups.Stuck), sample(metrics.GroupsUnscheduled, groups.Groups.Unscheduled),
+			}
+		},
+		Plan: map[string]component.Planner{riverjobs.AdjournedGroupDeletion: func(
+			ctx context.Context, on dbsqlc.DBTX, _ *config.Config, db database.Database,
+		) (planned component.Planned, err error) {
+			err = planned.Count(ctx, on, db, groupschedule.CountDueSQL+", "+groupschedule.NextDueSQL)
+			return planned, err
+		}},
+		Grants: func(g component.Granting) []migrate.TableGrant {
+			t := grants{schema: g.Database.Schema}
+			t.below("groups", migrate.Anyhow)
+			t.below("projects", migrate.Anyhow)
+			return t.list
+		},
+		Checks: []component.Check{{Name: "adjourned_groups", When: component.Binding, Look: examineGroups}},
+	}
+}
+
+// examineGroups reports what keeps groups from being deleted, or has them forgotten.
+func examineGroups(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil {
+		return nil, err
+	}
+	// What hangs below groups, and the indexes without which it takes long to find.
+	_, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, x.Config.Has(migrate.GhostUsers))
+	return doctor.Findings(append(found, planned...)), err
+}
+
+// waitingGroups is status's account of groups to be deleted, beside that of every deletion table.
+type waitingGroups struct {
+	Groups struct {
+		groupschedule.Backlog
+
+		// First are the groups that are being destroyed, then the others as they fall due.
+		First []groupschedule.Group `json:"first"`
+	} `json:"groups"`
+}
+
+// readGroups reads the backlog of groups. Those whose period is not over are no backlog.
+func readGroups(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+	var details waitingGroups
+	var err error
+	if details.Groups.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	if details.Groups.First, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, component.Shown); err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	counts := details.Groups.Backlog
+	backlog := component.Backlog{
+		Table: groupSchedules, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAge.Seconds(),
+		Deferred: counts.Failed, Details: details,
+	}
+	if counts.Period == 0 && counts.Adjourned > 0 {
+		backlog.Lacks = "a period of 1 to 90 days in application_settings.deletion_adjourned_period"
+	}
+	return []component.Backlog{backlog}, nil
+}
+
+// Print says what the counts of the table leave out, and lists the first groups.
+func (d waitingGroups) Print(w io.Writer) {
+	b := d.Groups
+	if len(b.First) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
+		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
+	PrintGroups(w, b.First)
+}
+
+// PrintGroups lists groups.
+func PrintGroups(w io.Writer, groups []groupschedule.Group) {
+	_, _ = fmt.Fprintln(w, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR")
+	for _, g := range groups {
+		user, begins, done := "-", "-", "-"
+		if g.UserID != nil {
+			user = fmt.Sprint(*g.UserID)
+		}
+		switch {
+		case g.BegunAt != nil:
+			begins, done = g.BegunAt.UTC().Format(time.RFC3339), fmt.Sprint(g.Done)
+			if g.Total != nil {
+				done += fmt.Sprintf(" of %d", *g.Total)
+			}
+			if g.ETASeconds != nil && g.State == "destroying" {
+				done += fmt.Sprintf(", %s left", time.Duration(*g.ETASeconds*float64(time.Second)).Round(time.Second))
+			}
+		case g.DestroyAt != nil:
+			begins = g.DestroyAt.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", g.GroupID, words.Cell(&g.Path), strings.ReplaceAll(g.State, "_", " "), user,
+			words.Cell(g.MarkedOn), words.Cell(g.DueOn), begins, done, g.Attempts, words.Cell(&g.LastError))
+	}
+}
+
+// groupFailures are groups whose destruction has failed, or about which nothing could be decided.
+func groupFailures() *component.Failures {
+	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Failure, error) {
+		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+	}
+	ids := func(ctx context.Context, all *installation.Connections) (ids []int64, err error) {
+		failed, err := read(ctx, all, component.FailureWindow)
+		for _, group := range failed {
+			ids = append(ids, group.GroupID)
+		}
+		return ids, err
+	}
+	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read,
+		func(group groupschedule.Failure) int64 { return group.GroupID },
+		func(_ *installation.Connections, group groupschedule.Failure) component.Failure {
+			failure := component.Failure{What: fmt.Sprintf("group %d", group.GroupID), Error: group.Error, Attempts: group.Attempts}
+			if group.Path != "" {
+				failure.What += " (" + group.Path + ")"
+			}
+			if group.Begun {
+				failure.What += ", its destruction"
+			}
+			if group.Next != nil {
+				failure.Next = *group.Next
+			}
+			return failure
+		},
+		func(ctx context.Context, all *installation.Connections, rows component.Retried) (retried int64, err error) {
+			wanted, err := rows.IDs(func() ([]int64, error) { return ids(ctx, all) })
+			for _, id := range wanted {
+				found, err := retryGroup(ctx, all, id)
+				if err != nil {
+					return retried, err
+				}
+				if found {
+					retried++
+				}
+			}
+			return retried, err
+		})
+	failures.Shows = func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error) {
+		failed, err := ids(ctx, all)
+		listed := map[int64]bool{}
+		for _, id := range failed {
+			listed[id] = true
+		}
+		return func(row *rivertype.JobRow) bool {
+			var args riverjobs.GroupDestroyArgs
+			return row.Kind == riverjobs.GroupDestroy && json.Unmarshal(row.EncodedArgs, &args) == nil && listed[args.GroupID]
+		}, err
+	}
+	return failures
+}
+
+// retryGroup has a group tried at once by the next in line: the job that waits, one more where a destruction has begun, or else the
+// pass that decides.
+func retryGroup(ctx context.Context, all *installation.Connections, id int64) (found bool, err error) {
+	db := all.Jobs()
+	client, err := all.RiverClient()
+	if err != nil {
+		return false, err
+	}
+	// Inserting a unique job needs it.
+	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		failed, err := groupschedule.Retry(ctx, tx, db.Names, id)
+		if err != nil || failed == nil {
+			return err
+		}
+		found = true
+		switch {
+		case failed.JobID != 0:
+			_, err = client.JobRetryTx(ctx, tx, failed.JobID)
+		case failed.Begun:
+			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
+				riverjobs.GroupDestroy, id, failed.UserID)
+		default:
+			// An update wakes no worker by itself.
+			_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("retry group %d: %w", id, err)
+	}
+	return found, nil
+}

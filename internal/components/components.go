@@ -1,0 +1,140 @@
+// Package components is the list of the families of jobs, each with all that the program knows of it in one file.
+package components
+
+import (
+	"context"
+	"slices"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/metrics"
+)
+
+// all are the components in the order in which they are shown.
+var all = []*component.Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
+	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(),
+}
+
+// All returns every component.
+func All() []*component.Component { return all }
+
+// Enabled returns the components that the configuration enables.
+func Enabled(c *config.Config) []*component.Component {
+	return slices.DeleteFunc(slices.Clone(all), func(one *component.Component) bool { return !one.On(c) })
+}
+
+// Add adds a component for as long as a test runs.
+func Add(one *component.Component) (remove func()) {
+	before := all
+	all = append(slices.Clip(all), one)
+	return func() { all = before }
+}
+
+// Unit names one row of a deletion table.
+func Unit(table string) string {
+	for _, one := range all {
+		if unit := one.Units[table]; unit != "" {
+			return unit
+		}
+	}
+	return "row"
+}
+
+// Backlogs reads what waits in one database, for all enabled components that work there.
+func Backlogs(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+	var found []component.Backlog
+	for _, one := range all {
+		if !one.In(at.Config, db.Name) {
+			continue
+		}
+		tables, err := one.Backlog(ctx, at, db)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, named(tables)...)
+	}
+	return found, nil
+}
+
+// AllBacklogs reads what waits in all databases, and what disabled components have left, component by component.
+func AllBacklogs(ctx context.Context, at component.Place) ([]component.Backlog, error) {
+	found := []component.Backlog{}
+	for _, one := range all {
+		var tables []component.Backlog
+		var err error
+		if !one.On(at.Config) && one.Left != nil {
+			if tables, err = one.Left(ctx, at.Jobs()); err != nil {
+				return nil, err
+			}
+			found = append(found, named(tables)...)
+		}
+		for _, db := range at.Databases {
+			if !one.In(at.Config, db.Name) {
+				continue
+			}
+			if down := at.Down[db.Name]; down != nil {
+				for table := range one.Units {
+					found = append(found, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error(), Unit: one.Units[table]})
+				}
+				continue
+			}
+			if tables, err = one.Backlog(ctx, at, db); err != nil {
+				return nil, err
+			}
+			found = append(found, named(tables)...)
+		}
+	}
+	return found, nil
+}
+
+func named(tables []component.Backlog) []component.Backlog {
+	for i := range tables {
+		tables[i].Unit = Unit(tables[i].Table)
+	}
+	return tables
+}
+
+// Gauges are the metrics that a component has of its backlog, beside those of every deletion table.
+func Gauges(b component.Backlog) []metrics.Sample {
+	for _, one := range all {
+		if one.Units[b.Table] != "" && one.Gauges != nil {
+			return one.Gauges(b)
+		}
+	}
+	return nil
+}
+
+// Measure tells the metrics which values of labels the enabled components have.
+func Measure(c *config.Config, o *metrics.Options) {
+	for _, one := range Enabled(c) {
+		if one.Measure != nil {
+			one.Measure(o)
+		}
+	}
+}
+
+// Plan counts what a kind would do now. It only reads.
+func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (component.Planned, error) {
+	for _, one := range all {
+		if plan := one.Plan[kind]; plan != nil {
+			return plan(ctx, on, c, db)
+		}
+	}
+	return component.PlanJobs(ctx, on, db, kind)
+}
+
+// Start runs what the enabled components do once when a worker starts.
+func Start(ctx context.Context, on *installation.Connections) error {
+	for _, one := range Enabled(on.Config) {
+		if one.Start == nil {
+			continue
+		}
+		if err := one.Start(ctx, on); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package components
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/extdiff"
+	"sexton/internal/installation"
+	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+	riverjobs "sexton/river_jobs"
+)
+
+// diffTable is where diffs wait to be moved, removalTable where objects wait to be removed after their diffs.
+const (
+	diffTable    = "merge_request_diffs"
+	removalTable = "external_diff_removals"
+)
+
+// diffsSwitch is the configuration key that has diffs moved, and the objects of deleted ones removed.
+const diffsSwitch = "external_diffs.enabled"
+
+func externalDiffs() *component.Component {
+	return &component.Component{
+		Key: migrate.ExternalDiffs, Units: map[string]string{diffTable: "diff", removalTable: "object"},
+		Backlog: readDiffs, Left: readUnattended, Failures: diffFailures(), Checks: diffChecks(),
+		Plan: map[string]component.Planner{riverjobs.ScheduleExternalDiffs: planDiffs},
+		Measure: func(o *metrics.Options) {
+			for _, reason := range extdiff.Skips() {
+				o.DiffSkips = append(o.DiffSkips, string(reason))
+			}
+		},
+	}
+}
+
+// readDiffs reads what is left to be moved, and to be removed, a bounded part of it. Nothing tells since when a diff waits.
+func readDiffs(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	diffs := component.Backlog{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
+	removals, err := component.ReadBacklog(ctx, db, "external_diff_removals")
+	return []component.Backlog{diffs, removals}, err
+}
+
+// readUnattended reads what the trigger on diffs goes on queuing although no job removes objects any more; none where nothing waits.
+func readUnattended(ctx context.Context, db database.Database) ([]component.Backlog, error) {
+	queued, err := extdiff.ReadQueued(ctx, db.Pool, db.Names)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	if queued.Objects == 0 {
+		return nil, nil
+	}
+	return []component.Backlog{{
+		Table: removalTable, Database: db.Name, Pending: queued.Objects, Capped: queued.Capped, OldestAgeSeconds: queued.Oldest.Seconds(),
+		Disabled: diffsSwitch,
+	}}, nil
+}
+
+// planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
+func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned component.Planned, err error) {
+	planned.PerRun = c.ExternalDiffs.Limit
+	sql, err := riverjobs.CountDueDiffsSQL(c)
+	if err != nil {
+		return planned, err
+	}
+	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
+		return planned, fmt.Errorf("count what is due: %w", err)
+	}
+	planned.Capped = planned.Capped || planned.Due > component.PendingCap
+	planned.Due = min(planned.Due, component.PendingCap)
+	err = planned.CountRemovals(ctx, on, db, extdiff.CountRemovalsSQL+", "+extdiff.NextRemovalSQL)
+	return planned, err
+}
+
+// diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
+func diffFailures() *component.Failures {
+	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
+		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+	}
+	failures := component.Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read,
+		func(diff extdiff.Failure) int64 { return diff.DiffID },
+		func(all *installation.Connections, diff extdiff.Failure) component.Failure {
+			failure := component.Failure{Error: diff.Error, Attempts: diff.Attempts}
+			if diff.Skip != "" {
+				failure.Error = "skipped: " + strings.ReplaceAll(string(diff.Skip), "_", " ")
+			}
+			if diff.Next != nil {
+				failure.Next = *diff.Next
+			} else if cron, err := all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
+				failure.Next = cron.Next(time.Now().UTC()) // The rounds over all diffs begin with a tick.
+			}
+			return failure
+		},
+		func(ctx context.Context, all *installation.Connections, rows component.Retried) (int64, error) {
+			wanted, err := rows.IDs(func() (ids []int64, err error) {
+				failed, err := read(ctx, all, component.FailureWindow)
+				for _, diff := range failed {
+					ids = append(ids, diff.DiffID)
+				}
+				return ids, err
+			})
+			if err != nil {
+				return 0, err
+			}
+			return extdiff.Retry(ctx, all.Jobs().Pool, all.Jobs().Names, wanted)
+		})
+	failures.Shows = func(context.Context, *installation.Connections) (func(*rivertype.JobRow) bool, error) {
+		return func(row *rivertype.JobRow) bool { return row.Kind == riverjobs.MigrateExternalDiff }, nil
+	}
+	return failures
+}
+
+// waitingDiffs is the backlog of diffs with bytes and reasons.
+type waitingDiffs struct {
+	Diffs *extdiff.Backlog `json:"diffs"`
+}
+
+// Print says how much is left to be moved, and why some of it is not.
+func (d waitingDiffs) Print(w io.Writer) {
+	b := d.Diffs
+	printSweep(w, b.Stores)
+	printUploads(w, b.Uploads)
+	if b.Pending+b.Removals == 0 {
+		return
+	}
+	more := ""
+	if b.BytesCapped {
+		more = ", in the first of them"
+	}
+	_, _ = fmt.Fprintf(w, "\nDIFFS IN THE DATABASE\tBYTES%s\tOBJECTS TO BE REMOVED\n%d\t%d\t%d\n", more, b.Pending, b.Bytes, b.Removals)
+	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
+		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
+	}
+}
+
+// printUploads lists uploads in parts that have not come to their end.
+func printUploads(w io.Writer, uploads []extdiff.Unfinished) {
+	if len(uploads) == 0 {
+		return
+	}
+	_, _ = fmt.Fprint(w, "\nUPLOAD OF DIFF\tSENT\tBYTES\tBEGAN\tLAST SEEN\tFAILURES\tLAST ERROR\n")
+	for _, u := range uploads {
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%d\t%s\n",
+			u.DiffID, u.Sent, u.Bytes, u.BeganAt.UTC().Format(time.RFC3339), u.SeenAt.UTC().Format(time.RFC3339), u.Failures, u.Error)
+	}
+}
+
+// inUse leaves out stores that are no longer in use: each pass looks at the seals of the stores in use.
+func inUse(stores []extdiff.StoreState) (used []extdiff.StoreState) {
+	for _, s := range stores {
+		if s.SealedAt != nil && stores[0].SealedAt.Sub(*s.SealedAt) < 24*time.Hour {
+			used = append(used, s)
+		}
+	}
+	return used
+}
+
+// printSweep prints the last look through each store that is in use for objects that no row refers to.
+func printSweep(w io.Writer, stores []extdiff.StoreState) {
+	heading := "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK\n"
+	for _, s := range inUse(stores) {
+		if s.SweepBeganAt == nil {
+			continue
+		}
+		ended := "under way"
+		if s.SweepEndedAt != nil {
+			ended = s.SweepEndedAt.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%s%s\t%s\t%s\t%d\t%d\t%d\t%d\n",
+			heading, s.Store, s.SweepBeganAt.UTC().Format(time.RFC3339), ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack)
+		heading = ""
+	}
+}

@@ -1,0 +1,162 @@
+package components
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/doctor"
+	"sexton/internal/ghostuser"
+	"sexton/internal/installation"
+	"sexton/internal/listen"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// ghostQueue is the deletion table of the users.
+const ghostQueue = "users_ghost_user_migrations"
+
+func ghostUsers() *component.Component {
+	failures := component.Rows("users", "user", "due now", "is being worked on, or does not wait any more",
+		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
+			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+		},
+		func(user ghostuser.Waiting) int64 { return user.UserID },
+		func(_ *installation.Connections, user ghostuser.Waiting) component.Failure {
+			return component.Failure{
+				Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time,
+				GivenUp: user.ConsumeAfter.InfinityModifier == pgtype.Infinity,
+			}
+		}, retryUsers)
+	return &component.Component{
+		Key: migrate.GhostUsers, Units: map[string]string{ghostQueue: "user"}, Failures: failures,
+		Backlog: func(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+			backlog, err := component.ReadBacklog(ctx, db, migrate.GhostUsers)
+			if err != nil {
+				return nil, err
+			}
+			first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, component.Shown)
+			backlog.Details = waitingUsers{first}
+			return []component.Backlog{backlog}, err
+		},
+		Plan: map[string]component.Planner{riverjobs.GhostUsers: func(
+			ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database,
+		) (planned component.Planned, err error) {
+			planned.PerRun = c.GhostUsers.Limit
+			err = planned.Count(ctx, on, db, ghostuser.CountDueSQL+", "+ghostuser.NextDueSQL)
+			return planned, err
+		}},
+		Grants: func(g component.Granting) []migrate.TableGrant {
+			t := grants{schema: g.Database.Schema}
+			for _, entry := range g.Config.GhostUsers.Move {
+				t.named(entry.Table, deletesRows)
+			}
+			for _, entry := range g.Config.GhostUsers.Delete {
+				t.named(entry.Table, deletesRows)
+			}
+			for _, entry := range g.Config.GhostUsers.Nullify {
+				t.named(entry.Table, changesRows)
+			}
+			t.below("users", migrate.Directly)
+			return t.list
+		},
+		Checks: []component.Check{
+			// The lists of users' columns are held against the jobs database.
+			{Name: "ghost_users", When: component.Binding, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB, x.DB.Pool)
+				if err != nil || plan == nil {
+					return doctor.Findings(found), err
+				}
+				missing, err := ghostuser.MissingPrivileges(ctx, x.DB.Pool, plan)
+				return doctor.Findings(append(found, missing...)), err
+			}},
+			{Name: "failing_users", When: component.Work, Look: failingUsers},
+		},
+	}
+}
+
+// waitingUsers are the first that are to be deleted, with what has been done for them.
+type waitingUsers struct {
+	Users []ghostuser.Waiting `json:"users,omitempty"`
+}
+
+// Print lists users that are to be deleted.
+func (d waitingUsers) Print(w io.Writer) {
+	if len(d.Users) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tCHILDREN FIRST\tATTEMPTS\tNOT BEFORE\tERROR")
+	for _, u := range d.Users {
+		remaining, after, first := "-", "-", strings.Join(u.ChildrenFirst, ", ")
+		if u.Remaining != nil {
+			remaining = fmt.Sprint(*u.Remaining)
+		}
+		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
+			after = words.Instant(at)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n",
+			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, words.Cell(&first), u.Attempts, after, words.Cell(&u.LastError))
+	}
+}
+
+func retryUsers(ctx context.Context, all *installation.Connections, rows component.Retried) (users int64, err error) {
+	var one *int64
+	if !rows.All {
+		one = &rows.ID
+	}
+	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
+		var err error
+		if users, err = ghostuser.Retry(ctx, tx, all.Jobs().Names, one); err != nil || users == 0 {
+			return err
+		}
+		// An update wakes no worker by itself.
+		_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.GhostUsers)
+		return err
+	})
+	return users, err
+}
+
+const (
+	// failingAfter is how many attempts tell a reason that stays from one that passes.
+	failingAfter = 3
+	// failingRead and failingShown are how many users are looked at, and how many are findings of their own.
+	failingRead  = 1000
+	failingShown = 10
+)
+
+// failingUsers reports users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
+// only the application's people can say what is wrong with their rows.
+func failingUsers(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
+	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
+	if err != nil {
+		return nil, err
+	}
+	failed = slices.DeleteFunc(failed, func(user ghostuser.Waiting) bool { return user.Attempts < failingAfter })
+	for i, user := range failed {
+		if i == failingShown {
+			return append(found, doctor.Finding{
+				Severity: problem.Warning, Object: "table " + ghostQueue,
+				Message: fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
+				Fix:     "see the failures on the web page",
+			}), nil
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: fmt.Sprintf("user %d", user.UserID),
+			Message: fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
+			Fix:     "change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page",
+		})
+	}
+	return found, nil
+}

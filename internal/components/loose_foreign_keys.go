@@ -1,0 +1,264 @@
+package components
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/component"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/definitions"
+	"sexton/internal/doctor"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+// tombstoneTable is the deletion table of the loose foreign keys.
+const tombstoneTable = "loose_foreign_keys_deleted_records"
+
+func looseForeignKeys() *component.Component {
+	return &component.Component{
+		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{tombstoneTable: "tombstone"},
+		Backlog:  readTombstones,
+		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Retry: retryTombstones},
+		Grants:   grantDefinitions,
+		Checks: []component.Check{
+			{Name: "tables", When: component.Binding, Needs: func(x *component.Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
+			{Name: "child_privileges", When: component.Schema, Look: childPrivileges},
+			{Name: "parent_privileges", When: component.Schema, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+				unreadable, err := loosefk.UnreadableParents(ctx, x.DB.Pool, x.Parents[x.DB.Name])
+				return doctor.Findings(unreadable), err
+			}},
+			{Name: "indexes", When: component.Schema, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+				missing, err := MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
+				return doctor.Findings(missing), err
+			}},
+			// Against half of the definitions, the triggers of the others would seem to be surplus.
+			{Name: "triggers", When: component.Schema, Needs: func(x *component.Exam) bool { return x.Installed && x.Bound }, Look: examineTriggers},
+			{Name: "failed_tombstones", When: component.Work, Look: failedTombstones},
+		},
+	}
+}
+
+const (
+	// shownParents bounds what is counted by parent table, parentCap the count of each: every scrape of the metrics counts anew.
+	shownParents = 100
+	parentCap    = 1000
+)
+
+// readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
+func readTombstones(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+	backlog, err := component.ReadBacklog(ctx, db, migrate.LooseForeignKeys)
+	if err != nil {
+		return nil, err
+	}
+	parents, err := db.Queries().TombstoneParents(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: component.PendingCap})
+	if err != nil {
+		return nil, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
+	}
+	backlog.Confirming = min(confirming, component.PendingCap)
+	if len(parents) == 0 {
+		return []component.Backlog{backlog}, nil
+	}
+	defined, err := at.Defined(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if defined != nil {
+		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
+	}
+	rows, err := db.Queries().TombstoneBacklogs(ctx, dbsqlc.TombstoneBacklogsParams{Parents: parents[:min(len(parents), shownParents)], Cap: parentCap + 1})
+	if err != nil {
+		return nil, fmt.Errorf("read backlog by parent table in database %s: %w", db.Name, err)
+	}
+	for _, row := range rows {
+		backlog.Parents = append(backlog.Parents, component.Parent{
+			Parent: row.Name, Pending: min(row.Pending, parentCap), Capped: row.Pending > parentCap, OldestAgeSeconds: row.OldestAgeSeconds,
+		})
+	}
+	slices.SortStableFunc(backlog.Parents, func(a, b component.Parent) int { return cmp.Compare(b.OldestAgeSeconds, a.OldestAgeSeconds) })
+	return []component.Backlog{backlog}, nil
+}
+
+// listTombstones lists tombstones that failed.
+func listTombstones(ctx context.Context, all *installation.Connections, limit int) (failures []component.Failure, more bool, err error) {
+	for _, db := range all.Databases {
+		if all.Down[db.Name] != nil {
+			continue
+		}
+		list, err := installation.TombstonesOf(all, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: component.FailureWindow})
+		if err != nil {
+			return failures, more, fmt.Errorf("database %s: %w", db.Name, err)
+		}
+		more = more || list.More > 0
+		for _, t := range list.Tombstones {
+			failure := component.Failure{
+				Source: "tombstones", Database: db.Name, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
+				Attempts: int64(t.Attempts), GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
+			}
+			if t.LastError != nil {
+				failure.Error = *t.LastError
+			}
+			if t.Deferred && t.ConsumeAfter.InfinityModifier == pgtype.Finite {
+				failure.Next = t.ConsumeAfter.Time
+			}
+			failures = append(failures, failure)
+		}
+	}
+	return failures, more, nil
+}
+
+func retryTombstones(ctx context.Context, all *installation.Connections, name, text string, record func() error) (string, error) {
+	id, err := component.WantedID(text)
+	if err != nil {
+		return "", err
+	}
+	db, ok := component.ByName(all, name)
+	if !ok {
+		return "", component.Refuse("no database %q is configured", name)
+	}
+	if err := record(); err != nil {
+		return "", err
+	}
+	var options loosefk.RetryOptions
+	if id != 0 {
+		options.IDs = []int64{id}
+	}
+	result, err := installation.TombstonesOf(all, db).Retry(ctx, options)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("database %s: %w", db.Name, err)
+	case len(result.Unknown) > 0:
+		return "", component.Refuse("tombstone %d does not wait any more", id)
+	case result.Busy > 0 && result.Retried == 0:
+		return "", component.Refuse("a worker has it in hand")
+	}
+	return words.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
+}
+
+// bindDefinitions holds the definitions against the databases that can be reached.
+func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	var sites []loosefk.Site
+	for _, settings := range x.Config.Databases {
+		site := loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
+		if db, connected := component.ByName(x.Connections, settings.Name); connected {
+			site.DB = db.Pool
+		}
+		sites = append(sites, site)
+	}
+	found, problems, err := loosefk.Resolve(ctx, sites, x.Definitions)
+	// Of a database that is there, all parents are known, wherever their children are.
+	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
+	return doctor.Findings(WithoutIndexes(problems)), err
+}
+
+func childPrivileges(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	var missing problem.List
+	for _, bound := range x.Parents {
+		found, err := loosefk.MissingPrivileges(ctx, x.DB.Pool, x.DB.Name, bound)
+		if err != nil {
+			return nil, err
+		}
+		missing.Add(found...)
+	}
+	return doctor.Findings(missing), nil
+}
+
+// examineTriggers reports everything that differs, by what it costs.
+func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Finding, err error) {
+	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents[x.DB.Name])
+	err = installation.OnConnection(ctx, x.DB, func(conn *pgx.Conn) error {
+		differences, err := triggers.Status(ctx, conn, cfg, tracked)
+		for _, d := range differences {
+			severity := problem.Error
+			switch {
+			case !d.Drift():
+				severity = problem.Info
+			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger, d.Trigger == triggers.EventTrigger:
+				severity = problem.Warning
+			}
+			object := d.Trigger
+			if d.Table != "" {
+				object += " on " + d.Table
+			}
+			found = append(found, doctor.Finding{Severity: severity, Object: object, Message: string(d.Kind) + ": " + d.Detail, Fix: d.Fix})
+		}
+		return err
+	})
+	return found, err
+}
+
+// failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
+func failedTombstones(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
+	options := loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: component.FailureWindow}
+	list, err := installation.TombstonesOf(x.Connections, x.DB).List(ctx, options)
+	for _, t := range list.Tombstones {
+		reason := "for a reason that was not kept"
+		if t.LastError != nil {
+			reason = *t.LastError
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: fmt.Sprintf("%s, key %s", t.Table, t.Key),
+			Message: fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
+			Fix:     fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id %d`", t.ID),
+		})
+	}
+	if list.More > 0 {
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: "table " + tombstoneTable,
+			Message: words.Counted(list.More, "more tombstone") + " failed",
+			Fix:     "see `sexton tombstones list --failed`",
+		})
+	}
+	return found, err
+}
+
+// grantDefinitions are the tables of the definitions.
+func grantDefinitions(g component.Granting) []migrate.TableGrant {
+	t := grants{schema: g.Database.Schema}
+	livesHere := func(name definitions.Name, said string) bool {
+		if said != "" {
+			return said == g.Database.Name
+		}
+		claims := func(schema string, tables []string) bool {
+			return loosefk.Site{Schema: schema, Tables: tables}.Claims(name)
+		}
+		if claims(g.Database.Schema, g.Database.Tables) {
+			return true
+		}
+		for _, one := range g.Config.Databases {
+			if claims(one.Schema, one.Tables) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, d := range g.Definitions {
+		if livesHere(d.Child, d.Database) {
+			if d.OnDelete == definitions.Delete {
+				t.add(d.Child, deletesRows)
+			} else {
+				t.add(d.Child, changesRows)
+			}
+		}
+		if livesHere(d.Parent, "") {
+			t.add(d.Parent, readsRows)
+		}
+	}
+	return t.list
+}

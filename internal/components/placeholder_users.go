@@ -1,0 +1,165 @@
+package components
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/doctor"
+	"sexton/internal/installation"
+	"sexton/internal/migrate"
+	"sexton/internal/placeholder"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// placeholderTable is the deletion table of the placeholder users.
+const placeholderTable = "import_placeholder_user_details"
+
+func placeholderUsers() *component.Component {
+	return &component.Component{
+		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholderTable: "placeholder user"},
+		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
+		Plan: map[string]component.Planner{riverjobs.PlaceholderCleanup: func(
+			ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database,
+		) (planned component.Planned, err error) {
+			rules := riverjobs.PlaceholderRules(c)
+			err = planned.Count(ctx, on, db, placeholder.CountDueSQL(1, 2)+", "+placeholder.NextDueSQL(1, 2), rules.MaxAttempts, rules.RetryPeriod.Seconds())
+			return planned, err
+		}},
+		Grants: func(g component.Granting) []migrate.TableGrant {
+			t := grants{schema: g.Database.Schema}
+			for _, entry := range g.Config.PlaceholderUsers.References {
+				t.named(entry.Table, readsRows)
+			}
+			return t.list
+		},
+		Checks: []component.Check{
+			{Name: "placeholder_users", When: component.Binding, Look: bindPlaceholders},
+			{Name: "given_up", When: component.Work, Look: givenUpPlaceholders},
+		},
+	}
+}
+
+// placeholderFailures are placeholder users that something keeps, the given-up ones among them.
+func placeholderFailures() *component.Failures {
+	failures := component.Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
+		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
+			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), limit)
+		},
+		func(p placeholder.Placeholder) int64 { return p.UserID },
+		func(_ *installation.Connections, p placeholder.Placeholder) component.Failure {
+			failure := component.Failure{Error: p.LastError, Attempts: p.Attempts, GivenUp: p.State == placeholder.GivenUp}
+			if p.NextAttemptAt != nil {
+				failure.Next = *p.NextAttemptAt
+			}
+			return failure
+		},
+		func(ctx context.Context, all *installation.Connections, _ component.Retried) (int64, error) {
+			return installation.GiveAllAttemptsBack(ctx, all.Jobs())
+		})
+	every := failures.Retry
+	// Of one it depends what it becomes.
+	failures.Retry = func(ctx context.Context, all *installation.Connections, name, text string, record func() error) (string, error) {
+		id, err := component.WantedID(text)
+		if err != nil || id == 0 {
+			return every(ctx, all, name, text, record)
+		}
+		if err := record(); err != nil {
+			return "", err
+		}
+		state, err := installation.GiveAttemptsBack(ctx, all.Jobs(), id)
+		if installation.Refused(err) {
+			return "", component.Refuse("%v", err)
+		}
+		return fmt.Sprintf("placeholder user %d: %s", id, installation.Becomes(state)), err
+	}
+	return failures
+}
+
+// readPlaceholders reads the backlog of placeholder users, by the rules of this configuration.
+func readPlaceholders(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+	rules := riverjobs.PlaceholderRules(at.Config)
+	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	kept, err := placeholder.ReadKept(ctx, db.Pool, db.Names, rules, component.Shown)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+	}
+	return []component.Backlog{{
+		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred,
+		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
+		GivenUp: &backlog.GivenUp, Details: keptPlaceholders{kept},
+	}}, nil
+}
+
+// keptPlaceholders are the first that something keeps.
+type keptPlaceholders struct {
+	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
+}
+
+// Print lists them.
+func (d keptPlaceholders) Print(w io.Writer) {
+	if len(d.Placeholders) > 0 {
+		_, _ = fmt.Fprintln(w)
+	}
+	PrintPlaceholders(w, d.Placeholders)
+}
+
+// PrintPlaceholders lists placeholders; without any it prints nothing.
+func PrintPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
+	if len(placeholders) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON")
+	for _, p := range placeholders {
+		last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
+		if p.LastAttemptAt == nil && p.Attempts > 0 {
+			last = "unknown" // The row says infinity.
+		}
+		if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
+			next = "never"
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, last, next, words.Cell(&p.LastError))
+	}
+}
+
+// bindPlaceholders holds the columns that keep placeholders against the jobs database.
+func bindPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.DB.Pool)
+	if err != nil {
+		return nil, err
+	}
+	found := doctor.Findings(problems)
+	negative, err := placeholder.CountNegative(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil || negative == 0 {
+		return found, err
+	}
+	return append(found, doctor.Finding{
+		Severity: problem.Warning, Object: "table " + placeholderTable,
+		Message: words.Counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
+		Fix: "UPDATE " + placeholderTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
+			"then ALTER TABLE " + placeholderTable + " ADD CHECK (deletion_attempts >= 0)",
+	}), nil
+}
+
+// givenUpPlaceholders reports placeholders that no worker will try again.
+func givenUpPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	backlog, err := placeholder.ReadBacklog(ctx, x.DB.Pool, x.DB.Names, riverjobs.PlaceholderRules(x.Config))
+	if err != nil || backlog.GivenUp == 0 {
+		return nil, err
+	}
+	return []doctor.Finding{{
+		Severity: problem.Warning, Object: "table " + placeholderTable,
+		Message: fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
+		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all",
+	}}, nil
+}

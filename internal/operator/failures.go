@@ -1,0 +1,218 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/component"
+	"sexton/internal/components"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/jobrun"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// Failures are the failures of all components and of River; as JSON they are the output of `sexton failures list --json`.
+type Failures struct {
+	Failures []component.Failure `json:"failures"`
+	// More reports that the limit left some out.
+	More bool `json:"more"`
+}
+
+// sources are the failures of the enabled components, and River's.
+func sources(all *installation.Connections) []*component.Failures {
+	var found []*component.Failures
+	for _, one := range components.Enabled(all.Config) {
+		if one.Failures != nil {
+			found = append(found, one.Failures)
+		}
+	}
+	return append(found, &component.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
+}
+
+// ReadFailures asks all sources for at most limit failures each. A source that cannot be read hides no other: the error names the first.
+func ReadFailures(ctx context.Context, all *installation.Connections, limit int) (Failures, error) {
+	found := Failures{Failures: []component.Failure{}}
+	var first error
+	for _, source := range sources(all) {
+		failures, more, err := source.List(ctx, all, limit)
+		if err != nil && first == nil {
+			first = fmt.Errorf("list failures of %s: %w", source.Name, err)
+		}
+		found.Failures = append(found.Failures, failures...)
+		found.More = found.More || more
+	}
+	return found, first
+}
+
+// RetryFailures has something tried again for a person, and says what came of it.
+func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by audittrail.Entry) (string, error) {
+	var names []string
+	for _, source := range sources(all) {
+		names = append(names, source.Name)
+		if source.Name != what.Source {
+			continue
+		}
+		if what.Database == "" && source.Everywhere && len(all.Databases) == 1 {
+			what.Database = all.Databases[0].Name
+		}
+		by.Action, by.Target = "retry", "all "+what.Source
+		if what.ID != "" {
+			by.Target = what.Source + " " + what.ID
+		}
+		if what.Database != "" {
+			by.Target += " of " + what.Database
+		}
+		return source.Retry(ctx, all, what.Database, what.ID, func() error {
+			return audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by)
+		})
+	}
+	return "", component.Refuse("nothing called %q fails here; there are %s", what.Source, strings.Join(names, ", "))
+}
+
+// riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.
+const riverWindow = 200
+
+// listJobs lists jobs of River's that wait for another attempt, or have had their last, except jobs whose rows stand in
+// another source.
+func listJobs(ctx context.Context, all *installation.Connections, limit int) (failures []component.Failure, more bool, err error) {
+	failed, err := failedJobs(ctx, all)
+	if err != nil {
+		return nil, false, err
+	}
+	runs, err := readRuns(ctx, all)
+	if err != nil {
+		return nil, false, err
+	}
+	shown, err := shownElsewhere(ctx, all)
+	if err != nil {
+		return nil, false, err
+	}
+	seen := map[string]bool{}
+	for _, row := range failed {
+		if shown(row) {
+			continue
+		}
+		equal := row.Kind + string(row.EncodedArgs)
+		if seen[equal] || overcome(all, row, runs) {
+			continue
+		}
+		seen[equal] = true
+		if len(failures) == limit {
+			return failures, true, nil
+		}
+		failures = append(failures, jobFailure(all, row))
+	}
+	return failures, len(failed) == riverWindow, nil
+}
+
+// failedJobs are the jobs of the enabled kinds that failed, the newest first.
+func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertype.JobRow, error) {
+	client, err := all.RiverClient()
+	if err != nil {
+		return nil, err
+	}
+	params := river.NewJobListParams().Kinds(all.Kinds()...).First(riverWindow).
+		States(rivertype.JobStateRetryable, rivertype.JobStateDiscarded).OrderBy(river.JobListOrderByID, river.SortOrderDesc)
+	result, err := client.JobList(ctx, params)
+	if err != nil {
+		return nil, fmt.Errorf("list failed jobs: %w", err)
+	}
+	return result.Jobs, nil
+}
+
+// shownElsewhere finds which jobs the components show, so that they need no line here.
+func shownElsewhere(ctx context.Context, all *installation.Connections) (func(row *rivertype.JobRow) bool, error) {
+	var shows []func(*rivertype.JobRow) bool
+	for _, source := range sources(all) {
+		if source.Shows == nil {
+			continue
+		}
+		one, err := source.Shows(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		shows = append(shows, one)
+	}
+	return func(row *rivertype.JobRow) bool {
+		return slices.ContainsFunc(shows, func(shown func(*rivertype.JobRow) bool) bool { return shown(row) })
+	}, nil
+}
+
+// overcome reports whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.
+func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
+	jobs := riverjobs.Jobs(all.Config)
+	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
+	if at < 0 || jobs[at].Inserted() || row.MaxAttempts > 1 {
+		return false
+	}
+	return !slices.ContainsFunc(runs, func(run dbsqlc.RunsLastRow) bool {
+		return run.Kind == row.Kind && (run.Outcome == nil || *run.Outcome == string(jobrun.Failed))
+	})
+}
+
+func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.Failure {
+	failure := component.Failure{
+		Source: "jobs", ID: strconv.FormatInt(row.ID, 10), What: fmt.Sprintf("job %d, %s", row.ID, row.Kind),
+		Attempts: int64(row.Attempt), GivenUp: row.State == rivertype.JobStateDiscarded,
+	}
+	if all.Config.HTTP.ShowArgs {
+		failure.What += " " + string(row.EncodedArgs)
+	}
+	if len(row.Errors) > 0 {
+		failure.Error = row.Errors[len(row.Errors)-1].Error
+	}
+	if !failure.GivenUp {
+		failure.Next = row.ScheduledAt
+	}
+	return failure
+}
+
+func retryJobs(ctx context.Context, all *installation.Connections, _, text string, record func() error) (string, error) {
+	id, err := component.WantedID(text)
+	if err != nil {
+		return "", err
+	}
+	ids := []int64{id}
+	if id == 0 {
+		failures, _, err := listJobs(ctx, all, shownFailures)
+		if err != nil {
+			return "", err
+		}
+		ids = ids[:0]
+		for _, failure := range failures {
+			listed, _ := strconv.ParseInt(failure.ID, 10, 64) // It was written from a number.
+			ids = append(ids, listed)
+		}
+	}
+	client, err := all.RiverClient()
+	if err != nil {
+		return "", err
+	}
+	if err := record(); err != nil {
+		return "", err
+	}
+	var done int64
+	for _, one := range ids {
+		switch _, err := client.JobRetry(ctx, one); {
+		case errors.Is(err, river.ErrNotFound):
+		case err != nil:
+			return "", fmt.Errorf("retry job %d: %w", one, err)
+		default:
+			done++
+		}
+	}
+	if done == 0 && id != 0 {
+		return "", component.Refuse("there is no job %s any more", text)
+	}
+	return words.Counted(done, "job") + " due now", nil
+}

@@ -1,0 +1,266 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sexton/internal/component"
+	"sexton/internal/components"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/listen"
+	"sexton/internal/metrics"
+	"sexton/internal/replica"
+	"sexton/internal/schedule"
+	riverjobs "sexton/river_jobs"
+)
+
+// lastRunsCap bounds the search for the last run that did not fail.
+const lastRunsCap = 10_000
+
+// Gauges reads what a worker shows in its metrics.
+type Gauges struct {
+	All *installation.Connections
+	// Noted are the parents that each database has, if they are known.
+	Noted *riverjobs.Bindings
+	Lanes []*listen.Lane
+	Log   *slog.Logger
+	// ReloadFailed is nil where nothing is reloaded.
+	ReloadFailed *atomic.Bool
+}
+
+// at is where everything is read. Which database answers is found out anew by each reading.
+func (g *Gauges) at() component.Place {
+	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
+}
+
+// Read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
+// one gauge.
+func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
+	// The jobs' own tables are asked once, and waited for only by what shows them.
+	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
+	readings := make([]reading, len(g.All.Databases))
+	var reading sync.WaitGroup
+	for i, db := range g.All.Databases {
+		reading.Go(func() { readings[i].read(ctx, g, db, jobs) })
+	}
+	reading.Wait()
+	var samples []metrics.Sample
+	if g.ReloadFailed != nil {
+		failed := metrics.Sample{Metric: metrics.ReloadFailed}
+		if g.ReloadFailed.Load() {
+			failed.Value = 1
+		}
+		samples = append(samples, failed)
+	}
+	for i := range readings {
+		samples = append(samples, readings[i].samples...)
+	}
+	return samples
+}
+
+// reading collects the gauges of one database.
+type reading struct{ samples []metrics.Sample }
+
+func (r *reading) add(metric string, value float64, labels ...string) {
+	r.samples = append(r.samples, metrics.Sample{Metric: metric, Value: value, Labels: labels})
+}
+
+func (r *reading) addIf(metric string, holds bool, labels ...string) {
+	value := 0.0
+	if holds {
+		value = 1
+	}
+	r.add(metric, value, labels...)
+}
+
+func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) {
+	usage, err := notifyQueueUsage(ctx, db)
+	r.addIf(metrics.Up, err == nil, db.Name)
+	if err != nil {
+		g.Log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
+		return
+	}
+	r.add(metrics.NotifyQueueUsage, usage, db.Name)
+	err = r.readRest(ctx, g, db, jobs)
+	if err != nil {
+		g.Log.DebugContext(ctx, "gauges are incomplete", "database", db.Name, "error", err)
+	}
+	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
+}
+
+func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
+	r.listeners(g.Lanes, db)
+	// Where the role may not see them there is nothing to show, for good.
+	if replicas, err := replica.Read(ctx, db.Pool); err == nil {
+		for _, standby := range replicas {
+			r.add(metrics.ReplicaLag, standby.Lag.Seconds(), db.Name, standby.Name)
+			r.add(metrics.ReplicaLagBytes, float64(standby.Bytes), db.Name, standby.Name)
+		}
+	}
+	tables, err := components.Backlogs(ctx, g.at(), db)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		r.backlog(table)
+	}
+	shared, err := jobs()
+	if err != nil {
+		return err
+	}
+	if db.Name == g.All.Jobs().Name {
+		r.queues(shared)
+	}
+	states, err := shared.jobs(ctx, g.at().Connections, []string{db.Name}, tables)
+	for _, state := range states {
+		r.job(state, shared)
+	}
+	return err
+}
+
+// notifyQueueUsage is the share of the server's queue in use. It is the first question to a database: a cheap one.
+func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
+	if err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage); err != nil {
+		return 0, fmt.Errorf("read usage of the notification queue: %w", err)
+	}
+	return usage, nil
+}
+
+func (r *reading) listeners(lanes []*listen.Lane, db database.Database) {
+	for _, lane := range lanes {
+		if lane.Database != db.Name {
+			continue
+		}
+		connected, deaf := lane.Connected(), lane.Deaf()
+		r.addIf(metrics.Listener, connected && !deaf, lane.Kind, db.Name, "listening")
+		r.addIf(metrics.Listener, connected && deaf, lane.Kind, db.Name, "polling")
+		r.addIf(metrics.Listener, !connected, lane.Kind, db.Name, "disconnected")
+	}
+}
+
+func (r *reading) backlog(t component.Backlog) {
+	r.add(metrics.BacklogRows, float64(t.Pending), t.Database, t.Table)
+	r.addIf(metrics.BacklogCapped, t.Capped, t.Database, t.Table)
+	r.add(metrics.BacklogOldest, t.OldestAgeSeconds, t.Database, t.Table)
+	r.add(metrics.BacklogDeferred, float64(t.Deferred), t.Database, t.Table)
+	r.add(metrics.BacklogConfirming, float64(t.Confirming), t.Database, t.Table)
+	r.add(metrics.BacklogUndefined, float64(len(t.Undefined)), t.Database, t.Table)
+	for _, p := range t.Parents {
+		r.add(metrics.ParentRows, float64(p.Pending), t.Database, p.Parent)
+		r.add(metrics.ParentOldest, p.OldestAgeSeconds, t.Database, p.Parent)
+	}
+	if t.GivenUp != nil {
+		r.add(metrics.BacklogGivenUp, float64(*t.GivenUp), t.Database, t.Table)
+	}
+	r.samples = append(r.samples, components.Gauges(t)...)
+}
+
+func (r *reading) queues(shared *counted) {
+	r.add(metrics.Workers, float64(len(shared.workers)))
+	for _, queue := range shared.queues {
+		r.addIf(metrics.Paused, queue.Paused, queue.Queue)
+		for state, count := range queue.Jobs {
+			r.add(metrics.QueueJobs, float64(count), queue.Queue, state)
+		}
+	}
+}
+
+func (r *reading) job(state JobState, shared *counted) {
+	for _, class := range WaitClasses() {
+		r.addIf(metrics.Waiting, state.class == class, state.Kind, state.Database, string(class))
+	}
+	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
+	success := shared.successes.last(state.Kind, state.Database)
+	r.add(metrics.LastSuccess, success, state.Kind, state.Database)
+	if due, scheduled := successDue(state.Job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {
+		r.add(metrics.SuccessDue, due, state.Kind, state.Database)
+	}
+}
+
+// runsKept is for how long runs are kept: one that is not there may have been before.
+const runsKept = 7 * 24 * time.Hour
+
+// since is from when on a job without success should have had one, in seconds of the epoch; 0 where that is unknown. It is when its
+// queue was made, not when this worker started: one that is restarted every day would never miss a run of every day.
+func (s *counted) since(state JobState, now time.Time) float64 {
+	for _, queue := range s.queues {
+		if queue.Queue == state.Queue && !queue.Since.IsZero() {
+			return float64(max(queue.Since.Unix(), now.Add(-runsKept).Unix()))
+		}
+	}
+	return 0
+}
+
+// successDue is when the third tick after the last success falls that is for this database, in seconds of the epoch: by
+// ticks, as the gaps of a schedule may be of different lengths. Without a time to count from, 0, there is none, nor for a kind
+// without ticks.
+func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
+	if job.Inserted() {
+		return 0, false
+	}
+	cron, err := job.Cron.Parse()
+	if err != nil || success == 0 {
+		return 0, false
+	}
+	const ticks = 3
+	times := schedule.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))
+	at := time.Unix(int64(success), 0).UTC()
+	for range ticks {
+		if at = times.Next(at); at.IsZero() {
+			return 0, false
+		}
+	}
+	return float64(at.Unix()), true
+}
+
+// counted holds what metrics show beside the facts that all share.
+type counted struct {
+	*shared
+
+	queues    []riverjobs.QueueState
+	successes successes
+}
+
+func readCounted(ctx context.Context, all *installation.Connections) (*counted, error) {
+	known, err := readShared(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	c := counted{shared: known}
+	// There is one queue per kind, of its name.
+	if c.queues, err = riverjobs.QueueStates(ctx, all.Jobs(), all.Kinds(), component.PendingCap); err != nil {
+		return nil, err
+	}
+	c.successes, err = readSuccesses(ctx, all)
+	return &c, err
+}
+
+// successes are the last runs that did not fail.
+type successes []dbsqlc.RunsLastSuccessRow
+
+func readSuccesses(ctx context.Context, all *installation.Connections) (successes, error) {
+	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Names(), Cap: lastRunsCap}
+	found, err := all.Jobs().Queries().RunsLastSuccess(ctx, search)
+	if err != nil {
+		return nil, fmt.Errorf("read last successes: %w", err)
+	}
+	return found, nil
+}
+
+// last is in seconds of the epoch; 0 where there is none.
+func (s successes) last(kind, name string) float64 {
+	for _, success := range s {
+		if success.Kind == kind && success.Database == name {
+			return success.EndedEpoch
+		}
+	}
+	return 0
+}

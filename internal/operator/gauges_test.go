@@ -1,0 +1,405 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/component"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/dbtest"
+	"sexton/internal/heartbeat"
+	"sexton/internal/installation"
+	"sexton/internal/listen"
+	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
+	"sexton/internal/web"
+	riverjobs "sexton/river_jobs"
+)
+
+const cleanUp = riverjobs.LooseForeignKeys
+
+// observedSite are databases as a worker has them; the first one has the jobs' own tables.
+type observedSite struct {
+	all *installation.Connections
+	// noted has the parents of each database.
+	noted *riverjobs.Bindings
+	// servers are those of the databases that are there.
+	servers map[string]*dbtest.DB
+}
+
+// observe makes a site. A name with an exclamation mark is a database that cannot be reached, one with a question
+// mark one that never answers.
+func observe(t *testing.T, names ...string) observedSite {
+	t.Helper()
+	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
+	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
+	c.Jobs.Schema, c.Jobs.Silence = "sexton", heartbeat.DefaultSilence
+	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
+	for _, text := range names {
+		name := strings.TrimRight(text, "!?")
+		var db database.Database
+		switch {
+		case strings.HasSuffix(text, "!"):
+			db = unanswered(t, unused(t))
+		case strings.HasSuffix(text, "?"):
+			db = unanswered(t, silent(t))
+		default:
+			server := dbtest.New(t)
+			s.servers[name] = server
+			db = server.Connected
+			direct, err := pgx.ParseConfig(server.URL)
+			require.NoError(t, err)
+			db.Direct = direct
+		}
+		db.Name = name
+		s.all.Databases = append(s.all.Databases, db)
+		c.Databases = append(c.Databases, config.Database{Name: name})
+		s.noted.Note(name, []*loosefk.Parent{{Recorded: "public.parents"}})
+	}
+	c.Jobs.Database = s.all.Databases[0].Name
+	return s
+}
+
+// unanswered is a database at an address where there is none.
+func unanswered(t *testing.T, address string) database.Database {
+	t.Helper()
+	settings, err := pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable")
+	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return database.Database{Pool: pool, Direct: settings.ConnConfig, Names: dbtest.Names()}
+}
+
+// unused is an address at which nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// silent is an address at which connections are accepted and nothing is said.
+func silent(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	return listener.Addr().String()
+}
+
+// read reads all gauges, as `metric label label`.
+func (s observedSite) read(t *testing.T, lanes ...*listen.Lane) map[string]float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	values := map[string]float64{}
+	for _, sample := range (&Gauges{All: s.all, Noted: s.noted, Lanes: lanes, Log: slog.New(slog.DiscardHandler)}).Read(ctx) {
+		key := strings.Join(append([]string{sample.Metric}, sample.Labels...), " ")
+		require.NotContains(t, values, key)
+		values[key] = sample.Value
+	}
+	return values
+}
+
+// of keeps the gauges of one database.
+func of(values map[string]float64, name string) map[string]float64 {
+	kept := map[string]float64{}
+	for key, value := range values {
+		for word := range strings.FieldsSeq(key) {
+			if word == name {
+				kept[key] = value
+			}
+		}
+	}
+	return kept
+}
+
+// waits names the reasons that hold for a database.
+func waits(values map[string]float64, name string) []string {
+	var found []string
+	for _, class := range WaitClasses() {
+		if values[fmt.Sprintf("%s %s %s %s", metrics.Waiting, cleanUp, name, class)] == 1 {
+			found = append(found, string(class))
+		}
+	}
+	return found
+}
+
+const insertTombstones = `INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after)
+	SELECT id, $1, now() - interval '1 hour', now() + $3::interval FROM generate_series(1, $2) AS id`
+
+func TestGaugesOfAnIdleDatabase(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main")
+	want := map[string]float64{
+		"sexton_up main": 1, "sexton_scrape_complete main": 1, "sexton_notify_queue_usage_ratio main": 0, "sexton_workers": 0,
+		"sexton_paused " + cleanUp: 0, "sexton_running " + cleanUp + " main": 0,
+		"sexton_last_success_timestamp_seconds " + cleanUp + " main": 0,
+	}
+	for _, gauge := range []string{"rows", "capped", "oldest_age_seconds", "deferred_rows", "confirming_rows", "undefined_tables"} {
+		want["sexton_backlog_"+gauge+" main loose_foreign_keys_deleted_records"] = 0
+	}
+	for _, state := range []string{"available", "pending", "running", "retryable", "scheduled", "discarded"} {
+		want["sexton_queue_jobs "+cleanUp+" "+state] = 0
+	}
+	for _, class := range WaitClasses() {
+		want["sexton_waiting "+cleanUp+" main "+string(class)] = 0
+	}
+	got := s.read(t)
+	for key := range got {
+		// Others may notify on the same server, or replicate it.
+		if strings.HasPrefix(key, "sexton_notify") {
+			got[key] = 0
+		}
+		if strings.HasPrefix(key, "sexton_replica") {
+			delete(got, key)
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+func TestGaugesOfABacklog(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "ci")
+	s.servers["main"].Exec(insertTombstones, "public.parents", 3, "0")
+	s.servers["main"].Exec(insertTombstones, "public.parents", 2, "1 hour")
+	s.servers["main"].Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', '{1,2,3,4}')")
+	s.servers["ci"].Exec(insertTombstones, "public.strangers", 10_001, "0")
+
+	values := s.read(t)
+	const table = " loose_foreign_keys_deleted_records"
+	require.InDelta(t, 5, values["sexton_backlog_rows main"+table], 0)
+	require.InDelta(t, 2, values["sexton_backlog_deferred_rows main"+table], 0)
+	require.InDelta(t, 4, values["sexton_backlog_confirming_rows main"+table], 0)
+	require.InDelta(t, 3600, values["sexton_backlog_oldest_age_seconds main"+table], 60)
+	require.InDelta(t, 0, values["sexton_backlog_undefined_tables main"+table], 0)
+	require.InDelta(t, 10_000, values["sexton_backlog_rows ci"+table], 0)
+	require.InDelta(t, 1, values["sexton_backlog_capped ci"+table], 0)
+	require.InDelta(t, 1, values["sexton_backlog_undefined_tables ci"+table], 0)
+	require.Equal(t, []string{"worker"}, waits(values, "main"))
+	require.Equal(t, []string{"definition"}, waits(values, "ci"))
+}
+
+func TestGaugesSayWhyNothingHappens(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main")
+	db := s.servers["main"]
+	db.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('me', 'here', 1)")
+	// A pass at work says itself what it waits for.
+	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats) VALUES ($1, 'main', 'me', '{"waiting_for": "replica r1 12 s behind", "waiting_class": "replica"}')`, cleanUp)
+	require.Equal(t, []string{"replica"}, waits(s.read(t), "main"))
+	require.InDelta(t, 1, s.read(t)["sexton_running "+cleanUp+" main"], 0)
+	require.InDelta(t, 1, s.read(t)["sexton_workers"], 0)
+	db.Exec(`UPDATE sexton.runs SET stats = '{"waiting_for": "row locked by pid 1", "waiting_class": "lock"}'`)
+	require.Equal(t, []string{"lock"}, waits(s.read(t), "main"))
+	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
+	require.Empty(t, waits(s.read(t), "main"))
+
+	// Its limits are used up.
+	db.Exec(insertTombstones, "public.parents", 1, "0")
+	db.Exec(`UPDATE sexton.runs SET stats = '{"over_limit": true}', outcome = 'over_limit', ended_at = now()`)
+	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", cleanUp)
+	require.Equal(t, []string{"tick"}, waits(s.read(t), "main"))
+	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
+	require.Equal(t, []string{"deferred"}, waits(s.read(t), "main"))
+	db.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at)
+		VALUES ('loose_foreign_keys/cleanup_worker:main', 1, 'somebody', now(), now() + interval '1 hour')`)
+	require.Equal(t, []string{"lease"}, waits(s.read(t), "main"))
+	db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", cleanUp)
+	require.Equal(t, []string{"paused"}, waits(s.read(t), "main"))
+	require.InDelta(t, 1, s.read(t)["sexton_paused "+cleanUp], 0)
+}
+
+func TestGaugeOfTheLastSuccess(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "ci")
+	const gauge = "sexton_last_success_timestamp_seconds " + cleanUp
+	const due = "sexton_success_due_timestamp_seconds " + cleanUp
+	values := s.read(t)
+	require.Contains(t, values, gauge+" main", "before the first run")
+	require.Zero(t, values[gauge+" main"])
+	require.NotContains(t, values, due+" main", "no worker has served its queue")
+	run := func(name, outcome, ago string) {
+		s.servers["main"].Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome)
+			VALUES ($1, $2, 'me', now() - $4::interval, now() - $4::interval, $3)`, cleanUp, name, outcome, ago)
+	}
+	run("main", "done", "2 hours")
+	run("main", "over_limit", "1 hour")
+	run("main", "failed", "30 min")
+	run("main", "skipped", "20 min")
+	run("ci", "failed", "10 min")
+	run("main", "over_limit", "5 min")
+	s.servers["main"].Exec("UPDATE sexton.runs SET held = 'rows of notes: row locked' WHERE started_at > now() - interval '6 min'")
+	values = s.read(t)
+	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), values[gauge+" main"], 60)
+	require.Contains(t, values, gauge+" ci")
+	require.Zero(t, values[gauge+" ci"], "none that did not fail")
+
+	// Ticks come every minute and are for the two databases in turn.
+	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62, "the next one within two minutes, and two more")
+	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
+	require.NotContains(t, values, due+" ci")
+
+	// Without a success it counts from the time at which there could have been one.
+	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
+	late := s.read(t)
+	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "a success counts for more")
+	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120, "what was longer ago may be forgotten")
+	began := time.Now().Add(-3 * time.Hour).Truncate(2 * time.Minute)
+	s.servers["main"].Exec(`UPDATE sexton.river_queue SET created_at = $1`, began.Add(30*time.Second))
+	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute from then on")
+}
+
+// A kind of once a day that has never succeeded is late after three days, and one of once a week is never late while its runs are forgotten
+// before that.
+func TestNoSuccessOfRareKinds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
+	due := func(cron string, ago time.Duration) time.Time {
+		job := riverjobs.Job{Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron), Databases: []string{"main"}}
+		shared := counted{queues: []riverjobs.QueueState{{Queue: "other"}, {Queue: "k", Since: now.Add(-ago)}}}
+		state := JobState{Job: job}
+		state.Queue = "k"
+		at, scheduled := successDue(job, "main", shared.since(state, now))
+		require.True(t, scheduled)
+		return time.Unix(int64(at), 0).UTC()
+	}
+	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new one")
+	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour), "late, whenever workers were restarted")
+	require.Equal(t, time.Date(2026, 11, 17, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 400*24*time.Hour))
+	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
+}
+
+func TestListenersShowInTheirState(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main")
+	values := s.read(t, &listen.Lane{Kind: cleanUp, Database: "main"}, &listen.Lane{Kind: cleanUp, Database: "elsewhere"})
+	require.InDelta(t, 1, values["sexton_listener "+cleanUp+" main disconnected"], 0)
+	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main listening"], 0)
+	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main polling"], 0)
+	require.Empty(t, of(values, "elsewhere"))
+}
+
+// A database that is down, or does not answer at all, is left with one gauge and hides no other.
+func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "sec!", "ci?")
+	values := s.read(t)
+	require.Equal(t, map[string]float64{"sexton_up sec": 0}, of(values, "sec"))
+	require.Equal(t, map[string]float64{"sexton_up ci": 0}, of(values, "ci"))
+	require.InDelta(t, 1, values["sexton_scrape_complete main"], 0)
+	require.Contains(t, values, "sexton_waiting "+cleanUp+" main paused")
+}
+
+// Without the jobs' own tables nobody knows what a job waits for, but every database knows its backlog.
+func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main?", "ci")
+	s.servers["ci"].Exec(insertTombstones, "public.parents", 3, "0")
+	values := s.read(t)
+	require.Equal(t, map[string]float64{"sexton_up main": 0}, of(values, "main"))
+	require.InDelta(t, 1, values["sexton_up ci"], 0)
+	require.InDelta(t, 0, values["sexton_scrape_complete ci"], 0)
+	require.InDelta(t, 3, values["sexton_backlog_rows ci loose_foreign_keys_deleted_records"], 0)
+	require.NotContains(t, values, "sexton_waiting "+cleanUp+" ci paused")
+	require.NotContains(t, values, "sexton_workers")
+}
+
+// beating is a heart whose first beat got through.
+func beating(t *testing.T, db database.Database) *heartbeat.Heart {
+	t.Helper()
+	heart := &heartbeat.Heart{DB: db, ClientID: "me", Logger: slog.New(slog.DiscardHandler)}
+	require.NoError(t, heart.Beat(t.Context()))
+	return heart
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "ci!")
+	heart := beating(t, s.all.Databases[0])
+	stopping, stop := context.WithCancel(t.Context())
+	ready := NewReadiness(stopping, s.all, nil, heart)
+
+	got := ready.Check(t.Context())
+	require.True(t, got.Ready, "another database is down: %v", got)
+	require.Equal(t, web.DatabaseState{Name: "main", Ready: true, Required: true}, got.Databases[0])
+	require.False(t, got.Databases[1].Ready)
+	require.False(t, got.Databases[1].Required)
+	require.Len(t, got.Databases[1].Reasons, 1)
+	require.Contains(t, got.Databases[1].Reasons[0], "cannot be reached: ")
+
+	ready.Lanes = []*listen.Lane{{Kind: cleanUp, Database: "main"}}
+	got = ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Equal(t, []string{"the listener of loose_foreign_keys_cleanup has no connection"}, got.Databases[0].Reasons)
+
+	ready.Lanes = nil
+	s.servers["main"].Exec("DROP TABLE sexton.swept")
+	got = ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Len(t, got.Databases[0].Reasons, 1)
+	require.Contains(t, got.Databases[0].Reasons[0], "swept")
+
+	stop()
+	got = ready.Check(t.Context())
+	require.Equal(t, []string{"the worker stops"}, got.Reasons)
+	require.False(t, got.Ready)
+}
+
+func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main!", "ci")
+	ready := NewReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.Databases[0], ClientID: "me"})
+	got := ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Equal(t, []string{"no heartbeat got through lately, so other workers take this one for dead"}, got.Reasons)
+	require.False(t, got.Databases[0].Ready)
+	require.True(t, got.Databases[1].Ready, got.Databases[1].Reasons)
+}
+
+// However long the history and the backlog are, little of them is read.
+func TestGaugesDoNotScan(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome)
+		SELECT $1, 'main', 'me', now() - make_interval(secs => id), now(), CASE WHEN id > 100 THEN 'done' ELSE 'failed' END
+		FROM generate_series(1, 50000) AS id`, cleanUp)
+	db.Exec(insertTombstones, "public.parents", 50_000, "0")
+	db.Exec("VACUUM ANALYZE")
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	queries := dbtest.Names().Queries(tx)
+	last, err := queries.RunsLast(t.Context(), dbsqlc.RunsLastParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}})
+	require.NoError(t, err)
+	require.Len(t, last, 1)
+	successes, err := queries.RunsLastSuccess(t.Context(), dbsqlc.RunsLastSuccessParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}, Cap: lastRunsCap})
+	require.NoError(t, err)
+	require.Len(t, successes, 1)
+	waiting, err := loosefk.ReadWaiting(t.Context(), tx, dbtest.Names())
+	require.NoError(t, err)
+	require.True(t, waiting.Capped)
+	read := map[string]int64{}
+	var table string
+	var rows int64
+	found, err := tx.Query(t.Context(), `SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0)
+		FROM pg_stat_xact_user_tables WHERE relname IN ('runs', 'loose_foreign_keys_deleted_records')`)
+	require.NoError(t, err)
+	_, err = pgx.ForEachRow(found, []any{&table, &rows}, func() error { read[table] = rows; return nil })
+	require.NoError(t, err)
+	require.Less(t, read["runs"], int64(200), "runs read")
+	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(component.PendingCap+100), "tombstones read")
+}

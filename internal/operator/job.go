@@ -1,0 +1,197 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"sexton/internal/component"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/pace"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+// JobState describes one kind in one database.
+type JobState struct {
+	Kind        string     `json:"kind"`
+	Queue       string     `json:"queue"`
+	Database    string     `json:"database"`
+	Schedule    string     `json:"schedule"`
+	LastTick    *time.Time `json:"last_tick"`
+	NextTick    *time.Time `json:"next_tick"`
+	Paused      bool       `json:"paused"`
+	LastRun     *time.Time `json:"last_run"`
+	LastOutcome *string    `json:"last_outcome"`
+	LastError   *string    `json:"last_error"`
+	// WaitingFor says why nothing happens, whether there is a pass or not, although something is pending; null where nothing
+	// stands in the way.
+	WaitingFor *string `json:"waiting_for"`
+	// Running is the pass that is at work now; null where none is.
+	Running *Pass `json:"running"`
+
+	Job riverjobs.Job `json:"-"`
+	// turnedBack is why the last pass could not do its work then, where that was no failure.
+	turnedBack string
+	// lastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
+	lastEnded *time.Time
+	// class is the sort of what it waits for.
+	class pace.WaitClass
+}
+
+// Pass is a pass that has not ended, with its statistics of half a second ago at most.
+type Pass struct {
+	RunID     int64           `json:"run_id"`
+	Holder    string          `json:"holder"`
+	StartedAt time.Time       `json:"started_at"`
+	Stats     json.RawMessage `json:"stats"`
+}
+
+// waitingFor names the reason for which the pass waits and its class, or "" while it works.
+func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
+	var stats loosefk.Stats
+	if err := json.Unmarshal(p.Stats, &stats); err != nil {
+		return "", ""
+	}
+	class = stats.WaitingClass
+	if stats.WaitingFor != "" && class == "" {
+		class = pace.WaitLock // Most kinds do not tell the sorts apart.
+	}
+	return stats.WaitingFor, class
+}
+
+// job fills in what the last run reports.
+func (k *shared) job(job riverjobs.Job, database string) JobState {
+	state := JobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: k.pauses[job.Queue] != "", Job: job}
+	for _, run := range k.runs {
+		if run.Kind != job.Kind || run.Database != database {
+			continue
+		}
+		state.LastRun, state.LastOutcome, state.LastError, state.lastEnded = &run.StartedAt, run.Outcome, lastError(run), run.EndedAt
+		state.turnedBack = turnedBack(run)
+		if run.EndedAt == nil && slices.ContainsFunc(k.workers, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
+			state.Running = &Pass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
+		}
+	}
+	return state
+}
+
+// lastError is why a run failed or, where it went through, the first thing that it met in single tables:
+// a reader of a growing backlog wants to see that, too.
+func lastError(run dbsqlc.RunsLastRow) *string {
+	if run.Error != nil {
+		return run.Error
+	}
+	var stats loosefk.Stats
+	if err := json.Unmarshal(run.Stats, &stats); err != nil || len(stats.Errors) == 0 {
+		return nil
+	}
+	text := words.ErrorText(stats.Errors[0])
+	if more := len(stats.Errors) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return &text
+}
+
+// turnedBack names the thing that a run had to wait for: a store, say, that was not available.
+func turnedBack(run dbsqlc.RunsLastRow) string {
+	var stats struct {
+		WaitingFor string `json:"waiting_for"`
+		Refused    bool   `json:"refused"`
+	}
+	if run.Outcome == nil || json.Unmarshal(run.Stats, &stats) != nil {
+		return ""
+	}
+	switch {
+	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
+		return "somebody to mend what its last run met; it tries again by itself"
+	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
+		return "another try, after: " + stats.WaitingFor
+	}
+	return ""
+}
+
+// noteTicks fills in the last and the next tick of each state that has a schedule.
+func noteTicks(ctx context.Context, all *installation.Connections, states []JobState) error {
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.Config})
+	if err != nil {
+		return err
+	}
+	rows, err := all.Jobs().Queries().ScheduleTicks(ctx)
+	if err != nil {
+		return fmt.Errorf("read last ticks: %w", err)
+	}
+	for i := range states {
+		state := &states[i]
+		var from *time.Time
+		for _, row := range rows {
+			if row.Kind == state.Kind && row.Database == state.Database && state.Schedule != "" {
+				from = &row.LastTick
+				if row.Ticked {
+					state.LastTick = from
+				}
+			}
+		}
+		for _, t := range ticks {
+			if t.Kind == state.Kind && t.Database == state.Database {
+				state.NextTick = nextTick(t.Schedule, from, time.Now())
+			}
+		}
+	}
+	return nil
+}
+
+// nextTick is nil where a schedule never comes. One of intervals counts from its last tick.
+func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
+	next := times.Next(now.UTC())
+	if last != nil {
+		if counted := times.Next(last.UTC()); counted.After(now) {
+			next = counted
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return &next
+}
+
+// Activity says by kind what the worker does, while so much waits for each.
+func Activity(ctx context.Context, at component.Place, backlog map[string]int64) (map[string]string, error) {
+	reading, err := Read(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]string{}
+	for _, job := range reading.Jobs {
+		part := job.activity(backlog[job.Kind])
+		if before := said[job.Kind]; before != "" {
+			part = before + "; " + part
+		}
+		said[job.Kind] = part
+	}
+	return said, nil
+}
+
+func (s *JobState) activity(backlog int64) string {
+	switch {
+	case s.Paused && s.WaitingFor != nil:
+		return "is " + *s.WaitingFor
+	case s.Running != nil && s.WaitingFor == nil:
+		return fmt.Sprintf("works (run %d)", s.Running.RunID)
+	case s.WaitingFor != nil:
+		return "waits for " + *s.WaitingFor
+	case backlog == 0:
+		return "sleeps until a commit comes"
+	case s.LastOutcome != nil && *s.LastOutcome == string(jobrun.Failed):
+		return "tries again, after: " + words.Cell(s.LastError)
+	default:
+		return "begins its next run"
+	}
+}

@@ -1,0 +1,50 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/installation"
+	"sexton/internal/web"
+	"sexton/internal/web/page"
+	riverjobs "sexton/river_jobs"
+)
+
+// Pause implements page.Source.
+func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
+	return s.setPaused(ctx, by, kind, reason, &installation.PauseNote{Actor: by.Actor, Reason: reason})
+}
+
+// Resume implements page.Source.
+func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
+	return s.setPaused(ctx, by, kind, reason, nil)
+}
+
+func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *installation.PauseNote) error {
+	for _, job := range riverjobs.Jobs(s.all.Config) {
+		if job.Kind == kind {
+			standing, err := s.all.SetPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+			if standing != nil {
+				return &page.RefusedError{Reason: fmt.Sprintf("%s is %s already; that note stays", kind, standing)}
+			}
+			return err
+		}
+	}
+	return &page.RefusedError{Reason: fmt.Sprintf("there is no job %q, or it is not enabled", kind)}
+}
+
+// Retry implements page.Source.
+func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
+	defer s.failures.Forget()
+	return RetryFailures(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
+}
+
+// readFailures reads what there is; the log says what cannot be read.
+func (s *PageSource) readFailures(ctx context.Context) Failures {
+	found, err := ReadFailures(ctx, reachable(ctx, s.all), shownFailures)
+	if err != nil {
+		s.log.WarnContext(ctx, "failures cannot be read", "error", err)
+	}
+	return found
+}

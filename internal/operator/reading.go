@@ -1,0 +1,163 @@
+// Package operator reads the state of an installation once, for all who look after it: status, page, readiness, metrics, failures, plan
+// and doctor present the same reading, and know no family of jobs by name.
+package operator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sexton/internal/component"
+	"sexton/internal/components"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	riverjobs "sexton/river_jobs"
+)
+
+// Reading is the state of everything at one time; as JSON it is the output of `sexton status --json`.
+type Reading struct {
+	DeletionTables []component.Backlog `json:"deletion_tables"`
+	Leases         []Lease             `json:"leases"`
+	Jobs           []JobState          `json:"jobs"`
+	// Cron is null where no worker follows the schedules.
+	Cron *Leader `json:"cron"`
+
+	// Workers are the living ones.
+	Workers []dbsqlc.ClientsAliveRow `json:"-"`
+}
+
+// Lease is one that is held.
+type Lease struct {
+	Key        string    `json:"key"`
+	Holder     string    `json:"holder"`
+	Token      int64     `json:"token"`
+	AcquiredAt time.Time `json:"acquired_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	// Alive reports that the holder has beaten lately.
+	Alive bool `json:"alive"`
+}
+
+// shared are the facts about all databases that the jobs database has.
+type shared struct {
+	// runs are the last ones of each kind and database.
+	runs    []dbsqlc.RunsLastRow
+	workers []dbsqlc.ClientsAliveRow
+	leases  []Lease
+	// pauses say of a paused queue by whom it was paused, since when and why.
+	pauses map[string]string
+}
+
+// Defined reads the parents that definitions name. Definitions that cannot be read give nil, which is for other commands to say.
+func Defined(all *installation.Connections) component.Place {
+	return component.Place{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
+		defs, err := installation.LoadDefinitions(all.Config)
+		if err != nil {
+			return nil, nil //nolint:nilerr // see above
+		}
+		parents, _, err := loosefk.Resolve(ctx, all.Sites(), defs)
+		if err != nil {
+			return nil, err
+		}
+		return riverjobs.Recorded(parents[db.Name]), nil
+	}}
+}
+
+// Bound has the parents that definitions were bound to.
+func Bound(all *installation.Bound) component.Place {
+	return component.Place{Connections: all.Connections, Defined: all.RecordedParents}
+}
+
+// Noted has the parents that a worker has bound to.
+func Noted(all *installation.Connections, noted *riverjobs.Bindings) component.Place {
+	return component.Place{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
+}
+
+// Read reads everything, of the databases that are not down.
+func Read(ctx context.Context, at component.Place) (Reading, error) {
+	var r Reading
+	var err error
+	if r.DeletionTables, err = components.AllBacklogs(ctx, at); err != nil {
+		return r, err
+	}
+	known, err := readShared(ctx, at.Connections)
+	if err != nil {
+		return r, err
+	}
+	r.Leases, r.Workers = known.leases, known.workers
+	if r.Jobs, err = known.jobs(ctx, at.Connections, at.Names(), r.DeletionTables); err != nil {
+		return r, err
+	}
+	if err := noteTicks(ctx, at.Connections, r.Jobs); err != nil {
+		return r, err
+	}
+	r.Cron, err = readLeader(ctx, at.Jobs(), at.Config.Jobs.Silence)
+	return r, err
+}
+
+// ReadJobs reads the jobs without what waits for them.
+func ReadJobs(ctx context.Context, all *installation.Connections) ([]JobState, error) {
+	known, err := readShared(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	return known.jobs(ctx, all, all.Names(), nil)
+}
+
+func readShared(ctx context.Context, all *installation.Connections) (*shared, error) {
+	var known shared
+	var err error
+	if known.runs, err = readRuns(ctx, all); err != nil {
+		return nil, err
+	}
+	if known.workers, err = all.Jobs().Queries().ClientsAlive(ctx, all.Config.Jobs.Silence.Seconds()); err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	if known.leases, err = ReadLeases(ctx, all.Jobs(), all.Config.Jobs.Silence); err != nil {
+		return nil, err
+	}
+	known.pauses, err = installation.Pauses(ctx, all)
+	return &known, err
+}
+
+// readRuns reads the last run of each kind and database.
+func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.RunsLastRow, error) {
+	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Names()})
+	if err != nil {
+		return nil, fmt.Errorf("read last runs: %w", err)
+	}
+	return runs, nil
+}
+
+// ReadLeases lists the leases that are held.
+func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]Lease, error) {
+	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	leases := make([]Lease, len(rows))
+	for i, l := range rows {
+		leases[i] = Lease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
+	}
+	return leases, nil
+}
+
+// jobs are the states of all jobs in these databases, given what waits there.
+func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string, tables []component.Backlog) ([]JobState, error) {
+	states := []JobState{}
+	for _, job := range riverjobs.Jobs(all.Config) {
+		for _, name := range job.Databases {
+			if !slices.Contains(databases, name) {
+				continue
+			}
+			state := k.job(job, name)
+			if err := k.explain(ctx, all, &state, tables); err != nil {
+				return nil, err
+			}
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}

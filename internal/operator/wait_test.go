@@ -1,0 +1,26 @@
+package operator
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/installation"
+)
+
+func TestActivityOfARunningPass(t *testing.T) {
+	t.Parallel()
+	for stats, want := range map[string]string{
+		`{"delete_count": 5}`:                        "works (run 7)",
+		`{"waiting_for": "replica r1 12 s behind"}`:  "waits for replica r1 12 s behind",
+		`{"waiting_for": ["of", "another", "form"]}`: "works (run 7)",
+	} {
+		state := JobState{Running: &Pass{RunID: 7, Stats: json.RawMessage(stats)}}
+		require.NoError(t, (&shared{}).explain(t.Context(), &installation.Connections{}, &state, nil))
+		require.Equal(t, want, state.activity(1), stats)
+	}
+	paused := JobState{Queue: "q", Paused: true, Running: &Pass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)}}
+	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(), &installation.Connections{}, &paused, nil))
+	require.Equal(t, "is paused by me", paused.activity(1), "the next pass will not come, whatever this one waits for")
+}
