@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -34,8 +36,11 @@ func (env *Env) ConnectReachable(ctx context.Context) (*installation.Connections
 	if err != nil {
 		return nil, err
 	}
-	return installation.Open(ctx, c)
+	return installation.Open(ctx, c, database.LockTimeout(lockWait))
 }
+
+// lockWait is how long the statements of a command wait for a lock of another session.
+const lockWait = 10 * time.Second
 
 // FindJob finds an enabled job.
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
@@ -113,7 +118,7 @@ func (env *Env) ConnectForJob(ctx context.Context, kind string) (*installation.C
 	if err != nil {
 		return nil, riverjobs.Job{}, err
 	}
-	all, err := installation.Open(ctx, c) // The queues are in the jobs database.
+	all, err := installation.Open(ctx, c, database.LockTimeout(lockWait)) // The queues are in the jobs database.
 	if err != nil {
 		return nil, riverjobs.Job{}, err
 	}

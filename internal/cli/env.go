@@ -15,8 +15,10 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/fault"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
+	"sexton/triggers"
 )
 
 // Exit codes, as documented in the README.
@@ -96,6 +98,9 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		code = exitUsage
 	case errors.As(err, &unreachable):
 		code = exitUnreachable
+	case fault.Judge(err).Verdict == fault.LockTimeout && !errors.As(err, new(*triggers.LockError)):
+		err = fmt.Errorf("%w: another session holds a table or row that this needs; end its transaction, which `sexton doctor` may name, or wait for it, "+
+			"and run the command again", err)
 	case errors.Is(err, context.Canceled):
 		err = errors.New("interrupted")
 	}

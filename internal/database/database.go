@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,11 +55,24 @@ const (
 	pingAfter = time.Second
 )
 
+// Option changes the settings of a pool that does not lead through a transaction pooler, which refuses start-up parameters.
+type Option func(settings *pgx.ConnConfig)
+
+// LockTimeout bounds how long statements wait for other sessions, where the URL does not.
+func LockTimeout(wait time.Duration) Option {
+	return func(settings *pgx.ConnConfig) {
+		const key = "lock_timeout"
+		if _, given := settings.RuntimeParams[key]; !given {
+			settings.RuntimeParams[key] = strconv.FormatInt(wait.Milliseconds(), 10)
+		}
+	}
+}
+
 // Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
 // URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
 // *UnreachableError, or that of ctx. Beside an *UnreachableError the database is returned open all the same: its pool
 // connects as soon as the server answers.
-func Open(ctx context.Context, name, url, direct string, names pgschema.Names, maxConns int32) (Database, error) {
+func Open(ctx context.Context, name, url, direct string, names pgschema.Names, maxConns int32, options ...Option) (Database, error) {
 	settings, err := parse(name, keyURL, url)
 	if err != nil {
 		return Database{}, err
@@ -69,6 +83,11 @@ func Open(ctx context.Context, name, url, direct string, names pgschema.Names, m
 	// What the URL asks for is meant for the application's triggers.
 	db := Database{Name: name, pooled: pooled(settings.ConnConfig, direct)}
 	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, db.pooled))
+	for _, option := range options {
+		if !db.pooled {
+			option(settings.ConnConfig)
+		}
+	}
 	db.Names, db.Direct = names, settings.ConnConfig.Copy()
 	directly := settings
 	if direct != "" {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -258,4 +259,23 @@ func TestQueriesUseTheSchemas(t *testing.T) {
 	leases, err := db.Queries().LeasesHeld(t.Context(), 15)
 	require.NoError(t, err)
 	require.Empty(t, leases)
+}
+
+func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
+	t.Parallel()
+
+	d := pgtest.New(t)
+	for url, want := range map[string]string{
+		d.URL:                                   "7s",
+		d.URL + "&lock_timeout=3s":              "3s",
+		d.URL + "&default_query_exec_mode=exec": "0",
+	} {
+		db, err := database.Open(t.Context(), "main", url, "", pgschema.Names{}, 2, database.LockTimeout(7*time.Second))
+		require.NoError(t, err)
+		var got string
+		err = db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
+		db.Close()
+		require.NoError(t, err)
+		require.Equal(t, want, got, "a transaction pooler refuses it, and a URL says it itself")
+	}
 }

@@ -29,12 +29,12 @@ type Connections struct {
 }
 
 // Open opens the databases. All but the one with the jobs may be down.
-func Open(ctx context.Context, c *config.Config) (*Connections, error) {
+func Open(ctx context.Context, c *config.Config, options ...database.Option) (*Connections, error) {
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
 		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)
 		}

@@ -85,7 +85,7 @@ WHERE class.oid = ANY ($1) AND class.relkind IN ('r', 'p')`
 // An index compares by its own collation, and serves no other.
 const surveyIndexesSQL = `
 SELECT index.indrelid, class.relname, method.amname, index.indisvalid AND index.indisready AND index.indislive, index.indisunique,
-       coalesce(pg_catalog.pg_get_expr(index.indpred, index.indrelid), ''),
+       ` + pgcatalog.PredicateSQL + `,
        ARRAY(
            SELECT coalesce(attribute.attname, '')::pg_catalog.text
            FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
@@ -99,6 +99,13 @@ JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
 JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indrelid, class.relname`
+
+// To show a predicate is to lock its table.
+const predicatesSQL = `
+SELECT index.indrelid, class.relname, pg_catalog.pg_get_expr(index.indpred, index.indrelid)
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = ANY ($1) AND index.indpred IS NOT NULL`
 
 const reservedSQL = `SELECT word FROM pg_catalog.pg_get_keywords() WHERE catcode <> 'U'`
 
@@ -248,7 +255,26 @@ func (s *survey) readIndexes(ctx context.Context, tx pgx.Tx, oids []uint32) erro
 		}
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
+		rows, err := nested.Query(ctx, predicatesSQL, oids)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, []any{&oid, &found.name, &found.predicate}, func() error {
+			if t := s.tables[oid]; t != nil {
+				for i := range t.indexes {
+					if t.indexes[i].name == found.name {
+						t.indexes[i].predicate = found.predicate
+					}
+				}
+			}
+			return nil
+		})
+		return err
+	})
 }
 
 // readNames reads what makes names: the words that need quotes, and the names of indexes that are there.

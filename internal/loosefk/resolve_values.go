@@ -88,6 +88,26 @@ JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=
 WHERE attribute.attnotnull AND attribute.attrelid OPERATOR(pg_catalog.=) ANY ($1) AND attribute.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text[])
 ORDER BY 1`
 
+type constraint struct{ Label, Expression string }
+
+// readConstraints reads nothing of a table that another session holds: to show a constraint is to lock its table, and the statements of a pass meet
+// it all the same.
+func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, columns []string) (found []constraint, err error) {
+	tables := []uint32{reference.Child.OID}
+	for _, leaf := range reference.Leaves {
+		tables = append(tables, leaf.OID)
+	}
+	err = pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
+		rows, err := nested.Query(ctx, constraintsSQL, tables, columns)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[constraint])
+		return err
+	})
+	return found, err
+}
+
 // checkConstraints tries what a reference writes on the constraints that speak of nothing else. What those of several columns
 // say depends on the row.
 func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *Reference) error {
@@ -101,16 +121,7 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 	for i, column := range columns {
 		row[i] = fmt.Sprintf("$%d::pg_catalog.text::%s AS %s", i+1, written[i], pgcatalog.Quote(column))
 	}
-	tables := []uint32{reference.Child.OID}
-	for _, leaf := range reference.Leaves {
-		tables = append(tables, leaf.OID)
-	}
-	rows, err := tx.Query(ctx, constraintsSQL, tables, columns)
-	if err != nil {
-		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
-	}
-	type constraint struct{ Label, Expression string }
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[constraint])
+	found, err := readConstraints(ctx, tx, reference, columns)
 	if err != nil {
 		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
 	}

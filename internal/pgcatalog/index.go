@@ -24,7 +24,7 @@ type Index struct {
 	Valid bool
 	// BTree distinguishes it from indexes without an order.
 	BTree bool
-	// Predicate is that of a partial index.
+	// Predicate is that of a partial index, where it says of columns that they are not NULL and nothing else; any other is "?".
 	Predicate string
 }
 
@@ -47,7 +47,7 @@ func (i Index) Order(columns []string) []int {
 
 const indexesSQL = `
 SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, method.amname = 'btree',
-    coalesce(pg_catalog.pg_get_expr(index.indpred, index.indrelid), ''),
+    ` + PredicateSQL + `,
     ARRAY(
         SELECT coalesce(attribute.attname, '')::pg_catalog.text
         FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
@@ -77,6 +77,19 @@ CROSS JOIN LATERAL (
 ) AS order_by
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indexrelid`
+
+// PredicateSQL is Index.Predicate of a row of pg_index. pg_get_expr would show any predicate, but it locks the table, and waits while another
+// session holds it.
+const PredicateSQL = `CASE WHEN index.indpred IS NULL THEN ''
+    WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, ` + notNullNode + `, '', 'g')
+        ~ '^({BOOLEXPR :boolop and :args \( *\) :location -?[0-9]+})?$' THEN (
+        SELECT pg_catalog.string_agg(pg_catalog.format('(%I IS NOT NULL)', attribute.attname), ' AND ' ORDER BY attribute.attnum)
+        FROM pg_catalog.regexp_matches(index.indpred::pg_catalog.text, ` + notNullNode + `, 'g') AS node (number)
+        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = node.number[1]::smallint
+    ) ELSE '?' END`
+
+// notNullNode is how the server keeps the condition that a column is not NULL.
+const notNullNode = `'{NULLTEST :arg {VAR :varno 1 :varattno ([0-9]+) [^{}]*} :nulltesttype 1 [^{}]*}'`
 
 // readIndexes reads those of relations and of their leaves.
 func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation) error {

@@ -4,9 +4,11 @@ package pgcatalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
 )
@@ -46,6 +48,24 @@ func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 		}
 		return do(tx)
 	})
+}
+
+// Unlocked runs do, which locks tables only to show something, as pg_get_expr does. Where another session holds one of them, it goes without.
+func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) error {
+	nested, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("set savepoint: %w", err)
+	}
+	if _, err = nested.Exec(ctx, "SET LOCAL lock_timeout = '100ms'"); err == nil {
+		err = do(nested)
+	}
+	if back := nested.Rollback(ctx); back != nil {
+		return errors.Join(err, back)
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" {
+		return nil
+	}
+	return err
 }
 
 const namedSQL = `

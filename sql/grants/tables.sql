@@ -22,10 +22,14 @@ BEGIN
             SELECT wanted.relation::pg_catalog.oid, wanted.privileges FROM wanted WHERE wanted.referring = '' AND wanted.relation IS NOT NULL
             UNION
             SELECT below.relation, below.privileges FROM below WHERE below.depth = 1
-        ), leaf AS (
-            SELECT DISTINCT coalesce(part.relid, granted.relation) AS relation, granted.privileges
-            FROM granted
-            LEFT JOIN LATERAL pg_catalog.pg_partition_tree(granted.relation) AS part ON true
+        ), leaf (relation, privileges) AS (
+            SELECT granted.relation, granted.privileges FROM granted
+            UNION
+            -- Not pg_partition_tree, which waits for the locks of other sessions.
+            SELECT part.oid, leaf.privileges
+            FROM leaf
+            JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent = leaf.relation
+            JOIN pg_catalog.pg_class AS part ON part.oid = inherits.inhrelid AND part.relispartition
         )
         SELECT pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', namespace.nspname, :'worker')
         FROM leaf

@@ -2,8 +2,8 @@
 -- In parallel: $1 roots (oid), $2 recorded names, $3 key columns (texts of arrays); $4 truncate policy.
 --
 -- The arguments are compared here, not by the caller: pg_trigger keeps them in the encoding of the
--- database, each ended by a zero byte.
-WITH roots AS (
+-- database, each ended by a zero byte. Partitions come from pg_inherits: pg_partition_tree waits for the locks of other sessions.
+WITH RECURSIVE roots AS (
     SELECT *
     FROM unnest($1::pg_catalog.oid[], $2::pg_catalog.text[], $3::pg_catalog.text[])
         WITH ORDINALITY AS r (root, recorded, key_columns, ordinal)
@@ -11,10 +11,10 @@ WITH roots AS (
 tables AS (
     SELECT r.*, r.root AS relid, 0 AS level FROM roots AS r
     UNION ALL
-    SELECT r.*, t.relid::pg_catalog.oid, t.level
-    FROM roots AS r
-    CROSS JOIN LATERAL pg_catalog.pg_partition_tree(r.root::pg_catalog.regclass) AS t
-    WHERE t.relid::pg_catalog.oid <> r.root
+    SELECT t.root, t.recorded, t.key_columns, t.ordinal, below.inhrelid, t.level + 1
+    FROM tables AS t
+    JOIN pg_catalog.pg_inherits AS below ON below.inhparent = t.relid
+    JOIN pg_catalog.pg_class AS part ON part.oid = below.inhrelid AND part.relispartition
 ),
 -- Partitions may have the columns in another order, and dropped ones before them.
 keyed AS (

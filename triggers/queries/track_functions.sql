@@ -1,7 +1,7 @@
 -- What our triggers on the parents and their partitions record: $1 parents (places), $2 schemas, $3 tables, $4 key columns, in
 -- parallel, one row per column; $5 schema of the functions. same_columns is NULL where a trigger's attribute numbers are about
 -- another table, as after a restore.
-WITH parents AS (
+WITH RECURSIVE parents AS (
     SELECT w.place, root.oid, pg_catalog.array_agg(w.column_name ORDER BY w.ordinal) AS columns
     FROM unnest($1::int[], $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[]) WITH ORDINALITY AS w (place, schema_name, table_name, column_name, ordinal)
     JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
@@ -11,7 +11,10 @@ WITH parents AS (
 tables AS (
     SELECT p.* FROM parents AS p
     UNION
-    SELECT p.place, t.relid, p.columns FROM parents AS p CROSS JOIN LATERAL pg_catalog.pg_partition_tree(p.oid::pg_catalog.regclass) AS t
+    SELECT t.place, below.inhrelid, t.columns
+    FROM tables AS t
+    JOIN pg_catalog.pg_inherits AS below ON below.inhparent = t.oid
+    JOIN pg_catalog.pg_class AS part ON part.oid = below.inhrelid AND part.relispartition
 ),
 installed AS (
     SELECT t.place, t.oid, p.proname::pg_catalog.text AS function, a.args, k.numbers, k.integer,

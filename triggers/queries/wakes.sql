@@ -23,13 +23,13 @@ SELECT
         AND tg.tgoldtable IS NULL
         AND tg.tgnewtable IS NOT DISTINCT FROM CASE w.due WHEN '' THEN 'sexton_added'::pg_catalog.name END, false) AS event_matches,
     -- The keys are those of the condition, written as the server shows it. A condition on rows is known by the second
-    -- argument instead: the server shows it in words of its own.
+    -- argument instead: the server shows it in words of its own. Without the table, which the condition does not speak of, nothing is locked.
     coalesce(CASE WHEN w.due <> '' THEN
         tg.tgargs = pg_catalog.convert_to(w.kind, pg_catalog.getdatabaseencoding()) || '\x00'::pg_catalog.bytea || pg_catalog.convert_to(w.due, pg_catalog.getdatabaseencoding()) || '\x00'::pg_catalog.bytea
         AND tg.tgqual IS NOT NULL
     ELSE
         tg.tgargs = pg_catalog.convert_to(w.kind, pg_catalog.getdatabaseencoding()) || '\x00'::pg_catalog.bytea
-        AND pg_catalog.pg_get_expr(tg.tgqual, tg.tgrelid) = pg_catalog.format(
+        AND pg_catalog.pg_get_expr(tg.tgqual, 0) = pg_catalog.format(
             '(pg_try_advisory_lock_shared(%1$s, %2$s) AND pg_advisory_unlock_shared(%1$s, %2$s))',
             CASE WHEN w.key_1 < 0 THEN pg_catalog.format('%L::integer', w.key_1) ELSE w.key_1::pg_catalog.text END,
             CASE WHEN w.key_2 < 0 THEN pg_catalog.format('%L::integer', w.key_2) ELSE w.key_2::pg_catalog.text END)
