@@ -141,7 +141,7 @@ func testWakeUpCost(t *testing.T, p program) {
 	worker.url = counter.listen(t, s.url)
 	w := worker.started(t, cronOff)
 	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
-	before := s.flushes(t)
+	before, records := s.flushes(t), s.count(t, walRecords)
 	fewest := []trip{}
 	batches := 0
 	for n := range deletions {
@@ -159,14 +159,16 @@ func testWakeUpCost(t *testing.T, p program) {
 	w.stop(t)
 	s.pool.Reset() // The statistics of a session are complete once it has ended.
 	s.wait(t, time.Minute, "sessions to end", "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') = 1")
+	written := float64(s.count(t, walRecords)-records) / deletions
 	perDeletion := float64(s.flushes(t)-before) / deletions
-	t.Logf("%d round trips, %.2f batches, %.2f flushes", len(fewest), float64(batches)/deletions, perDeletion)
+	t.Logf("%d round trips, %.2f batches, %.2f flushes, %.1f records", len(fewest), float64(batches)/deletions, perDeletion, written)
 	for _, each := range fewest {
 		t.Log(each)
 	}
 	require.NotEmpty(t, fewest)
 	require.LessOrEqual(t, len(fewest), 7, "round trips of the deletion with the fewest of others between its own")
 	require.LessOrEqual(t, float64(batches)/deletions, 4.4, "fenced transactions per deletion, until the worker sleeps again")
+	require.LessOrEqual(t, written, 70.0, "records of the log per deletion with one child")
 	require.LessOrEqual(t, perDeletion, 2.2, "flushes per deletion, that of its own COMMIT included")
 }
 
@@ -175,6 +177,8 @@ func cleans(t trip) bool {
 	return slices.Contains(t.statements, "COMMIT") &&
 		slices.ContainsFunc(t.statements, func(sql string) bool { return strings.Contains(sql, `DELETE FROM ONLY "public"."children"`) })
 }
+
+const walRecords = "SELECT wal_records FROM pg_stat_wal"
 
 // begun counts the batches.
 func begun(trips []trip) (n int) {
