@@ -65,12 +65,12 @@ var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/int
 
 // commands are the command line, readers what it and the worker know of an installation as a whole.
 var (
-	commands = paths{"sexton/internal/cli/...", "sexton/internal/app"}
+	commands = paths{"sexton/internal/cli/..."}
 	readers  = paths{"sexton/internal/installation", "sexton/internal/operator", "sexton/internal/component", "sexton/internal/components"}
 )
 
 // testHelpers are imported by tests only.
-var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest", "sexton/internal/s3test"}
+var testHelpers = paths{"sexton/internal/pgtest", "sexton/internal/dbtest", "sexton/internal/s3test", "sexton/internal/cli/clitest"}
 
 // rule forbids packages to import others.
 type rule struct {

@@ -1,9 +1,9 @@
-package root
+package root_test
 
 import (
 	"testing"
 
-	"sexton/internal/pgtest"
+	"sexton/internal/cli/clitest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { clitest.Main(m) }

@@ -1,0 +1,103 @@
+//go:build long
+
+package bench_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// benchmarkRow is a line of the tables of figures in docs/comparison.md.
+type benchmarkRow struct{ commands, fields []string }
+
+func benchmarkRows(t *testing.T) []benchmarkRow {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/comparison.md")
+	require.NoError(t, err)
+	code := regexp.MustCompile("`([^`]+)`")
+	var rows []benchmarkRow
+	for _, table := range strings.Split(string(text), "\n| what | command | in `--json` | figure |\n")[1:] {
+		table, _, _ = strings.Cut(table, "\n\n")
+		for _, line := range strings.Split(strings.TrimSpace(table), "\n")[1:] {
+			cells := strings.Split(line, "|")
+			require.Len(t, cells, 6, line)
+			var row benchmarkRow
+			for _, match := range code.FindAllStringSubmatch(cells[2], -1) {
+				command, found := strings.CutPrefix(match[1], "sexton bench ")
+				require.True(t, found, line)
+				row.commands = append(row.commands, command)
+			}
+			if strings.TrimSpace(cells[2]) == "the same" {
+				row.commands = rows[len(rows)-1].commands
+			}
+			for _, match := range code.FindAllStringSubmatch(cells[3], -1) {
+				row.fields = append(row.fields, match[1])
+			}
+			require.NotEmpty(t, row.commands, line)
+			require.NotEmpty(t, row.fields, line)
+			rows = append(rows, row)
+		}
+	}
+	require.Greater(t, len(rows), 10)
+	return rows
+}
+
+// small are the flags that make a benchmark a matter of a second. The last of two flags counts.
+func small(t *testing.T, name string) []string {
+	t.Helper()
+	return map[string][]string{
+		"latency": {"--events", "2"},
+		"notify":  {"--seconds", "0.01", "--rounds", "1"},
+		"trigger": {"--rows", "100"},
+		"drain":   {"--scale", "0.001", "--rounds", "1"},
+		"scale":   {"--max", "10000"},
+		"ghost":   {"--scale", "0.001", "--rounds", "1"},
+		"group":   {"--scale", "0.01", "--rounds", "1"},
+		"diffs":   {"--scale", "0.004", "--rounds", "1", "--big", "1", "--bucket", "file://" + t.TempDir()},
+	}[name]
+}
+
+// Every command that a figure comes from runs, and its document has the figure.
+func TestComparisonsAreMeasured(t *testing.T) {
+	t.Parallel()
+	fields := map[string][]string{}
+	for _, row := range benchmarkRows(t) {
+		for _, command := range row.commands {
+			fields[command] = append(fields[command], row.fields...)
+		}
+	}
+	for command, wanted := range fields {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(command)
+			limits := small(t, args[0])
+			require.NotEmpty(t, limits, "a small size for bench %s", args[0])
+			present := fieldsOf(benchmark(t, append(args, limits...)...))
+			for _, field := range wanted {
+				require.Contains(t, present, field, "bench %s --json has no field of docs/comparison.md", command)
+			}
+		})
+	}
+}
+
+// fieldsOf are the names of all fields of a document, at any depth, sorted.
+func fieldsOf(document any) []string {
+	var names []string
+	switch value := document.(type) {
+	case map[string]any:
+		for name, inner := range value {
+			names = append(append(names, name), fieldsOf(inner)...)
+		}
+	case []any:
+		for _, inner := range value {
+			names = append(names, fieldsOf(inner)...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,115 @@
+package check_test
+
+import (
+	"os/user"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+)
+
+// forgotten deletes three projects without leaving tombstones, and two that leave some.
+func forgotten(s *clitest.Site) {
+	s.Tb.Helper()
+	s.Exec(`
+		ALTER TABLE projects DISABLE TRIGGER sexton_track;
+		DELETE FROM projects WHERE id <= 3;
+		ALTER TABLE projects ENABLE ALWAYS TRIGGER sexton_track;
+		DELETE FROM projects WHERE id IN (4, 5);`)
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.Regexp(t, `^DATABASE +CHILD +COLUMN +PARENT +KEYS +ORPHANED +ROWS +REMARKS
+main +issues +project_id +projects +10 +0 +0 +-
+0 rows of 0 orphaned keys
+$`, s.OK("audit"))
+	forgotten(s)
+	before := s.Snapshot()
+
+	r := s.Run("audit")
+	require.Equal(t, 5, r.Code)
+	require.Empty(t, r.Stderr)
+	require.Regexp(t, `\nmain +issues +project_id +projects +10 +3 +30 +such as 1, 2, 3\n30 rows of 3 orphaned keys\n$`, r.Stdout)
+	found := map[string]any{
+		"database": "main", "definition": "issues[0]", "child": "issues", "column": "project_id", "parent": "projects",
+		"checked_keys": 10.0, "orphaned_keys": 3.0, "orphaned_rows": 30.0, "rows_capped": false, "samples": []any{"1", "2", "3"},
+		"unchecked_keys": 0.0, "repaired_keys": 0.0,
+	}
+	want := map[string]any{"orphaned_keys": 3.0, "orphaned_rows": 30.0, "repaired_keys": 0.0, "definitions": []any{found}}
+	require.Equal(t, want, s.JSON(5, "audit"))
+	require.Equal(t, want, s.JSON(5, "audit", "--table", "issues", "--database", "main", "--batch", "1"))
+	require.Equal(t, before, s.Snapshot(), "looking changes nothing")
+
+	current, err := user.Current()
+	require.NoError(t, err)
+	r = s.Run("audit", "--repair")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Regexp(t, `\n30 rows of 3 orphaned keys, 3 tombstones left\n$`, r.Stdout)
+	require.Equal(t, []map[string]any{{
+		"level": "INFO", "msg": "orphans repaired", "database": "main", "actor": current.Username,
+		"definition": "issues[0]", "parent": "projects", "repaired_keys": 3.0,
+	}}, r.Logged(t))
+	repaired := s.Snapshot()
+	require.Regexp(t, `\n0 rows of 0 orphaned keys, 0 tombstones left\n$`, s.OK("audit", "--repair"))
+	require.Equal(t, repaired, s.Snapshot(), "repairing twice is repairing once")
+
+	require.EqualValues(t, 50, s.Orphans())
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "tombstones 5 processed")
+	require.Zero(t, s.Orphans())
+	require.EqualValues(t, 50, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM issues"))
+	s.OK("audit")
+}
+
+// What cannot be read ends its own definition and no other; the command fails, as it may hide anything.
+func TestAuditThatCannotReadATable(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+`labels:
+  - {table: projects, column: project_id, on_delete: async_delete}
+`)
+	s.Exec("ALTER TABLE labels ADD project_id bigint; CREATE INDEX ON labels (project_id)")
+	forgotten(s)
+	tx, err := s.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE labels")
+	require.NoError(t, err)
+	s.Environ = append(s.Environ, "SEXTON_JOBS__LOCK_TIMEOUT=100ms")
+	r := s.Run("audit")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "failed: labels: SQLSTATE 55P03: canceling statement due to lock timeout")
+	require.Contains(t, r.Stdout, "30 rows of 3 orphaned keys\n")
+	require.Contains(t, r.Stderr, "sexton: 1 definition could not be audited to the end")
+}
+
+func TestAuditWrongUsage(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	forgotten(s)
+	before := s.Snapshot()
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{"--batch 0 must be between 1 and 10000", []string{"--batch", "0"}},
+		{"--batch 10001 must be between 1 and 10000", []string{"--batch", "10001"}},
+		{"no definition has the child table isues", []string{"--table", "isues", "--repair"}},
+		{"no definition has the child table other.issues", []string{"--table", "other.issues"}},
+		{"--table . is empty", []string{"--table", "."}},
+		{`no database "ci" is configured; there is main`, []string{"--database", "ci"}},
+	} {
+		r := s.Run(append([]string{"audit"}, test.args...)...)
+		require.Equal(t, 2, r.Code, "%v: %s", test.args, r.Stderr)
+		require.Empty(t, r.Stdout, test.args)
+		require.Contains(t, r.Stderr, test.want, test.args)
+	}
+	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: missing, column: project_id, on_delete: async_delete}\n")
+	require.Equal(t, 2, s.Run("audit", "--repair").Code)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	require.Contains(t, s.Run("audit").Stderr, "no job is enabled")
+	require.Equal(t, before, s.Snapshot())
+}

@@ -1,0 +1,308 @@
+package check_test
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/doctor"
+	"sexton/internal/pgtest"
+)
+
+// requireFindings runs the doctor for the findings of one check.
+func requireFindings(s *clitest.Site, code int, check string, want ...string) {
+	s.Tb.Helper()
+	report, _ := s.Examined(code)
+	result, lines := s.Diagnosis(report, check)
+	require.Equal(s.Tb, doctor.Found, result, report.Checks)
+	require.Equal(s.Tb, want, lines)
+}
+
+func TestDoctorFindsNothing(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	enter(s, "host:1:abc")
+	report, r := s.Examined(0)
+	require.Empty(t, report.Findings)
+	require.Empty(t, r.Stderr)
+	var made []string
+	for _, c := range report.Checks {
+		require.Equal(t, doctor.OK, c.Result, c.Check)
+		made = append(made, c.Check)
+	}
+	require.Equal(t, []string{
+		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "generations", "version", "recovery", "clock", "listen", "notify_queue",
+		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
+		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs", "cron",
+	}, made)
+	require.Equal(t, superuser(t, s)+"32 checks: 0 errors, 0 warnings, 1 for information\n", s.OK("doctor"))
+}
+
+func TestDoctorIsForPeopleToo(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("DROP INDEX issues_project_id_idx")
+	r := s.Run("doctor")
+	require.Equal(t, 5, r.Code)
+	require.Empty(t, r.Stderr)
+	require.Equal(t, `warning: main indexes: issues[0].column: `+s.Path("loose_foreign_keys.yml")+`:3:13: no index begins with project_id, so every statement reads all of issues
+  fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
+`+superuser(t, s)+`info: main workers: workers: no worker is running
+  fix: sexton run
+32 checks: 0 errors, 1 warning, 2 for information; 1 skipped
+`, r.Stdout)
+}
+
+// superuser is what doctor prints of the role of the tests.
+func superuser(t *testing.T, s *clitest.Site) string {
+	t.Helper()
+	role := pgtest.Scalar[string](t, s.Database, "SELECT quote_ident(current_user)")
+	return "info: main search_path: role " + role + ": " + role +
+		" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights\n" +
+		"  fix: connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints\n"
+}
+
+func TestDoctorBeforeTheInstallation(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "schema")
+	require.Equal(t, []string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
+	require.Len(t, report.Findings, 1)
+	for _, check := range []string{"triggers", "tombstones", "workers", "schedules", "pauses"} {
+		result, _ := s.Diagnosis(report, check)
+		require.Equal(t, doctor.Skipped, result, check)
+	}
+	for _, check := range []string{"tables", "listen", "indexes", "privileges"} {
+		result, _ := s.Diagnosis(report, check)
+		require.Equal(t, doctor.OK, result, check)
+	}
+}
+
+func TestDoctorWithANewerSchema(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.migrations_base SELECT (jsonb_populate_record(m, '{\"version\": 99}')).* FROM sexton.migrations_base AS m LIMIT 1")
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "schema")
+	require.Len(t, lines, 1)
+	require.Regexp(t, `^error \| component base \| .* is at version 99, .* \| run a newer sexton$`, lines[0])
+}
+
+func TestDoctorWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Configure(s.With(func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	report, r := s.Examined(4)
+	_, lines := s.Diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.url | the database cannot be reached: " +
+		`database "no_such_database" does not exist | create it, or correct the database's name`}, lines)
+	require.Contains(t, r.Stderr, "sexton: "+s.Path("sexton.yaml")+":2:15: databases.main.url: database main cannot be reached")
+	result, _ := s.Diagnosis(report, "workers")
+	require.Equal(t, doctor.Skipped, result)
+
+	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
+	report, _ = s.Examined(2)
+	_, lines = s.Diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
+
+	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
+	r = s.Run("doctor")
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, "unknown key")
+}
+
+func TestDoctorGoesOnWithoutListenURL(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.Dir)
+	report, r := s.Examined(5)
+	_, lines := s.Diagnosis(report, "connection")
+	require.Equal(t, []string{"error | databases.main.listen_url | the database cannot be reached: " +
+		"no server answers at DIR port 5432: no such file or directory | start it, or correct host and port"}, lines)
+	require.NotContains(t, r.Stdout+r.Stderr, "hidden")
+	result, _ := s.Diagnosis(report, "listen")
+	require.Equal(t, doctor.Skipped, result, "the url would be heard in its stead")
+	result, _ = s.Diagnosis(report, "triggers")
+	require.Equal(t, doctor.OK, result)
+
+	// The server may be another one as well.
+	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
+	report, _ = s.Examined(5)
+	_, lines = s.Diagnosis(report, "listen")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | listen_url | listen_url leads to another place")
+}
+
+func TestDoctorOfDefinitions(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("ALTER TABLE issues ALTER COLUMN project_id SET NOT NULL")
+	s.Write("loose_foreign_keys.yml", `issues:
+  - table: projects
+    column: project_id
+    on_delete: async_nullify
+  - table: gone
+    column: author_id
+    on_delete: async_delete
+`)
+	requireFindings(s, 5, "tables",
+		"error | issues[0].on_delete | DIR/loose_foreign_keys.yml:4:16: async_nullify, but issues.project_id is NOT NULL | drop the constraint, or use async_delete",
+		"error | issues[1].table | DIR/loose_foreign_keys.yml:5:12: parent table public.gone does not exist | create it, correct the name, or remove the definition")
+
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"    limit: 3\n")
+	report, _ := s.Examined(5)
+	result, lines := s.Diagnosis(report, "definitions")
+	require.Equal(t, doctor.Found, result)
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | issues[0].limit | DIR/loose_foreign_keys.yml:5:")
+	result, _ = s.Diagnosis(report, "triggers")
+	require.Equal(t, doctor.Skipped, result, "half of the definitions would make the others' triggers surplus")
+	result, _ = s.Diagnosis(report, "tombstones")
+	require.Equal(t, doctor.Skipped, result)
+
+	require.NoError(t, os.Remove(filepath.Join(s.Dir, "loose_foreign_keys.yml")))
+	report, _ = s.Examined(5)
+	_, lines = s.Diagnosis(report, "definitions")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "error | DIR/loose_foreign_keys.yml | the definitions file does not exist")
+}
+
+func TestDoctorOfACycle(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
+	s.OK("triggers", "install")
+	requireFindings(s, 0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
+		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
+}
+
+func TestDoctorOfTriggers(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("ALTER TABLE projects ENABLE TRIGGER sexton_track; ALTER TABLE projects ENABLE ALWAYS TRIGGER sexton_truncate")
+	requireFindings(s, 0, "triggers", "info | sexton_track on public.projects | plain: the trigger does not fire under session_replication_role = replica"+
+		" | run `sexton triggers install`")
+	s.Exec(`ALTER TABLE projects DISABLE TRIGGER sexton_track; DROP TRIGGER sexton_truncate ON projects;
+		DROP TRIGGER sexton_wake ON loose_foreign_keys_deleted_records`)
+	const fix = " | run `sexton triggers install`"
+	requireFindings(s, 5, "triggers",
+		"error | sexton_track on public.projects | disabled: the trigger is disabled"+fix,
+		"error | sexton_truncate on public.projects | missing: TRUNCATE goes unnoticed"+fix,
+		"warning | sexton_wake on public.loose_foreign_keys_deleted_records | missing: work that comes in waits for the next tick"+fix)
+
+	s.OK("triggers", "install")
+	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "triggers")
+	require.Contains(t, lines, "warning | sexton_track on public.projects | surplus: no definition names this table as parent"+
+		` | restore the definition, or run: DROP TRIGGER "sexton_track" ON public.projects`)
+}
+
+func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1), ('public.projects', 1)")
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "tombstones")
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "warning | public.gone | tombstones of public.gone wait, and no definition names it")
+}
+
+func TestDoctorOfAPausedJob(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Pause()
+	requireFindings(s, 0, "pauses", "info | "+clitest.Kind+" | the job is paused since 2026-01-02T03:04:05Z | sexton resume "+clitest.Kind)
+}
+
+func TestDoctorOfFailedTombstones(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
+		OVERRIDING SYSTEM VALUE VALUES (7, 'public.projects', 1, 0, NULL, now()), (8, 'public.projects', 2, 3, 'public.issues: 23514: check x', now() + interval '1 hour')`)
+	line := func(id, key string) string {
+		return "warning | public.projects, key " + key + " | the clean-up after this row has failed, 3 attempts so far: public.issues: 23514: check x" +
+			" | remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id " + id + "`"
+	}
+	requireFindings(s, 5, "failed_tombstones", line("8", "2"))
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
+		SELECT 'public.projects', id, 1, 'x', now() + interval '2 hours' FROM generate_series(3, 15) AS id`)
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "failed_tombstones")
+	require.Len(t, lines, 11)
+	require.Equal(t, line("8", "2"), lines[0])
+	require.Equal(t, "warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton tombstones list --failed`", lines[10])
+}
+
+func TestDoctorOfAJobThatNoWorkerFetches(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
+		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, clitest.Kind)
+	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
+		" | start a worker (sexton run), or look into the log of the one that runs")
+	s.Pause()
+	report, _ := s.Examined(0)
+	result, _ := s.Diagnosis(report, "stalled_jobs")
+	require.Equal(t, doctor.OK, result, "it is meant to wait")
+}
+
+func TestDoctorOfAScheduleThatStopped(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	enter(s, "host:1:abc")
+	s.Exec("UPDATE sexton.clients SET started_at = now() - interval '10 minutes'")
+	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2026-01-02T03:04:05Z')", clitest.Kind)
+	requireFindings(s, 5, "schedules", "warning | "+clitest.Kind+"/main | 3 ticks of the schedule and more are missing although a worker runs; "+
+		"it ticked last at 2026-01-02T03:04:05Z | look into the log of worker host:1:abc for the schedule's error, or start it again")
+}
+
+// The fixes lead from a role without any right to one that the doctor finds well.
+func TestDoctorOfTheWorkersRole(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	role := s.CreateRole()
+	s.Configure(s.AsRole(role), "")
+	quoted := pgx.Identifier{role}.Sanitize()
+	report, _ := s.Examined(5)
+	_, lines := s.Diagnosis(report, "schema")
+	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
+		" | run the statements that `sexton migrate up --print-grants` prints"}, lines)
+	_, lines = s.Diagnosis(report, "child_privileges")
+	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role may not clean up table public.issues" +
+		" | GRANT SELECT, UPDATE, DELETE ON public.issues TO " + role}, lines)
+	_, lines = s.Diagnosis(report, "privileges")
+	require.Greater(t, len(lines), 10)
+
+	s.Exec(s.OK("migrate", "up", "--print-grants", "--application", role, "--worker", role, "--viewer", role, "--database-url", s.URL))
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
+	requireFindings(s, 5, "parent_privileges", "error | public.projects | "+
+		"the database role may not read this parent, so its tombstones are held | GRANT SELECT (id) ON public.projects TO "+role)
+	s.Exec("GRANT SELECT (id) ON projects TO " + quoted + "; GRANT pg_read_all_stats TO " + quoted)
+	requireFindings(s, 0, "workers", "info | workers | no worker is running | sexton run")
+	report, _ = s.Examined(0)
+	require.Len(t, report.Findings, 1)
+
+	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
+	requireFindings(s, 5, "child_privileges", "error | issues[0] | DIR/loose_foreign_keys.yml:2:5: "+
+		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS")
+}
+
+func TestDoctorWithoutLooseForeignKeys(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	s.OK("migrate", "up")
+	report, _ := s.Examined(0)
+	for _, check := range []string{"tables", "triggers", "child_privileges"} {
+		result, _ := s.Diagnosis(report, check)
+		require.Empty(t, result, check)
+	}
+}

@@ -1,0 +1,236 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+func TestStatusOfAnIdleDatabase(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2099-01-01T00:00:00Z')", clitest.Kind)
+	s.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('host:1:abc', now(), '2099-01-02T03:04:05Z')")
+	before := s.Snapshot()
+	require.Equal(t, map[string]any{
+		"deletion_tables": []any{map[string]any{
+			"table": "loose_foreign_keys_deleted_records", "database": "main", "pending": 0.0, "capped": false,
+			"oldest_age_seconds": 0.0, "deferred": 0.0, "confirming": 0.0,
+		}},
+		"leases": []any{},
+		"jobs": []any{map[string]any{
+			"kind": clitest.Kind, "queue": clitest.Kind, "database": "main", "schedule": "* * * * *", "paused": false,
+			"last_tick": "2099-01-01T00:00:00Z", "next_tick": "2099-01-01T00:01:00Z",
+			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil,
+		}},
+		"cron": map[string]any{"leader": "host:1:abc", "until": "2099-01-02T03:04:05Z"},
+	}, s.JSON(0, "status"))
+	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF +CONFIRMING
+loose_foreign_keys_deleted_records +main +0 +- +0 +0
+
+JOB +DATABASE +SCHEDULE +LAST TICK +NEXT TICK +LAST RUN +OUTCOME +WAITS FOR +ERROR
+loose_foreign_keys_cleanup +main +\* \* \* \* \* +2099-01-01T00:00:00Z +2099-01-01T00:01:00Z +never +- +- +-
+
+cron is led by host:1:abc until 2099-01-02T03:04:05Z
+$`, s.OK("status"))
+	require.Equal(t, before, s.Snapshot())
+}
+
+func TestStatusShowsBacklogAndLease(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '1 hour'")
+	s.HoldLease()
+
+	table, job, leases := s.StatusOf()
+	require.EqualValues(t, 3, table["pending"])
+	require.InDelta(t, 3600, table["oldest_age_seconds"], 60)
+	require.EqualValues(t, 0, table["deferred"])
+	require.Equal(t, []any{map[string]any{
+		"key": clitest.LeaseKey, "holder": "host:1:abc", "token": 7.0,
+		"acquired_at": "2026-01-02T03:04:05Z", "expires_at": "2099-01-02T03:04:05Z", "alive": false,
+	}}, leases)
+	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
+
+	shown := s.OK("status")
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0 +0\n`, shown)
+	require.Regexp(t, `LEASE +HOLDER +EXPIRES\n`+clitest.LeaseKey+` +host:1:abc +2099-01-02T03:04:05Z\n`, shown)
+}
+
+func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
+	table, job, _ := s.StatusOf()
+	require.EqualValues(t, 2, table["deferred"])
+	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"], "one tombstone is due")
+
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
+	_, job, _ = s.StatusOf()
+	require.Contains(t, job["waiting_for"], "3 tombstones put off until ")
+
+	s.Pause()
+	_, job, _ = s.StatusOf()
+	require.Equal(t, true, job["paused"])
+	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "the pause comes first")
+}
+
+func TestStatusStopsCountingAtTheCap(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
+		SELECT id, 'public.projects' FROM generate_series(1, 10000) AS id`)
+	table, _, _ := s.StatusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, false, table["capped"])
+
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name) VALUES (0, 'public.projects')")
+	table, _, _ = s.StatusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, true, table["capped"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10000\+ +\d+s +0 +0\n`, s.OK("status"))
+}
+
+func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
+		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, clitest.Kind)
+	require.Regexp(t, `failed +- +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
+	_, job, _ := s.StatusOf()
+	require.Equal(t, "first\nsecond", job["last_error"])
+
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
+		'{"errors": [{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}]}')`, clitest.Kind)
+	_, job, _ = s.StatusOf()
+	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
+
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
+		'{"errors": [{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}]}')`, clitest.Kind)
+	_, job, _ = s.StatusOf()
+	require.Equal(t, "a: not the server (1 time)", job["last_error"])
+}
+
+func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{clitest.Kind + "/main"})
+	require.Contains(t, s.OK("status"), "the next poll of host:1:abc: notifications do not reach it")
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('public.projects', 1, '2100-01-02 03:04:05Z')")
+	require.Contains(t, s.OK("status"), "1 tombstone put off until 2100-01-02T03:04:05Z")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET last_error = 'builds: database ci: no answer'")
+	require.Contains(t, s.OK("status"), "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: database ci: no answer")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
+	require.Contains(t, s.OK("status"), "1 tombstone put off, after: builds: database ci: no answer", "put off until told otherwise")
+}
+
+func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
+	s.OK("job", "run", clitest.Kind)
+	require.Contains(t, s.OK("status"), "a definition for tombstones of public.gone")
+}
+
+// enter adds a live worker.
+func enter(s *clitest.Site, client string) {
+	s.Tb.Helper()
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
+}
+
+func TestStatusShowsWhatRuns(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.HoldLease()
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
+		VALUES ($1, 'main', 'host:1:abc', '2026-01-02T03:04:05Z', '{"delete_count": 5}')`, clitest.Kind)
+	_, job, _ := s.StatusOf()
+	require.Nil(t, job["running"], "its worker is dead")
+	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
+
+	enter(s, "host:1:abc")
+	_, job, _ = s.StatusOf()
+	require.Equal(t, map[string]any{
+		"run_id": 1.0, "holder": "host:1:abc", "started_at": "2026-01-02T03:04:05Z", "stats": map[string]any{"delete_count": 5.0},
+	}, job["running"])
+	require.Nil(t, job["waiting_for"])
+
+	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
+	_, job, _ = s.StatusOf()
+	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "what the pass says itself")
+	require.Regexp(t, ` replica r1 12 s behind +-\n\ncron`, s.OK("status"))
+
+	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
+	_, job, _ = s.StatusOf()
+	require.Nil(t, job["running"], "its worker has been silent for too long")
+	require.Contains(t, job["waiting_for"], "lease held by", "what a dead pass said last is over")
+}
+
+func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	enter(s, "host:1:abc")
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '10 seconds')", clitest.Kind)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
+		VALUES ($1, 'main', 'host:1:abc', now(), 'over_limit', true, '{"over_limit": true}')`, clitest.Kind)
+	_, job, _ := s.StatusOf()
+	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: the limits of this one are used up$`, job["waiting_for"])
+
+	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")
+	_, job, _ = s.StatusOf()
+	require.Nil(t, job["waiting_for"], "a new tick has come")
+}
+
+func TestStatusCountsWhatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
+		('main', 'public.projects', '{1,2}', NULL), ('main', 'public.tags', NULL, '{a}'), ('other', 'public.projects', '{4}', NULL)`)
+	table, job, _ := s.StatusOf()
+	require.EqualValues(t, 3, table["confirming"])
+	require.EqualValues(t, 0, table["pending"], "it is no backlog")
+	require.Nil(t, job["waiting_for"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.OK("status"))
+	require.NotContains(t, s.OK("migrate", "down"), "pending")
+}
+
+// A schedule that is known only since the first start has had no tick.
+func TestStatusShowsNoTickBeforeTheFirst(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick, ticked) VALUES ($1, 'main', '2026-01-02T03:04:05Z', false)", clitest.Kind)
+	_, job, _ := s.StatusOf()
+	require.Nil(t, job["last_tick"])
+	require.NotNil(t, job["next_tick"])
+	s.Exec("UPDATE sexton.schedules SET ticked = true")
+	_, job, _ = s.StatusOf()
+	require.Equal(t, "2026-01-02T03:04:05Z", job["last_tick"])
+}
+
+// The worker that leads River inserts the ticks of its own schedules. Others' have none, which status and doctor say.
+func TestSchedulesThatTheLeaderLacks(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, schedules) VALUES
+		('a', 'host', 1, '{loose_foreign_keys_cleanup/main}'), ('b', 'host', 2, '{loose_foreign_keys_cleanup/main,adjourned_group_deletion/main}'),
+		('c', 'host', 3, '{adjourned_group_deletion/main}'), ('d', 'host', 4, '{schedule_migrate_external_diffs/main}')`)
+	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '1 hour' WHERE client_id = 'd'")
+	lead := func(client string) map[string]any {
+		s.Exec("DELETE FROM sexton.river_leader")
+		s.Exec("INSERT INTO sexton.river_leader (elected_at, expires_at, leader_id) VALUES (now(), now() + interval '1 hour', $1)", client)
+		return s.JSON(0, "status").(map[string]any)["cron"].(map[string]any)
+	}
+	require.Nil(t, lead("b")["unled"], "it has all schedules of workers that live")
+	require.Equal(t, []any{map[string]any{"kind": "adjourned_group_deletion", "database": "main", "workers": []any{"b", "c"}}}, lead("a")["unled"])
+	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it, that of b, c has it"
+	require.Contains(t, s.OK("status"), "\n"+said+"\n")
+	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+said+
+		" | give all workers the same enabled components and databases; until then commits alone wake the job")
+	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
+}

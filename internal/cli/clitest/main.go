@@ -1,0 +1,21 @@
+// Package clitest is for tests that run whole commands: in process, on databases with a small application.
+package clitest
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"sexton/internal/cli/root"
+	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
+)
+
+// Main runs the tests of a package of commands. With AsProgram in its environment the test binary is the program.
+func Main(m *testing.M) {
+	if slices.Contains(os.Environ(), AsProgram) {
+		os.Exit(root.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+	}
+	s3test.Prepare()
+	pgtest.Main(m)
+}

@@ -1,0 +1,93 @@
+package clitest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+// RoleSite is the reference application with every job, and the three roles as the program prints them.
+type RoleSite struct {
+	*Site
+
+	Application, Worker, Viewer string
+}
+
+// Roles is a fresh one.
+func Roles(t *testing.T) RoleSite {
+	t.Helper()
+	s := RoleSite{Site: NewSite(t, pgtest.New(t))}
+	s.Configure(s.URL, EveryComponent)
+	s.Environ = append(s.Environ, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+t.TempDir())
+	s.Write("loose_foreign_keys.yml", GoodDefinitions)
+	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	s.Exec(sample.Schema())
+	s.Exec(`
+		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
+		UPDATE users SET admin = true WHERE id = 2;
+		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
+		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'one', 'one'), (2, 1, 'two', 'two');
+		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`)
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	s.Application, s.Worker, s.Viewer = s.CreateRole(), s.CreateRole(), s.CreateRole()
+	// The statements are the same for every server, so none is asked.
+	offline := append([]string{"DATABASE_URL=postgres://unasked@/none?host=" + s.Dir}, s.Environ...)
+	printed := Run(offline, "migrate", "up", "--print-grants", "--tables", "--config", s.Dir+"/sexton.yaml",
+		"--application", s.Application, "--worker", s.Worker, "--viewer", s.Viewer)
+	require.Zero(t, printed.Code, printed.Stderr)
+	s.Exec(printed.Stdout)
+	s.Exec(printed.Stdout) // Once more after each upgrade, it says.
+	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
+	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.Application) + "; GRANT SELECT, DELETE ON projects TO " + quote(s.Application))
+	return s
+}
+
+// As runs statements as a role, each in a transaction of its own, and returns what the last one gives.
+func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	var result [][]string
+	for _, statement := range statements {
+		rows, err := conn.Query(t.Context(), statement)
+		require.NoError(t, err, statement)
+		result, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+			values, err := row.Values()
+			texts := make([]string, len(values))
+			for i, value := range values {
+				texts[i] = fmt.Sprint(value)
+			}
+			return texts, err
+		})
+		require.NoError(t, err, statement)
+	}
+	return result
+}
+
+// Forbidden requires that the role may do none of this.
+func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	for _, statement := range statements {
+		_, err := conn.Exec(t.Context(), statement)
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr, statement)
+		require.Equal(t, "42501", pgErr.Code, statement)
+	}
+}
+
+// EveryComponent enables every job there is.
+const EveryComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
+	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\n"

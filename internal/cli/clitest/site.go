@@ -1,0 +1,177 @@
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/root"
+	"sexton/internal/pgtest"
+)
+
+// AsProgram has the test binary be the program, for commands that must be a process of their own.
+const AsProgram = "SEXTON_TEST_AS_PROGRAM=yes"
+
+// Kind is the job of the small application.
+const Kind = "loose_foreign_keys_cleanup"
+
+// tables is a small application: ten projects with ten issues each.
+const tables = `
+CREATE TABLE projects (id bigint PRIMARY KEY, name text);
+CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint, author_id bigint NOT NULL DEFAULT 0, title text);
+CREATE INDEX ON issues (project_id);
+CREATE TABLE labels (slug text PRIMARY KEY);
+CREATE TABLE builds (id bigint, part integer, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+CREATE VIEW open_issues AS SELECT * FROM issues;
+INSERT INTO projects SELECT id, 'project ' || id FROM generate_series(1, 10) AS id;
+INSERT INTO issues (id, project_id) SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;
+`
+
+// GoodDefinitions are those of the small application.
+const GoodDefinitions = `issues:
+  - table: projects
+    column: project_id
+    on_delete: async_delete
+`
+
+// Site is a database with the application's tables, and a folder with the files that point Sexton at it.
+type Site struct {
+	*pgtest.Database
+
+	Tb  testing.TB
+	Dir string
+	// Environ is the environment of commands; it names the configuration file.
+	Environ []string
+}
+
+// Plain is a site on which Sexton has not been installed yet.
+func Plain(tb testing.TB) *Site {
+	tb.Helper()
+	return NewSite(tb, pgtest.FromTemplate(tb, "plain", createTables))
+}
+
+// Installed is a site with Sexton's tables and triggers.
+func Installed(tb testing.TB) *Site {
+	tb.Helper()
+	return Prepared(tb, tables, "")
+}
+
+// Prepared is a site with these tables and settings on a copy of a database in which Sexton has installed itself once.
+func Prepared(tb testing.TB, sql, settings string) *Site {
+	tb.Helper()
+	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
+		if err := execute(ctx, url, sql); err != nil {
+			return err
+		}
+		first := NewSite(tb, &pgtest.Database{URL: url})
+		first.Configure(url, settings)
+		return first.install()
+	}))
+	s.Configure(s.URL, settings)
+	return s
+}
+
+func (s *Site) install() error {
+	for _, args := range [][]string{{"migrate", "up"}, {"triggers", "install"}} {
+		if r := s.Run(args...); r.Code != 0 {
+			return fmt.Errorf("%v: %s", args, r.Stderr)
+		}
+	}
+	return nil
+}
+
+func createTables(ctx context.Context, url string) error { return execute(ctx, url, tables) }
+
+func execute(ctx context.Context, url, sql string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// NewSite points Sexton at a database.
+func NewSite(tb testing.TB, db *pgtest.Database) *Site {
+	tb.Helper()
+	s := &Site{Database: db, Tb: tb, Dir: tb.TempDir()}
+	s.Environ = []string{"SEXTON_CONFIG=" + s.Path("sexton.yaml")}
+	s.Configure(db.URL, "")
+	s.Write("loose_foreign_keys.yml", GoodDefinitions)
+	return s
+}
+
+// Configure writes sexton.yaml with one database. Its url stands in line 2, column 15; what follows comes
+// from line 3 on.
+func (s *Site) Configure(url, rest string) {
+	s.Tb.Helper()
+	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n%s", url, rest))
+}
+
+func (s *Site) Write(name, content string) {
+	s.Tb.Helper()
+	require.NoError(s.Tb, os.WriteFile(s.Path(name), []byte(content), 0o600))
+}
+
+// Path is that of a file in the folder.
+func (s *Site) Path(name string) string { return filepath.Join(s.Dir, name) }
+
+// Run runs a command.
+func (s *Site) Run(args ...string) Result { return Run(s.Environ, args...) }
+
+// OK runs a command that must succeed and returns its standard output.
+func (s *Site) OK(args ...string) string {
+	s.Tb.Helper()
+	r := s.Run(args...)
+	require.Zero(s.Tb, r.Code, "sexton %v: %s", args, r.Stderr)
+	return r.Stdout
+}
+
+// JSON runs a command with --json, requires the exit code and decodes the one document on standard output.
+func (s *Site) JSON(code int, args ...string) any {
+	s.Tb.Helper()
+	r := s.Run(append(args, "--json")...)
+	require.Equal(s.Tb, code, r.Code, "sexton %v: %s", args, r.Stderr)
+	var document any
+	require.NoError(s.Tb, json.Unmarshal([]byte(r.Stdout), &document), r.Stdout)
+	return document
+}
+
+// Snapshot lists all objects and rows of the database, each with the transaction that last wrote it.
+func (s *Site) Snapshot() [][]string {
+	s.Tb.Helper()
+	return s.Rows(`
+		SELECT 'namespace', nspname::text, xmin::text FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
+		UNION ALL SELECT 'class', oid::regclass::text, xmin::text FROM pg_class WHERE oid >= 16384
+		UNION ALL SELECT 'column', attrelid::regclass || '.' || attname, xmin::text FROM pg_attribute WHERE attrelid >= 16384
+		UNION ALL SELECT 'proc', oid::regprocedure::text, xmin::text FROM pg_proc WHERE oid >= 16384
+		UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, xmin::text FROM pg_trigger
+		UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, xmin::text FROM pg_constraint WHERE oid >= 16384
+		UNION ALL SELECT 'sequence', schemaname || '.' || sequencename, last_value::text FROM pg_sequences
+		UNION ALL SELECT 'rows', oid::regclass::text,
+			md5(query_to_xml(format('SELECT t.xmin, t::text FROM %s AS t ORDER BY t.ctid', oid::regclass), true, false, '')::text)
+			FROM pg_class WHERE oid >= 16384 AND relkind = 'r'
+		ORDER BY 1, 2, 3`)
+}
+
+// Result is the outcome of one command.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Run runs one command line in process, as main does.
+func Run(environ []string, args ...string) Result {
+	var stdout, stderr bytes.Buffer
+	code := root.Main(args, environ, &stdout, &stderr)
+	return Result{Code: code, Stdout: stdout.String(), Stderr: stderr.String()}
+}

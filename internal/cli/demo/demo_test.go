@@ -1,0 +1,148 @@
+package demo_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/definitions"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+func TestDemoPrintsItsSchema(t *testing.T) {
+	t.Parallel()
+	r := clitest.Run(nil, "demo", "--print-schema")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Empty(t, r.Stderr)
+	require.Equal(t, sample.Schema(), r.Stdout)
+	db := pgtest.New(t)
+	db.Exec(r.Stdout)
+
+	printed := clitest.Run(nil, "demo", "--print-definitions")
+	require.Zero(t, printed.Code, printed.Stderr)
+	require.Empty(t, printed.Stderr)
+	require.Equal(t, sample.Definitions(), printed.Stdout)
+	defs, err := definitions.Parse(definitions.File{Name: "printed.yml", Data: []byte(printed.Stdout)})
+	require.NoError(t, err)
+	require.NotEmpty(t, defs)
+	for _, d := range defs {
+		require.Equal(t, [][]string{{"t", "t"}}, db.Rows(`
+			SELECT EXISTS (SELECT FROM information_schema.columns WHERE table_name = $1 AND column_name = $2),
+				EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($3) AND relkind IN ('r', 'p'))`,
+			d.Child.Table, d.Columns[0], d.Parent.Table), "%s: %s.%s of %s is in the schema", d.Key, d.Child, d.Columns[0], d.Parent)
+	}
+}
+
+func TestDemoIgnoresTheEnvironment(t *testing.T) {
+	t.Parallel()
+	environ := []string{"SEXTON_CONFIG=/nowhere/sexton.yaml", "DATABASE_URL=nonsense", "SEXTON_NO_SUCH_KEY=1"}
+	r := clitest.Run(environ, "demo", "--print-definitions")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Equal(t, sample.Definitions(), r.Stdout)
+}
+
+func TestWrongUsageOfDemo(t *testing.T) {
+	t.Parallel()
+	taken := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(taken, "thesis.txt"), []byte("precious"), 0o600))
+	hidden := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(hidden, ".git"), 0o700))
+	before := [][]string{filesIn(t, taken), filesIn(t, hidden)}
+	const itsOwn = "demo runs on a private Postgres of its own and takes neither --config nor --database-url"
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"few rows":      {[]string{"--rows", "3"}, "--rows must be at least 1000"},
+		"fewer rows":    {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
+		"one row less":  {[]string{"--rows", "999"}, "--rows must be at least 1000"},
+		"no rows":       {[]string{"--rows", "many"}, `--rows needs a whole number, not "many"`},
+		"config":        {[]string{"--config", "sexton.yaml"}, itsOwn},
+		"database":      {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
+		"taken folder":  {[]string{"--keep", taken}, "--keep: folder \"" + taken + "\" holds other files, such as thesis.txt: choose an empty or a new one"},
+		"hidden file":   {[]string{"--exit", "--json", "--keep", hidden}, "holds other files"},
+		"two to print":  {[]string{"--print-schema", "--print-definitions"}, "sexton demo takes only one of --print-schema, --print-definitions"},
+		"argument":      {[]string{"now"}, `sexton demo takes no argument, not "now"`},
+		"unknown flag":  {[]string{"--row", "2000"}, "unknown flag: --row; sexton demo takes "},
+		"missing value": {[]string{"--keep"}, "--keep needs a value"},
+	} {
+		r := clitest.Run(nil, append([]string{"demo"}, test.args...)...)
+		require.Equal(t, 2, r.Code, name)
+		require.Empty(t, r.Stdout, name)
+		require.Contains(t, r.Stderr, test.want, name)
+		require.Contains(t, r.Stderr, `Run "sexton demo --help" for what it takes.`, name)
+	}
+	require.Equal(t, [][]string{filesIn(t, taken), filesIn(t, hidden)}, before, "nothing is written")
+}
+
+func TestDemoKeepsNothingInAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
+	r := clitest.Run(nil, "demo", "--keep", file)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "read the demo's folder: ")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(content))
+}
+
+func TestKeptDemoHasASoundConfiguration(t *testing.T) {
+	t.Parallel()
+	// The private server's user must be able to enter it, and a socket has to fit in.
+	dir, err := os.MkdirTemp("", "d")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	kept := filepath.Join(dir, "kept")
+
+	r := clitest.Run(nil, "demo", "--exit", "--json", "--rows", "1000", "--keep", kept)
+	require.Zero(t, r.Code, r.Stderr)
+	var summary struct {
+		OrphansLeft *int64 `json:"orphans_left"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &summary), r.Stdout)
+	require.NotNil(t, summary.OrphansLeft)
+	require.Zero(t, *summary.OrphansLeft)
+	require.Contains(t, r.Stderr, "run --config '"+filepath.Join(kept, "sexton.yaml")+"'\n")
+
+	checked := clitest.Run(nil, "config", "check", "--config", filepath.Join(kept, "sexton.yaml"))
+	require.Zero(t, checked.Code, checked.Stderr)
+	require.Regexp(t, `^ok: 1 database, \d+ definitions\n$`, checked.Stdout)
+	written, err := os.ReadFile(filepath.Join(kept, "loose_foreign_keys.yml"))
+	require.NoError(t, err)
+	require.Equal(t, sample.Definitions(), string(written))
+	entries, err := os.ReadDir(kept)
+	require.NoError(t, err)
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(t, "data diffs loose_foreign_keys.yml sexton.yaml", strings.Join(names, " "))
+	require.NoFileExists(t, filepath.Join(kept, "data", "postmaster.pid"), "the server is stopped")
+}
+
+// filesIn lists everything below a folder, with content.
+func filesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			found = append(found, path)
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		found = append(found, path+": "+string(content))
+		return err
+	}))
+	return found
+}

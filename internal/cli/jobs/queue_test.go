@@ -1,0 +1,186 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"os/user"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind))
+	require.Equal(t, map[string]any{"kind": clitest.Kind, "job_id": 1.0}, s.JSON(0, "job", "enqueue", clitest.Kind), "the job that is there")
+	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind, "--args", `{"database": "main"}`), "what the default says")
+	require.Equal(t, [][]string{{"1", clitest.Kind, "available", `{"database": "main"}`}},
+		s.Rows("SELECT id, queue, state, args FROM sexton.river_job"))
+}
+
+func TestEnqueueWithWrongArguments(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	before := s.Snapshot()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{}, "sexton job enqueue needs the KIND of one job"},
+		{[]string{clitest.Kind, clitest.Kind}, "sexton job enqueue needs the KIND of one job"},
+		{[]string{"cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},
+		{[]string{clitest.Kind, "--args", "main"}, "--args main is not JSON"},
+		{[]string{clitest.Kind, "--args", "null"}, "the arguments must be a JSON object, not null"},
+		{[]string{clitest.Kind, "--args", "[]"}, "the arguments must be a JSON object, not array"},
+		{[]string{clitest.Kind, "--args", `{"db": "main"}`}, `there is no argument "db" (Arguments: database text (default "main").)`},
+		{[]string{clitest.Kind, "--args", `{"database": "zz"}`}, `no database "zz" is configured; there is main`},
+		{[]string{clitest.Kind, "--args", `{"database": 1}`}, `argument "database" must be text, not 1`},
+	} {
+		r := s.Run(append([]string{"job", "enqueue"}, test.args...)...)
+		require.Equal(t, 2, r.Code, "%v: %s", test.args, r.Stderr)
+		require.Empty(t, r.Stdout, test.args)
+		require.Contains(t, r.Stderr, test.want, test.args)
+		require.Contains(t, r.Stderr, `Run "sexton job enqueue --help" for what it takes.`, test.args)
+	}
+	require.Equal(t, before, s.Snapshot())
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	current, err := user.Current()
+	require.NoError(t, err)
+
+	// No worker has run, so River does not know the queue yet.
+	require.Empty(t, s.Rows("SELECT FROM sexton.river_queue"))
+	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind, "--reason", "long backup"))
+	var note struct {
+		Pause struct{ Actor, Reason, At string } `json:"sexton_pause"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(pgtest.Scalar[string](t, s.Database, "SELECT metadata::text FROM sexton.river_queue WHERE name = $1", clitest.Kind)), &note))
+	require.Equal(t, current.Username, note.Pause.Actor)
+	require.Equal(t, "long backup", note.Pause.Reason)
+	require.Regexp(t, `^\d{4}-.*Z$`, note.Pause.At)
+
+	_, job, _ := s.StatusOf()
+	require.Equal(t, true, job["paused"])
+	reason := "paused by " + regexp.QuoteMeta(current.Username) + ` since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: long backup`
+	require.Regexp(t, "^"+reason+"$", job["waiting_for"])
+	require.Regexp(t, reason, s.OK("status"))
+	require.Regexp(t, reason+"; --force runs it all the same", s.OK("job", "run", clitest.Kind))
+
+	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind), "again, without a reason")
+	require.Equal(t, [][]string{{"pause", clitest.Kind, "long backup", ""}, {"pause", clitest.Kind, "", ""}},
+		s.Rows("SELECT action, target, reason, remote FROM sexton.audit WHERE actor <> '' ORDER BY id"))
+	_, job, _ = s.StatusOf()
+	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
+
+	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
+	require.Regexp(t, "^"+clitest.Kind+": is paused by ann since [^ ]*Z already; that note stays\n$", s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
+	held, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, "ann", held["actor"])
+	_, job, _ = s.StatusOf()
+	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
+
+	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
+	_, job, _ = s.StatusOf()
+	require.Equal(t, false, job["paused"])
+	require.Nil(t, job["waiting_for"])
+	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind), "once more does no harm")
+
+	// Paused by other means, it is not the former person's doing.
+	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")
+	_, job, _ = s.StatusOf()
+	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"])
+}
+
+func TestResumeBeforeAnyWorkerRan(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
+	require.Equal(t, [][]string{{clitest.Kind, "NULL"}}, s.Rows("SELECT name, paused_at FROM sexton.river_queue"))
+}
+
+func TestPauseAndResumeWithJSON(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	current, err := user.Current()
+	require.NoError(t, err)
+	paused, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "why not").(map[string]any)
+	require.True(t, ok)
+	require.Regexp(t, `^\d{4}-.*Z$`, paused["at"])
+	delete(paused, "at")
+	require.Equal(t, map[string]any{"kind": clitest.Kind, "paused": true, "actor": current.Username, "reason": "why not"}, paused)
+	require.Equal(t, map[string]any{"kind": clitest.Kind, "paused": false}, s.JSON(0, "resume", clitest.Kind))
+}
+
+func TestPauseAndResumeWithWrongArguments(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	before := s.Snapshot()
+	for _, command := range []string{"pause", "resume"} {
+		for _, test := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{}, "sexton " + command + " needs the KIND of one job"},
+			{[]string{clitest.Kind, clitest.Kind}, "sexton " + command + " needs the KIND of one job"},
+			{[]string{"cleanup"}, `no job of kind "cleanup" is enabled`},
+			{[]string{clitest.Kind, "--because"}, "unknown flag: --because"},
+		} {
+			r := s.Run(append([]string{command}, test.args...)...)
+			require.Equal(t, 2, r.Code, "%s %v: %s", command, test.args, r.Stderr)
+			require.Empty(t, r.Stdout)
+			require.Contains(t, r.Stderr, test.want)
+			require.Equal(t, 2, strings.Count(r.Stderr, "\n"), r.Stderr)
+		}
+	}
+	require.Equal(t, before, s.Snapshot())
+}
+
+func TestQueueCommandsBeforeTheSchema(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	for _, args := range [][]string{{"pause", clitest.Kind}, {"resume", clitest.Kind}, {"job", "enqueue", clitest.Kind}, {"run"}} {
+		r := s.Run(args...)
+		require.Equal(t, 3, r.Code, "%v: %s", args, r.Stderr)
+		require.Empty(t, r.Stdout)
+	}
+}
+
+func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	key1, key2 := triggers.AwakeKey("sexton", clitest.Kind)
+	for _, take := range []string{"pg_advisory_lock", "pg_advisory_lock_shared"} {
+		conn, err := s.Pool().Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "SET application_name = 'sexton worker'")
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "SELECT "+take+"($1, $2)", key1, key2)
+		require.NoError(t, err)
+		_, job, _ := s.StatusOf()
+		require.Nil(t, job["waiting_for"], "a worker may have it")
+
+		_, err = conn.Exec(t.Context(), "SET application_name = 'psql'")
+		require.NoError(t, err)
+		pid := pgtest.Scalar[string](t, s.Database, "SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid", int64(uint32(key2)))
+		want := "awake lock held by pid " + pid + " (psql)"
+		_, job, _ = s.StatusOf()
+		require.Equal(t, want, job["waiting_for"])
+		require.Contains(t, s.OK("status"), want)
+
+		_, err = conn.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+		require.NoError(t, err)
+		conn.Release()
+		_, job, _ = s.StatusOf()
+		require.Nil(t, job["waiting_for"])
+	}
+}

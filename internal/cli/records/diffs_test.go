@@ -1,0 +1,285 @@
+package records_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+func TestDiffsMoveAndComeBack(t *testing.T) {
+	t.Parallel()
+	s, folder := clitest.DiffSite(t)
+	const shown = "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n-b\n+B\n"
+	require.Contains(t, s.OK("diffs", "show", "1"), "-b\n+B\n")
+
+	report := s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 2.0, "looked_at": 2.0})
+	require.Equal(t, [][]string{{"1", "3"}, {"2", "3"}},
+		s.Rows("SELECT args ->> 'diff_id', max_attempts FROM sexton.river_job WHERE kind = $1 ORDER BY 1", clitest.MoveKind))
+	s.Exec("UPDATE sexton.external_diff_cursors SET after_id = 0")
+	report = s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)
+	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 0.0}, "one job per diff")
+
+	report = s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Equal(t, map[string]any{"diff_id": 1.0, "key": "merge_request_diffs/mr-7/diff-1", "bytes": 10.0, "files": 2.0}, report["stats"])
+	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+	require.NoError(t, err)
+	require.Equal(t, "AAE=-b\n+B\n", string(content))
+	require.Equal(t, shown, s.OK("diffs", "show", "1"))
+	require.Equal(t, "-b\n+B\n", s.OK("diffs", "show", "1", "--file", "1"))
+	require.Equal(t, map[string]any{
+		"relative_order": 0.0, "old_path": "a", "new_path": "a", "bytes": 4.0, "binary": true, "external": true,
+	}, s.JSON(0, "diffs", "show", "1").([]any)[0])
+
+	report = s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 2}`).(map[string]any)
+	require.Equal(t, "files_missing", report["reason"])
+	status := s.OK("status")
+	require.Regexp(t, `merge_request_diffs +main +1 `, status)
+	require.Regexp(t, `of these files_missing +1`, status)
+	table := s.JSON(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
+	require.Subset(t, table["diffs"], map[string]any{"pending": 1.0, "bytes": 1.0, "skipped": map[string]any{"files_missing": 1.0}})
+
+	require.Equal(t, "1 diffs of 10 bytes, 1 objects: 0 damaged, 0 dangling\n", s.OK("diffs", "verify"))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), []byte("AAE=-b\n+C\n"), 0o600))
+	damaged := s.Run("diffs", "verify")
+	require.Equal(t, 5, damaged.Code)
+	require.Contains(t, damaged.Stdout, "diff 1: merge_request_diffs/mr-7/diff-1: the object's checksum is ")
+	require.Len(t, s.JSON(5, "diffs", "verify").(map[string]any)["findings"], 1)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), content, 0o600))
+
+	require.Equal(t, "diff 1: 2 files, 10 bytes\n", s.OK("diffs", "restore", "1"))
+	require.Equal(t, "diff 1: is in the database\n", s.OK("diffs", "restore", "1"))
+	require.Equal(t, shown, s.OK("diffs", "show", "1"))
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+	require.Equal(t, "kept_in_database", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["reason"])
+	require.Equal(t, "diff 1: is moved when it is due\n", s.OK("diffs", "release", "1"))
+	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+
+	s.Exec("DELETE FROM merge_request_diffs")
+	report = s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)
+	require.Subset(t, report["stats"], map[string]any{"objects_removed": 2.0})
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+}
+
+func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
+	t.Parallel()
+	s, _ := clitest.DiffSite(t)
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (1, 'another', now() + interval '1 hour')")
+	waiting := func() any {
+		for _, job := range s.JSON(0, "status").(map[string]any)["jobs"].([]any) {
+			if job := job.(map[string]any); job["kind"] == clitest.MoveKind {
+				return job["waiting_for"]
+			}
+		}
+		return "no such job"
+	}
+	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Contains(t, waiting(), "another try, after: diff 1 is being worked on by another until ")
+	s.Exec("UPDATE sexton.external_diffs SET busy_until = NULL")
+	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Nil(t, waiting())
+}
+
+func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
+	t.Parallel()
+	s, _ := clitest.DiffSite(t)
+	findings := func(code int) (found [][]any) {
+		for _, finding := range s.JSON(code, "doctor").(map[string]any)["findings"].([]any) {
+			if f := finding.(map[string]any); f["check"] == "skipped_diffs" {
+				found = append(found, []any{f["severity"], f["message"]})
+			}
+		}
+		return found
+	}
+	require.Empty(t, findings(0))
+	s.Exec(`INSERT INTO sexton.external_diffs (diff_id, skip_reason)
+		SELECT n, CASE WHEN n = 1 THEN 'too_large' ELSE 'files_missing' END FROM generate_series(1, 99) AS n`)
+	require.Equal(t, [][]any{{"info", "99 diffs cannot be moved and stay in the database: files_missing 98, too_large 1"}}, findings(0))
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, skip_reason) VALUES (100, 'too_large')")
+	require.Equal(t, [][]any{{"warning", "100 diffs cannot be moved and stay in the database: files_missing 98, too_large 2"}}, findings(5))
+}
+
+func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
+	t.Parallel()
+	s, _ := clitest.DiffSite(t)
+	broken := map[string]string{
+		"disabled": "ALTER TABLE merge_request_diffs DISABLE TRIGGER sexton_external_diffs_removed",
+		"missing":  "DROP TRIGGER sexton_external_diffs_removed ON merge_request_diffs",
+	}
+	for _, state := range []string{"disabled", "missing"} {
+		s.Exec(broken[state])
+		var fix string
+		for _, finding := range s.JSON(5, "doctor").(map[string]any)["findings"].([]any) {
+			if f := finding.(map[string]any); f["check"] == "diffs_trigger" {
+				require.Equal(t, "warning", f["severity"])
+				require.Contains(t, f["message"], "sexton_external_diffs_removed is "+state)
+				fix = f["fix"].(string)
+			}
+		}
+		s.Exec(fix)
+		s.OK("doctor")
+	}
+	s.Exec("UPDATE merge_request_diffs SET stored_externally = true, external_diff = 'diff-1' WHERE id = 1; DELETE FROM merge_request_diffs")
+	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}}, s.Rows("SELECT key FROM sexton.external_diff_removals"))
+}
+
+// sweepDue makes a round due, and everything in the folder but the marker two days old.
+func sweepDue(t *testing.T, s *clitest.Site, folder string, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		path := filepath.Join(folder, key)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, []byte("left"), 0o600))
+		old := time.Now().Add(-48 * time.Hour)
+		require.NoError(t, os.Chtimes(path, old, old))
+	}
+	s.Exec("UPDATE sexton.external_diff_stores SET first_used_at = now() - interval '2 days', sweep_began_at = sweep_began_at - interval '2 days'")
+}
+
+func TestPassesSweepTheStore(t *testing.T) {
+	t.Parallel()
+	s, folder := clitest.DiffSite(t)
+	pass := func() map[string]any {
+		return s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)["stats"].(map[string]any)
+	}
+	require.Subset(t, pass(), map[string]any{"objects_listed": 0.0, "objects_swept": 0.0})
+	require.NotContains(t, s.OK("status"), "LAST SWEEP")
+	sweepDue(t, s, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
+	require.Subset(t, pass(), map[string]any{"objects_listed": 2.0, "objects_swept": 1.0, "objects_foreign": 1.0, "objects_held_back": 0.0})
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
+	require.Regexp(t, `LAST SWEEP OF +BEGAN +ENDED +OBJECTS +REMOVED +FOREIGN +HELD BACK\nfile://`+folder+` +\S+Z +\S+Z +2 +1 +1 +0\n`, s.OK("status"))
+	table := s.JSON(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
+	store := table["diffs"].(map[string]any)["stores"].([]any)[0]
+	require.Subset(t, store, map[string]any{"store": "file://" + folder, "objects_listed": 2.0, "objects_swept": 1.0})
+	require.Equal(t, 0, s.Run("doctor").Code)
+
+	var many []string
+	for n := range 30 {
+		many = append(many, fmt.Sprintf("merge_request_diffs/mr-7/diff-%d", 100+n))
+	}
+	sweepDue(t, s, folder, many...)
+	require.Subset(t, pass(), map[string]any{"objects_swept": 0.0, "objects_held_back": 30.0})
+	found := s.Run("doctor")
+	require.Equal(t, 5, found.Code)
+	require.Contains(t, found.Stdout, "no row refers to 30 objects, more than half of those beside them")
+	s.OK("diffs", "verify", "--remove-dangling", "--grace", "24h")
+	require.NoFileExists(t, filepath.Join(folder, many[0]))
+}
+
+func TestAStoreBelongsToOneDatabase(t *testing.T) {
+	t.Parallel()
+	s, folder := clitest.DiffSite(t)
+	other, _ := clitest.DiffSite(t)
+	other.Configure(other.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
+	require.Equal(t, 0, s.Run("doctor").Code, "which writes the marker")
+	name := s.Rows("SELECT current_database()")[0][0]
+	for _, args := range [][]string{
+		{"doctor"},
+		{"job", "run", clitest.ScheduleKind},
+		{"job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`},
+		{"diffs", "restore", "1"},
+		{"diffs", "verify", "--remove-dangling"},
+	} {
+		r := other.Run(args...)
+		require.NotZero(t, r.Code, args)
+		require.Contains(t, r.Stdout+r.Stderr, `the objects there belong to database "`+name+`"`, args)
+		require.Contains(t, r.Stdout+r.Stderr, "`sexton diffs adopt`", args)
+	}
+	other.OK("diffs", "verify")
+	require.Contains(t, other.OK("diffs", "adopt"), `belonged to database "`+name+`"`)
+	require.Equal(t, "file://"+folder+": belongs to this database\n", other.OK("diffs", "adopt"))
+	require.Equal(t, [][]string{{"adopt", "file://" + folder}}, other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
+	other.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`) // Until a move goes through, doctor tells of the one that was refused.
+	found := other.Run("doctor")
+	require.Zero(t, found.Code, found.Stdout)
+	require.Equal(t, 5, s.Run("doctor").Code)
+	taken := s.JSON(0, "diffs", "adopt").(map[string]any)
+	require.Equal(t, true, taken["changed"])
+	require.Equal(t, other.Rows("SELECT current_database()")[0][0], taken["was"].(map[string]any)["database"])
+	require.Equal(t, name, taken["now"].(map[string]any)["database"])
+}
+
+func TestDiffsRefuse(t *testing.T) {
+	t.Parallel()
+	s, folder := clitest.DiffSite(t)
+	for _, args := range [][]string{{"diffs", "show"}, {"diffs", "restore", "x"}, {"diffs", "release", "0"}, {"job", "run", clitest.MoveKind}} {
+		require.Equal(t, 2, s.Run(args...).Code, args)
+	}
+	missing := s.Run("diffs", "show", "99")
+	require.Equal(t, 1, missing.Code)
+	require.Contains(t, missing.Stderr, "read diff 99: there is no such diff")
+	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} { // The last is 0 in 32 bits.
+		for _, args := range [][]string{{"diffs", "show", "1", "--file", number}, {"diffs", "show", "1", "--json", "--file", number}} {
+			r := s.Run(args...)
+			require.Equal(t, code, r.Code, args)
+			require.Contains(t, r.Stderr, number)
+			require.Empty(t, r.Stdout)
+		}
+	}
+	unknown := s.Run("diffs", "release", "99")
+	require.Equal(t, 1, unknown.Code)
+	require.Contains(t, unknown.Stderr, "release diff 99: there is no such diff")
+	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.JSON(0, "diffs", "release", "1"))
+	s.Write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
+	disabled := s.Run("diffs", "verify", "--config", s.Path("off.yaml"))
+	require.Equal(t, 2, disabled.Code)
+	require.Contains(t, disabled.Stderr, "external diffs are not enabled; set external_diffs.enabled: true")
+	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
+
+	require.NoError(t, os.RemoveAll(folder))
+	for _, args := range [][]string{{"doctor"}, {"job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`}} {
+		r := s.Run(args...)
+		require.NotZero(t, r.Code)
+		require.Contains(t, r.Stdout+r.Stderr, "create the folder, or mount the disk that it is on")
+		require.Contains(t, r.Stdout+r.Stderr, "external_diffs.bucket")
+	}
+}
+
+func TestDiffsSayWhichIsDamagedAndWhere(t *testing.T) {
+	t.Parallel()
+	s, folder := clitest.DiffSite(t)
+	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
+	s.Exec(`UPDATE merge_request_diff_files SET external_diff_offset = NULL WHERE old_path = 'b' AND merge_request_diff_id = 1;
+		UPDATE merge_request_diffs SET stored_externally = true WHERE id = 2`)
+	shown := s.Run("diffs", "show", "1")
+	require.Equal(t, 1, shown.Code)
+	require.Equal(t, "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n", shown.Stdout, "the other file can be read")
+	require.Equal(t, "sexton: diff 1 is damaged: file 1 (b) has no offset or no size, so where its text is cannot be told\n", shown.Stderr)
+	require.Equal(t, true, s.JSON(0, "diffs", "show", "1", "--file", "1").([]any)[0].(map[string]any)["unplaced"])
+
+	old := time.Now().Add(-48 * time.Hour)
+	for _, stray := range []string{"stray", "mr-8/diff-9"} {
+		path := filepath.Join(folder, "merge_request_diffs", stray)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		require.NoError(t, os.Chtimes(path, old, old))
+	}
+	verified := s.Run("diffs", "verify")
+	require.Equal(t, 5, verified.Code)
+	require.Equal(t, "diff 1: merge_request_diffs/mr-7/diff-1: file 1 has no offset or no size\n"+
+		"diff 2: it is stored externally, but its external_diff is empty\n"+
+		"diff 9: merge_request_diffs/mr-8/diff-9: no row refers to this object\n"+
+		"no diff: merge_request_diffs/stray: this object is not named as those of diffs are\n"+
+		"2 diffs of 4 bytes, 3 objects: 2 damaged, 2 dangling\n", verified.Stdout)
+}
+
+func TestDoctorRefusesDiffsOfBytes(t *testing.T) {
+	t.Parallel()
+	s, _ := clitest.DiffSite(t)
+	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE bytea USING convert_to(diff, 'UTF8')")
+	r := s.Run("doctor")
+	require.Equal(t, 5, r.Code)
+	require.Contains(t, r.Stdout, "error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, so no diff can be moved: only texts can\n")
+	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE varchar USING convert_from(diff, 'UTF8')")
+	require.NotContains(t, s.Run("doctor").Stdout, "diffs_texts: merge")
+}

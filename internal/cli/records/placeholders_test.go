@@ -1,0 +1,217 @@
+package records_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+const (
+	placeholderKind = "import_placeholder_user_cleanup"
+	deletionKind    = "import_delete_placeholder_user"
+)
+
+// placeholderSite is the reference application with the jobs for placeholders: 11 has written nothing, 12 has an issue and a
+// note, 13 belongs to a group that is there. 14 was tried fifteen times, as it wrote the issue, too.
+func placeholderSite(t *testing.T) *clitest.Site {
+	t.Helper()
+	s := clitest.Prepared(t, sample.Schema()+`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept');
+		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
+		INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'imported', 12, 14);
+		INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (5, 1, 'Issue', 1, 12, 'n');
+		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id, deletion_attempts, last_deletion_attempt_at)
+			SELECT id, id, CASE id WHEN 13 THEN 1 END, 1, CASE id WHEN 14 THEN 15 ELSE 0 END, CASE id WHEN 14 THEN now() - interval '3 days' END
+			FROM generate_series(11, 14) AS id;`,
+		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\n")
+	s.Exec("UPDATE import_placeholder_user_details SET last_error = 'still referenced by issues.updated_by_id (id 1)', blocked_by = '{issues.updated_by_id}' WHERE id = 14")
+	return s
+}
+
+const keptReason = "still referenced by notes.author_id (id 5), issues.author_id (id 1)"
+
+func TestPlaceholdersByHand(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	report := s.JSON(0, "job", "run", placeholderKind).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["scheduled"])
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["kept"])
+	require.EqualValues(t, 0, s.JSON(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"], "the second run finds nothing")
+
+	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
+	require.Equal(t, "done", report["outcome"])
+	require.Equal(t, keptReason, report["reason"])
+	require.Equal(t, []any{
+		map[string]any{"column": "notes.author_id", "sample": "id 5"}, map[string]any{"column": "issues.author_id", "sample": "id 1"},
+	}, report["stats"].(map[string]any)["blockers"])
+	require.Contains(t, s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`), keptReason, "for people, too")
+	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 11}`).(map[string]any)
+	require.Equal(t, "queued", report["stats"].(map[string]any)["outcome"])
+	s.OK("job", "run", ghostKind)
+	require.Equal(t, [][]string{{"12"}, {"13"}, {"14"}}, s.Rows("SELECT placeholder_user_id FROM import_placeholder_user_details ORDER BY id"))
+
+	for _, args := range [][]string{{}, {"--args", `{}`}, {"--args", `{"user_id": "x"}`}, {"--args", `{"user": 1}`}} {
+		require.Equal(t, 2, s.Run(append([]string{"job", "run", deletionKind}, args...)...).Code, args)
+	}
+}
+
+func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.OK("job", "run", placeholderKind)
+	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+	document := s.JSON(0, "status").(map[string]any)
+	tables := document["deletion_tables"].([]any)
+	require.Len(t, tables, 2)
+	table := tables[1].(map[string]any)
+	require.Equal(t, "import_placeholder_user_details", table["table"])
+	require.EqualValues(t, 2, table["pending"])
+	require.EqualValues(t, 2, table["deferred"])
+	require.EqualValues(t, 1, table["given_up"])
+	kept := table["placeholders"].([]any)
+	require.Len(t, kept, 2)
+	require.Equal(t, "given_up", kept[0].(map[string]any)["state"])
+	require.Equal(t, keptReason, kept[1].(map[string]any)["last_error"])
+	require.Equal(t, "put_off", kept[1].(map[string]any)["state"])
+	jobs := document["jobs"].([]any)
+	require.Len(t, jobs, 3)
+	require.Regexp(t, "^2 placeholder users put off until ", jobs[1].(map[string]any)["waiting_for"])
+	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "it is not the one that waits")
+
+	shown := s.OK("status")
+	require.Regexp(t, `import_placeholder_user_details +main +2 +\S+ +2 +0\n`, shown)
+	require.Contains(t, shown, "1 row of import_placeholder_user_details given up; see sexton failures list")
+	require.Regexp(t, `PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +72h\d+m\d+s ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +put_off +1 `, shown)
+	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
+}
+
+func TestPlaceholdersList(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n\nKEPT BY +PLACEHOLDERS +GIVEN UP +NEXT ATTEMPT\nissues.updated_by_id +1 +1 +-\n2 may still be offered, 0 of them put off; 1 given up\n$`, s.OK("placeholders", "list"))
+	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n\nKEPT BY .*\n.*\n2 may .*\n$`, s.OK("placeholders", "list", "--given-up"))
+	require.Contains(t, s.OK("placeholders", "list", "--limit", "1"), "and more; --limit shows them\n")
+	document := s.JSON(0, "placeholders", "list", "--limit", "2").(map[string]any)
+	require.Equal(t, true, document["more"])
+	require.Equal(t, map[string]any{"detail_id": 11.0, "user_id": 11.0, "state": "due", "attempts": 0.0, "last_attempt_at": nil}, document["placeholders"].([]any)[0])
+	s.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 12")
+	require.Regexp(t, `\n12 +put_off +2 +unknown +never +-\n(.*\n)+2 may still be offered, 1 of them put off; 1 given up\n$`, s.OK("placeholders", "list"))
+	s.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1")
+	require.Equal(t, "no placeholder user is without an owner\n", s.OK("placeholders", "list"))
+	require.Equal(t, "no placeholder user is given up\n", s.OK("placeholders", "list", "--given-up"))
+	require.Equal(t, map[string]any{
+		"placeholders": []any{}, "more": false, "counts": map[string]any{"pending": 0.0, "deferred": 0.0, "given_up": 0.0, "reasons": []any{}},
+	}, s.JSON(0, "placeholders", "list"))
+	require.Equal(t, 2, s.Run("placeholders", "list", "--limit", "0").Code)
+}
+
+func TestPlaceholdersRetry(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	require.Equal(t, "placeholder user 14: due now\n", s.OK("placeholders", "retry", "14"))
+	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
+	require.Equal(t, map[string]any{"user_id": 14.0, "state": "due"}, s.JSON(0, "placeholders", "retry", "14"))
+	s.OK("job", "run", placeholderKind)
+	require.Equal(t, "placeholder user 12: due now\n", s.OK("placeholders", "retry", "12"))
+	require.Equal(t, "placeholder user 11: its job starts now\n", s.OK("placeholders", "retry", "11"))
+	require.Equal(t, map[string]any{"user_id": 11.0, "state": "scheduled"}, s.JSON(0, "placeholders", "retry", "11"))
+	s.OK("user", "delete", "11")
+	for id, message := range map[string]string{
+		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",
+		"11": "placeholder user 11: it is queued for deletion already",
+	} {
+		r := s.Run("placeholders", "retry", id)
+		require.Equal(t, 1, r.Code, id)
+		require.Contains(t, r.Stderr, message)
+	}
+	for _, args := range [][]string{{}, {"x"}, {"1", "2"}, {"0"}} {
+		require.Equal(t, 2, s.Run(append([]string{"placeholders", "retry"}, args...)...).Code, args)
+	}
+}
+
+func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
+	refused := s.Run("job", "run", placeholderKind)
+	require.Equal(t, 2, refused.Code)
+	require.Contains(t, refused.Stderr, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: table notse does not exist (did you mean notes?)")
+	r := s.Run("doctor", "--json")
+	require.Equal(t, 5, r.Code)
+	var report struct {
+		Findings []struct{ Check, Object, Message string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &report))
+	type finding = struct{ Check, Object, Message string }
+	require.Contains(t, report.Findings, finding{
+		"placeholder_users", "placeholder_users.references[0].table",
+		s.Path("sexton.yaml") + ":8:15: table notse does not exist",
+	})
+	require.Contains(t, report.Findings, finding{"given_up", "table import_placeholder_user_details", "1 placeholder user given up after 15 attempts"})
+}
+
+// What would let a placeholder be offered too often, or makes each look at it slow or impossible, is found by doctor.
+func TestDoctorLooksAtPlaceholders(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric);
+		ALTER TABLE import_placeholder_user_details DROP CONSTRAINT IF EXISTS import_placeholder_user_details_deletion_attempts_check;
+		UPDATE import_placeholder_user_details SET deletion_attempts = -1 WHERE id = 12`)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n"+
+		"  references:\n    - {table: drawings, columns: [artist_id, signature]}\n")
+	var report struct {
+		Findings []struct{ Check, Severity, Message string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(s.Run("doctor", "--json").Stdout), &report))
+	found := map[string]string{}
+	for _, f := range report.Findings {
+		if f.Check == "placeholder_users" {
+			found[f.Message] = f.Severity
+		}
+	}
+	place := s.Path("sexton.yaml") + ":8:"
+	require.Equal(t, map[string]string{
+		place + "35: no index of drawings begins with artist_id, so every look at a placeholder reads the whole table": "warning",
+		place + "46: drawings.signature is of type numeric":                                                            "error",
+		"1 row with a negative number of attempts: they would be offered too often":                                    "warning",
+	}, found)
+}
+
+// All are tried again in one statement, those apart whose job waits.
+func TestPlaceholdersRetryAll(t *testing.T) {
+	t.Parallel()
+	s := placeholderSite(t)
+	s.OK("job", "run", placeholderKind) // Offers 11, and finds 12 referenced.
+	counts := s.JSON(0, "placeholders", "list").(map[string]any)["counts"].(map[string]any)
+	next := counts["next_attempt_at"].(string)
+	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0, "next_attempt_at": next, "reasons": []any{
+		map[string]any{"reason": "issues.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+		map[string]any{"reason": "issues.updated_by_id", "placeholders": 1.0, "given_up": 1.0},
+		map[string]any{"reason": "notes.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+	}}, counts)
+	require.Contains(t, s.OK("placeholders", "list"), "\n2 may still be offered, 2 of them put off; 1 given up\n")
+	require.Equal(t, "2 placeholder users to be tried now\n", s.OK("placeholders", "retry", "--all"))
+	require.Equal(t, [][]string{{"11", "1"}, {"12", "0"}, {"14", "0"}},
+		s.Rows("SELECT id, deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY id"))
+	require.Equal(t, map[string]any{"retried": 0.0}, s.JSON(0, "placeholders", "retry", "--all"))
+	require.Equal(t, 2, s.Run("placeholders", "retry", "--all", "14").Code)
+	require.Equal(t, [][]string{{"all placeholders"}, {"all placeholders"}}, s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry'"))
+}
+
+func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewSite(t, pgtest.New(t))
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
+	r := s.Run("placeholders", "list")
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, `no job of kind "import_placeholder_user_cleanup" is enabled`)
+}

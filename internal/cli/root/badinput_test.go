@@ -1,0 +1,222 @@
+package root_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+// configured lists all commands that read the configuration.
+func configured() [][]string {
+	return [][]string{
+		{"config", "check"},
+		{"config", "show"},
+		{"status"},
+		{"job", "list"},
+		{"job", "run", clitest.Kind},
+		{"migrate", "up"},
+		{"migrate", "status"},
+		{"migrate", "down"},
+		{"triggers", "install"},
+		{"triggers", "status"},
+		{"triggers", "uninstall"},
+	}
+}
+
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines string
+		wants []string
+	}{
+		"unknown key": {
+			"loose_foreign_keys: {shedule: \"* * * * *\"}\n",
+			[]string{"DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)"},
+		},
+		"bad cron": {
+			"loose_foreign_keys: {schedule: \"61 * * * *\"}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: its field 1, the minute, cannot be read"},
+		},
+		"cron that never fires": {
+			"loose_foreign_keys: {schedule: \"0 0 31 2 *\"}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: never fires: no such date exists"},
+		},
+		"wrong type": {
+			"jobs: {max_workers: many}\n",
+			[]string{"DIR/sexton.yaml:3:21: jobs.max_workers: must be a whole number"},
+		},
+		"wrong value": {
+			"loose_foreign_keys: {truncate: rejct}\n",
+			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
+		},
+		"placeholders without ghosts": {
+			"placeholder_users: {enabled: true}\n",
+			[]string{"DIR/sexton.yaml:3:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)"},
+		},
+		"no YAML": {"jobs: {\n", []string{"DIR/sexton.yaml:"}},
+		"everything at once": {
+			"jobs: {schema: Upper, databse: main}\nloose_foreign_keys: {schedule: \"61 * * * *\"}\nadjourned_groups: {schedule: \"0 0 31 2 *\"}\n",
+			[]string{
+				"DIR/sexton.yaml:3:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores",
+				"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)",
+				"DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
+				"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := clitest.Installed(t)
+			s.Configure(s.URL, test.lines)
+			s.Refused(t, 2, configured(), test.wants...)
+		})
+	}
+}
+
+func TestUnreadableConfiguration(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
+	for path, want := range map[string]string{
+		"missing.yaml": "DIR/missing.yaml: the configuration file, which --config names, cannot be read: no such file or directory",
+		"folder":       "DIR/folder: the configuration file, which --config names, cannot be read: is a directory",
+	} {
+		var commands [][]string
+		for _, args := range configured() {
+			commands = append(commands, append(args, "--config", s.Path(path)))
+		}
+		s.Refused(t, 2, commands, want)
+	}
+}
+
+func TestNoDatabaseConfigured(t *testing.T) {
+	t.Parallel()
+	r := clitest.Run(nil, "migrate", "up")
+	require.Equal(t, 2, r.Code)
+	require.Equal(t, "sexton: no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: "+
+		"databases: {main: {url: \"postgres://user:password@host:5432/database\"}})\n", r.Stderr)
+}
+
+// definitionReaders are the commands that look at the definitions before they connect, if they do.
+func definitionReaders() [][]string {
+	return [][]string{{"config", "check"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}}
+}
+
+func TestBadDefinitions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		definitions string
+		wants       []string
+	}{
+		"duplicate definition": {
+			clitest.GoodDefinitions + "  - {table: projects, column: project_id, on_delete: async_nullify}\n",
+			[]string{"DIR/loose_foreign_keys.yml:5:5: issues[1]: repeats issues[0] at DIR/loose_foreign_keys.yml:2:5: child issues, column project_id, parent projects"},
+		},
+		"unknown key": {
+			"issues:\n  - {table: projects, column: project_id, on_delte: async_delete, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:43: issues[0].on_delte: unknown key (did you mean on_delete?)"},
+		},
+		"unknown database": {
+			"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n",
+			[]string{`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`},
+		},
+		"everything at once": {
+			"issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n  - {table: projects, column: author_id, on_delete: remove}\n",
+			[]string{
+				"DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
+				"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
+				"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := clitest.Installed(t)
+			s.Write("loose_foreign_keys.yml", test.definitions)
+			s.Refused(t, 2, definitionReaders(), test.wants...)
+		})
+	}
+}
+
+func TestUnreadableDefinitions(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
+	s.Configure(s.URL, "loose_foreign_keys: {definitions: [loose_foreign_keys.yml, folder, missing.yml]}\n")
+	s.Refused(t, 2, definitionReaders(),
+		"DIR/folder: the definitions file cannot be read: is a directory",
+		"DIR/missing.yml: the definitions file does not exist; a smallest one is\n\nissues:")
+}
+
+func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
+	t.Parallel()
+	entry := func(rest string) string { return "issues:\n  - {" + rest + "}\n" }
+	for name, test := range map[string]struct {
+		definitions string
+		wants       []string
+	}{
+		"missing parent": {
+			entry("table: project, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent table public.project does not exist (create it, correct the name, or remove the definition)"},
+		},
+		"missing child": {
+			"issue:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:5: issue[0]: child table public.issue does not exist (create it, correct the name, or remove the definition)"},
+		},
+		"missing column": {
+			entry("table: projects, column: projct_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:31: issues[0].column: table issues has no column projct_id (did you mean project_id?)"},
+		},
+		"missing parent column": {
+			entry("table: projects, column: project_id, on_delete: async_delete, parent_column: iid"),
+			[]string{"DIR/loose_foreign_keys.yml:2:83: issues[0].parent_column: table projects has no column iid (did you mean id?)"},
+		},
+		"wrong type": {
+			entry("table: labels, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:29: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text: a foreign key of type int8 cannot refer to text (the two columns need one type"},
+		},
+		"wrong value": {
+			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),
+			[]string{`DIR/loose_foreign_keys.yml:2:108: issues[0].conditions[0].value: value "me" does not fit column author_id of type bigint`},
+		},
+		"nullify on NOT NULL": {
+			entry("table: projects, column: author_id, on_delete: async_nullify"),
+			[]string{"DIR/loose_foreign_keys.yml:2:53: issues[0].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)"},
+		},
+		"partition as parent": {
+			entry("table: builds_1, column: project_id, on_delete: async_delete"),
+			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent builds_1 is a partition (name the partitioned table it belongs to)"},
+		},
+		"view as child": {
+			"open_issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
+			[]string{"DIR/loose_foreign_keys.yml:2:5: open_issues[0]: child open_issues is not a table (name the table behind it)"},
+		},
+		"everything at once": {
+			clitest.GoodDefinitions + `  - {table: project, column: project_id, on_delete: async_delete}
+  - {table: projects, column: projct_id, on_delete: async_delete}
+  - {table: labels, column: project_id, on_delete: async_delete}
+  - {table: projects, column: author_id, on_delete: async_nullify}
+  - {table: builds_1, column: project_id, on_delete: async_delete}
+issue:
+  - {table: projects, column: project_id, on_delete: async_delete}
+`,
+			[]string{
+				"DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table", "DIR/loose_foreign_keys.yml:6:31: issues[2].column: table issues has no column",
+				"DIR/loose_foreign_keys.yml:7:29: issues[3].column: issues.project_id is of type", "DIR/loose_foreign_keys.yml:8:53: issues[4].on_delete: async_nullify, but",
+				"DIR/loose_foreign_keys.yml:9:13: issues[5].table: parent builds_1 is a partition", "DIR/loose_foreign_keys.yml:11:5: issue[0]: child table",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := clitest.Installed(t)
+			s.Exec("DELETE FROM projects WHERE id = 1")
+			s.Write("loose_foreign_keys.yml", test.definitions)
+			s.Refused(t, 2, [][]string{{"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}}, test.wants...)
+			require.EqualValues(t, 10, s.Orphans())
+		})
+	}
+}

@@ -1,0 +1,197 @@
+package root_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+)
+
+// readers are the statements that somebody may try who has no right on Sexton's tables.
+var insides = []string{
+	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
+	"SELECT FROM sexton.swept", "SELECT FROM sexton.objects", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
+	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT FROM sexton.placeholder_rules", "SELECT sexton.backlog_of_ghost_users()",
+	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
+}
+
+// changes are what nobody but the owner may do, or the worker alone.
+var changes = []string{
+	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')", "DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
+	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
+	"INSERT INTO sexton.generations VALUES ('k', 'd', '{}')",
+	"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 2)",
+	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
+	"DELETE FROM users", "UPDATE groups SET name = ''", "DELETE FROM group_deletion_schedules", "DELETE FROM sexton.group_destructions",
+	"SELECT sexton.restore_group(1, 2, '')", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
+	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE projects DISABLE TRIGGER ALL",
+}
+
+func TestTheApplicationsRole(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	id := s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{\"database\": \"main\"}')")[0][0]
+	require.Equal(t, [][]string{{"loose_foreign_keys_cleanup", "available", "0", "<nil>"}},
+		s.As(t, s.Application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
+	require.Empty(t, s.As(t, s.Application, "SELECT kind FROM sexton.job_status(-1)"), "there is no such job")
+	require.Equal(t, [][]string{{"true"}}, s.As(t, s.Application, "SELECT sexton.delete_user(1, 2)"))
+	for _, door := range []string{"schedule_group_deletion", "delete_group_now", "cancel_group_deletion"} {
+		require.Equal(t, [][]string{{"true"}}, s.As(t, s.Application, "SELECT sexton."+door+"(1, 2)"), door)
+	}
+	s.As(t, s.Application, "SELECT kind FROM sexton.events")
+	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1)
+	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
+
+	s.Forbidden(t, s.Application, append(append([]string{"SELECT FROM users", "UPDATE projects SET name = ''", "DELETE FROM issues"}, insides...), changes...)...)
+	refusal := s.Run("status", "--database-url", s.AsRole(s.Application))
+	require.Equal(t, 1, refusal.Code)
+	require.Contains(t, refusal.Stderr, "--print-grants")
+}
+
+func TestTheWorkersRole(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)", "SELECT sexton.schedule_group_deletion(1, 2)")
+	for _, job := range s.JSON(0, "job", "list").([]any) {
+		kind, ok := job.(map[string]any)["kind"].(string)
+		require.True(t, ok)
+		if job.(map[string]any)["schedule"] != "" {
+			s.OK("job", "run", kind, "--database-url", s.AsRole(s.Worker))
+		}
+	}
+	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
+		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"), "one gone with its project, one moved")
+	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
+	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}, {"triggers", "status"}} {
+		s.OK(append(args, "--database-url", s.AsRole(s.Worker))...)
+	}
+	s.Forbidden(t, s.Worker, "DELETE FROM sexton.objects", "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
+		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
+}
+
+func TestTheWorkersTables(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	report := s.Run("doctor", "--database-url", s.AsRole(s.Worker))
+	require.NotRegexp(t, "GRANT (SELECT|UPDATE|DELETE|USAGE)", report.Stdout, "nothing that doctor looks at is missing")
+	privileges := func(table string) string {
+		return pgtest.Scalar[string](t, s.Database, `SELECT string_agg(name, ' ' ORDER BY name) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS name
+			WHERE has_table_privilege($1, $2, name)`, s.Worker, table)
+	}
+	require.Equal(t, "DELETE SELECT UPDATE", privileges("issues"), "moved to the ghost user")
+	require.Equal(t, "DELETE SELECT UPDATE", privileges("merge_request_diff_files"), "below projects")
+	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker), "nothing is done there")
+
+	// A name that looks like the end of the block, a partition, another schema; and tables of which the role that grants has no say.
+	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
+	granting := s.CreateRole()
+	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
+		CREATE TABLE away.part PARTITION OF away."o'$sexton$" DEFAULT; CREATE INDEX ON away."o'$sexton$" (project_id);
+		ALTER SCHEMA away OWNER TO ` + quoted(granting) + `; ALTER TABLE away.part OWNER TO ` + quoted(granting) + `; ALTER TABLE away."o'$sexton$" OWNER TO ` + quoted(granting))
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: true}\n")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+`"away.o'$sexton$":
+  - {table: projects, column: project_id, on_delete: async_nullify}
+gone:
+  - {table: projects, column: project_id, on_delete: async_delete}
+`)
+	printed := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Viewer, "--viewer", s.Viewer)
+	block := printed[strings.LastIndex(printed, "-- worker: the tables"):]
+	s.As(t, granting, block)
+	require.Equal(t, [][]string{{"t", "f", "t", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'away.part', 'UPDATE'), has_table_privilege($1, 'away.part', 'DELETE'),
+		has_schema_privilege($1, 'away', 'USAGE'), has_table_privilege($1, 'issues', 'DELETE')`, s.Viewer))
+	require.Equal(t, 2, s.Run("migrate", "up", "--tables").Code)
+}
+
+func TestTheViewersRole(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')")
+	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}} {
+		s.OK(append(args, "--database-url", s.AsRole(s.Viewer))...)
+	}
+	require.Equal(t, [][]string{{"1"}}, s.As(t, s.Viewer, "SELECT sum(pending)::text FROM sexton.backlog"))
+	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.river_job"), 1)
+	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
+	s.Forbidden(t, s.Viewer, append([]string{
+		"SELECT email FROM users", "SELECT FROM issues", "DELETE FROM projects", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
+		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()", "SELECT FROM sexton.leases FOR UPDATE",
+	}, changes...)...)
+	require.NotZero(t, s.Run("job", "run", clitest.Kind, "--database-url", s.AsRole(s.Viewer)).Code)
+}
+
+// What status says of a backlog is what the view says.
+func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	// The view has the rules of whoever worked last.
+	s.Configure(s.URL, strings.Replace(clitest.EveryComponent, "placeholder_users: {enabled: true}",
+		"placeholder_users: {enabled: true, max_attempts: 3, retry_period: 2h}", 1))
+	s.OK("job", "run", "import_placeholder_user_cleanup", "--database-url", s.AsRole(s.Worker))
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after, last_error)
+		SELECT id, 'public.projects', now() - interval '1 hour', CASE WHEN id > 9999 THEN now() + interval '1 day' ELSE now() END, 'because'
+		FROM generate_series(1, 10003) AS id`)
+	s.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at) VALUES (1, now(), now() - interval '2 hours'),
+		(2, now() + interval '1 hour', now())`)
+	s.Exec(`UPDATE groups SET marked_for_deletion_on = current_date - 30; INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
+		VALUES (1, 2, current_date - 30)`)
+	s.Exec(`INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO users (id, username, email, name, user_type) SELECT id, 'p' || id, id || '@x.com', '', 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error, created_at)
+		VALUES (11, 1, 0, NULL, NULL, now() - interval '3 hours'), (12, 1, 1, now() - interval '1 hour', 'kept', now()), (13, 1, 2, now() - interval '5 hours', NULL, now()),
+			(14, 1, 3, now(), 'given up', now());
+		INSERT INTO sexton.external_diff_removals (diff_id, key, queued_at, not_before, attempts, last_error)
+		VALUES (1, 'a', now() - interval '4 hours', now(), 0, NULL), (2, 'b', now(), now() + interval '1 hour', 2, 'gone away')`)
+	const columns = "SELECT deletion_table, pending, capped::text, deferred FROM sexton.backlog ORDER BY deletion_table"
+	view := s.Rows(columns)
+	require.Equal(t, [][]string{
+		{"external_diff_removals", "2", "false", "1"},
+		{"group_deletion_schedules", "1", "false", "0"},
+		{"import_placeholder_user_details", "3", "false", "1"},
+		{"loose_foreign_keys_deleted_records", "10000", "true", "4"},
+		{"merge_request_diffs", "0", "false", "0"},
+		{"users_ghost_user_migrations", "2", "false", "1"},
+	}, view)
+	var status [][]string
+	for _, table := range s.JSON(0, "status").(map[string]any)["deletion_tables"].([]any) {
+		row := table.(map[string]any)
+		name, ok := row["table"].(string)
+		require.True(t, ok)
+		status = append(status, []string{name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]), fmt.Sprint(row["deferred"])})
+		age := pgtest.Scalar[float64](t, s.Database, "SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
+		require.Equal(t, name != "merge_request_diffs", age > 3599, name)
+		require.InDelta(t, age, row["oldest_age_seconds"], 60, name)
+	}
+	require.ElementsMatch(t, view, status, "every table of status is in the view, and the other way round")
+	require.Equal(t, [][]string{{"t", "because"}}, s.Rows(`SELECT deferred_until > now() + interval '23 hours', deferred_reason
+		FROM sexton.backlog WHERE deletion_table = 'loose_foreign_keys_deleted_records'`))
+}
+
+func TestRolesHaveNames(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	printed := s.OK("migrate", "up", "--print-grants")
+	for _, name := range []string{`"sexton_app"`, `"sexton_worker"`, `"sexton_viewer"`, "ARRAY['sexton_app', 'sexton_worker', 'sexton_viewer']"} {
+		require.Contains(t, printed, name)
+	}
+	require.NotContains(t, printed, `:"`)
+	require.NotContains(t, printed, `:'`)
+	require.Contains(t, s.OK("migrate", "up", "--print-grants", "--worker", `O'Hara "x"`), `TO "O'Hara ""x""";`)
+	for _, name := range []string{"", strings.Repeat("x", 64), "pg_worker", "a$sexton$b"} {
+		r := s.Run("migrate", "up", "--print-grants", "--worker", name)
+		require.Equal(t, 2, r.Code, name)
+		require.Contains(t, r.Stderr, "role of the worker: ")
+	}
+
+	// The roles are made where they are missing. They belong to the server, so the test's own names are used, and removed.
+	made := s.CreateRole() + "_made"
+	t.Cleanup(func() {
+		s.Exec("DROP OWNED BY " + pgx.Identifier{made}.Sanitize() + "; DROP ROLE " + pgx.Identifier{made}.Sanitize())
+	})
+	s.Exec(s.OK("migrate", "up", "--print-grants", "--application", made, "--worker", made, "--viewer", made))
+	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT rolcanlogin, rolsuper FROM pg_roles WHERE rolname = $1", made))
+}

@@ -1,0 +1,293 @@
+package root_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+)
+
+// trapsSQL creates functions and operators in public that fit calls by a bare name at least as well as Postgres's own, each of which
+// counts that it ran, and raises. Functions have the signatures of those that the program's texts name ($1); where one takes anything,
+// texts and numbers. Operators take what no operator of Postgres's takes just so. Types have the names of Postgres's, and a type of its own
+// takes values of others by casts that nothing has to ask for.
+const trapsSQL = `
+DO $do$
+DECLARE
+    trap record;
+BEGIN
+    FOR trap IN
+        SELECT proc.proname AS name, pg_catalog.replace(arguments, '"any"', taken) AS arguments, pg_catalog.pg_get_function_result(proc.oid) AS result
+        FROM pg_catalog.pg_proc AS proc
+        CROSS JOIN LATERAL pg_catalog.pg_get_function_identity_arguments(proc.oid) AS arguments
+        CROSS JOIN LATERAL pg_catalog.unnest(CASE WHEN arguments LIKE '%"any"%' OR arguments LIKE '%anyarray%' THEN ARRAY['text', 'bigint'] ELSE ARRAY[''] END) AS taken
+        WHERE proc.pronamespace = 'pg_catalog'::regnamespace AND proc.proname = ANY (pg_catalog.string_to_array(pg_catalog.current_setting('traps.names'), ','))
+    LOOP
+        BEGIN
+            EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $trap$ BEGIN
+                PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+                trap.name, trap.arguments, trap.result, trap.name);
+        EXCEPTION WHEN OTHERS THEN NULL; -- Pseudo-types that no function in this language takes, and ordered-set aggregates.
+        END;
+    END LOOP;
+
+    FOR trap IN
+        SELECT operator.name, a.name AS "left", b.name AS "right"
+        FROM pg_catalog.unnest(ARRAY['=', '<>', '<', '<=', '>', '>=', '||', '+', '-', '->', '->>', '~~', '@>', '^', '*', '/', '&&', '&']) AS operator (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['text', 'varchar', 'name', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'jsonb', 'oid', 'regclass', '"char"', 'text[]', 'int8[]', 'float8', 'bool']::regtype[]) AS a (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['text', 'varchar', 'name', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'jsonb', 'oid', 'regclass', '"char"', 'text[]', 'int8[]', 'float8', 'bool']::regtype[]) AS b (name)
+        WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_operator AS own WHERE own.oprname = operator.name AND own.oprleft = a.name AND own.oprright = b.name)
+        UNION
+        SELECT operator.name, a.name, b.name
+        FROM pg_catalog.unnest(ARRAY['=', '<>']) AS operator (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['xid', 'xid[]', 'tid', 'tid[]', 'oid[]', 'regclass[]', 'uuid', 'bytea']::regtype[]) AS a (name)
+        CROSS JOIN pg_catalog.unnest(ARRAY['xid', 'xid[]', 'tid', 'tid[]', 'oid[]', 'regclass[]', 'uuid', 'bytea', 'oid', 'regclass', 'int4', 'text']::regtype[]) AS b (name)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s, %s) RETURNS boolean LANGUAGE plpgsql AS $trap$ BEGIN
+            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+            'trap ' || trap.name, trap."left", trap."right", trap."left" || ' ' || trap.name || ' ' || trap."right");
+        EXECUTE pg_catalog.format('CREATE OPERATOR public.%s (FUNCTION = public.%I, LEFTARG = %s, RIGHTARG = %s)',
+            trap.name, 'trap ' || trap.name, trap."left", trap."right");
+    END LOOP;
+
+    CREATE TYPE public.trap AS (value text);
+    FOR trap IN
+        SELECT type.name FROM pg_catalog.unnest(ARRAY['text', 'varchar', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'oid', 'regclass', 'tid', 'name']) AS type (name)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(pg_catalog.%I) RETURNS public.trap LANGUAGE plpgsql AS $trap$ BEGIN
+            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s cast of %%'', %L; END $trap$',
+            'trap', trap.name, trap.name);
+        EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.%I AS public.trap) WITH FUNCTION public.trap(pg_catalog.%1$I) AS IMPLICIT', trap.name);
+    END LOOP;
+    FOR trap IN
+        SELECT operator.name FROM pg_catalog.unnest(ARRAY['=', '<>', '<', '>', '||', '&']) AS operator (name)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(public.trap, public.trap) RETURNS boolean LANGUAGE sql AS ''SELECT true''', 'trap ' || trap.name);
+        EXECUTE pg_catalog.format('CREATE OPERATOR public.%s (FUNCTION = public.%I, LEFTARG = public.trap, RIGHTARG = public.trap)',
+            trap.name, 'trap ' || trap.name);
+    END LOOP;
+    CREATE FUNCTION public.trapped() RETURNS boolean LANGUAGE plpgsql AS $trap$ BEGIN
+        PERFORM pg_catalog.nextval('public.ran'); RAISE EXCEPTION 'the stranger''s type'; END $trap$;
+    FOR trap IN
+        SELECT type.name
+        FROM pg_catalog.unnest(ARRAY['text', 'int2', 'int8', 'float8', 'timestamptz', 'date', 'oid', 'regclass', 'regtype', 'tid', 'name', 'jsonb', 'uuid', 'bytea', 'xid']) AS type (name)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE DOMAIN public.%I AS pg_catalog.%1$I CHECK (public.trapped())', trap.name);
+    END LOOP;
+END;
+$do$`
+
+// calls are the names of all functions that the program's texts call.
+func calls(t *testing.T) []string {
+	t.Helper()
+	call := regexp.MustCompile(`\b([a-z_0-9]{3,})\(`)
+	found := map[string]bool{}
+	for _, root := range []string{"../../../internal", "../../../river_jobs", "../../../triggers", "../../../sql"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".sql" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, match := range call.FindAllStringSubmatch(string(text), -1) {
+				found[match[1]] = true
+			}
+			return err
+		}))
+	}
+	names := make([]string, 0, len(found))
+	for name := range found {
+		names = append(names, name)
+	}
+	return names
+}
+
+// strangersWork is something to do for each kind, for one pass or worker ($1): with a child that is partitioned.
+const strangersWork = `
+SET search_path = pg_catalog;
+INSERT INTO public.users (id, username, email, name) VALUES (1%[1]d, 'u%[1]d', 'u%[1]d@example.com', 'Goes');
+INSERT INTO public.users (id, username, email, name, user_type) VALUES (2%[1]d, 'i%[1]d', 'i%[1]d@example.com', 'Import', 15);
+INSERT INTO public.groups (id, name, path) VALUES (1%[1]d, 'group', 'g%[1]d'), (2%[1]d, 'group', 'h%[1]d');
+INSERT INTO public.projects (id, group_id, name, path) VALUES (1%[1]d, 1%[1]d, 'goes', 'goes'), (2%[1]d, 1, 'goes', 'goes-%[1]d'), (3%[1]d, 1, 'stays', 'stays-%[1]d');
+INSERT INTO public.issues (id, project_id, title, author_id) VALUES (1%[1]d, 2%[1]d, 'goes', 2), (2%[1]d, 3%[1]d, 'by a user that goes', 1%[1]d);
+INSERT INTO public.p_ci_builds (partition_id, commit_id, project_id, name, stage, status) VALUES (100, 1, 2%[1]d, 'a', 's', 't'), (101, 1, 2%[1]d, 'a', 's', 't');
+INSERT INTO public.import_placeholder_user_details (placeholder_user_id, organization_id) VALUES (2%[1]d, 1);
+INSERT INTO public.merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (1%[1]d, 3%[1]d, 'title', 'branch', 'main');
+INSERT INTO public.merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1%[1]d, 1%[1]d, 3%[1]d, 1);
+INSERT INTO public.merge_request_diff_files
+    (merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff)
+VALUES (1%[1]d, 0, 3%[1]d, true, false, false, false, '0', '100644', 'a', 'text');
+SELECT sexton.delete_user(1%[1]d, 2);
+SELECT sexton.schedule_group_deletion(1%[1]d, 2);
+UPDATE public.groups SET marked_for_deletion_on = current_date - 30 WHERE id = 1%[1]d;
+UPDATE public.group_deletion_schedules SET marked_for_deletion_on = current_date - 30 WHERE group_id = 1%[1]d;
+DELETE FROM public.projects WHERE id = 2%[1]d;
+RESET search_path`
+
+// strangersWorkDone is true once a worker has done it.
+const strangersWorkDone = `SELECT NOT EXISTS (SELECT FROM public.users WHERE id OPERATOR(pg_catalog.=) ANY ('{11,21}'))
+	AND NOT EXISTS (SELECT FROM public.groups WHERE id OPERATOR(pg_catalog.=) 11)
+	AND NOT EXISTS (SELECT FROM public.issues WHERE id OPERATOR(pg_catalog.=) 11) AND NOT EXISTS (SELECT FROM public.p_ci_builds)
+	AND EXISTS (SELECT FROM public.merge_request_diffs WHERE id OPERATOR(pg_catalog.=) 11 AND stored_externally)`
+
+// strangers is a site on which a role has put its traps.
+func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
+	t.Helper()
+	s = clitest.Roles(t)
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.OK("triggers", "install")
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON p_ci_builds TO " + pgx.Identifier{s.Worker}.Sanitize())
+	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
+	stranger := s.CreateRole()
+	s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " + pgx.Identifier{stranger}.Sanitize())
+	s.As(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
+	require.Greater(t, pgtest.Scalar[int64](t, s.Database, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
+
+	// Passes look at it, since it may yet bring children of parents that are gone.
+	s.Exec("BEGIN; UPDATE issues SET title = 'changed' WHERE id = 3; PREPARE TRANSACTION '" + stranger + "'")
+	t.Cleanup(func() { s.Exec("ROLLBACK PREPARED '" + stranger + "'") })
+
+	// In batches the path is the application's, and this one has its own functions before Postgres's.
+	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SEARCH_PATH=public, pg_catalog", "SEXTON_HTTP__LISTEN=127.0.0.1:0")
+	if as == "worker" {
+		return s, s.AsRole(s.Worker)
+	}
+	return s, s.URL
+}
+
+// work has a worker of all kinds do what there is, while a table and a row are locked at first, and its page is read.
+func work(t *testing.T, s clitest.RoleSite, url string) {
+	t.Helper()
+	locking, err := pgx.Connect(t.Context(), s.URL+"&search_path=pg_catalog")
+	require.NoError(t, err)
+	defer func() { _ = locking.Close(context.WithoutCancel(t.Context())) }()
+	s.Exec(fmt.Sprintf(strangersWork, 1))
+	_, err = locking.Exec(t.Context(), "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
+	require.NoError(t, err)
+
+	program, err := os.Executable()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), program, "run", "--database-url", url)
+	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
+	log, err := os.Create(s.Path("worker.log"))
+	require.NoError(t, err)
+	defer log.Close()
+	command.Stdout, command.Stderr = log, log
+	require.NoError(t, command.Start())
+	said := func() string {
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		return string(text)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Log(said())
+		}
+	}()
+	defer func() { _ = command.Process.Kill() }()
+
+	pgtest.WaitFor(t, "the worker to wait for the locks", func(context.Context) (bool, error) {
+		status := s.Run("status", "--database-url", url)
+		return regexp.MustCompile(`lock\b.*\bpid \d+`).MatchString(status.Stdout), nil
+	})
+	_, err = locking.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	pgtest.WaitFor(t, "the work of all kinds", func(context.Context) (bool, error) {
+		return pgtest.Scalar[bool](t, s.Database, strangersWorkDone), nil
+	})
+	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(said())
+	for _, path := range []string{"/", "/metrics", "/readyz", "/river/api/jobs?state=completed"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %s", path, body)
+	}
+	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, command.Wait())
+	require.NotContains(t, said(), "stranger's")
+}
+
+// No code of a role runs with the worker's or the operator's rights because it may create in a schema of somebody's path.
+func TestNoStrangersCodeRuns(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"worker", "superuser"} {
+		t.Run(as, func(t *testing.T) {
+			t.Parallel()
+			s, url := strangers(t, as)
+			work(t, s, url)
+			s.Exec(fmt.Sprintf(strangersWork, 2))
+			operators := false
+			for _, command := range [][]string{
+				{"status"},
+				{"plan"},
+				{"doctor"},
+				{"job", "run", clitest.MoveKind, "--args", `{"diff_id": 12}`},
+				{"diffs", "show", "12"},
+				{"job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 22}`},
+				{"job", "list"},
+				{"migrate", "status"},
+				{"triggers", "status"},
+				{"tombstones", "list"},
+				{"failures", "list"},
+				{"lease", "list"},
+				{"placeholders", "list"},
+				{"group", "list"},
+				{"audit"},
+				{"pause", clitest.Kind},
+				{"resume", clitest.Kind},
+				{"job", "run", clitest.Kind},
+				{"job", "run", "users_migrate_records_to_ghost_user_in_batches"},
+				{"job", "run", "import_placeholder_user_cleanup"},
+				{"job", "run", "adjourned_group_deletion"},
+				{"job", "run", "group_destroy", "--args", `{"group_id": 12, "user_id": 2}`},
+				{"job", "run", "schedule_migrate_external_diffs"},
+				// Those below are an operator's: the worker's role may not do all of them.
+				{"job", "enqueue", clitest.Kind},
+				{"tombstones", "retry", "--all"},
+				{"tombstones", "list", "--revived"},
+				{"placeholders", "retry", "--all"},
+				{"failures", "retry", "diffs", "--all"},
+				{"user", "delete", "--plan", "2"},
+				{"user", "delete", "2", "--initiator", "2"},
+				{"user", "cancel", "2"},
+				{"group", "schedule", "22", "--by", "2"},
+				{"group", "cancel", "22", "--by", "2"},
+				{"group", "delete", "22", "--plan"},
+				{"diffs", "verify"},
+				{"diffs", "restore", "12"},
+				{"diffs", "release", "12"},
+				{"audit", "--repair"},
+				{"tombstones", "move", "--table", "old", "--to", "projects", "--yes"},
+				{"tombstones", "drop", "--table", "old", "--yes"},
+				{"migrate", "up"},
+				{"triggers", "install"},
+				{"triggers", "uninstall"},
+				{"migrate", "down", "--force"},
+			} {
+				operators = operators || command[0] == "job" && command[1] == "enqueue"
+				r := s.Run(append(command, "--database-url", url)...)
+				if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) || strings.Contains(r.Stdout+r.Stderr, "stranger's") {
+					t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
+				}
+			}
+			require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package root_test
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	before := s.Snapshot()
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command": {
+			[]string{"stauts"},
+			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, diffs, doctor, failures, group, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
+		},
+		"unknown subcommand":    {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
+		"missing subcommand":    {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
+		"unknown help topic":    {[]string{"help", "job", "walk"}, `sexton job has no command "walk"; there are enqueue, list, run`},
+		"unknown shell":         {[]string{"completion", "tcsh"}, `sexton completion has no command "tcsh"; there are bash, fish, powershell, zsh`},
+		"surplus argument":      {[]string{"config", "check", "sexton.yaml"}, `sexton config check takes no argument, not "sexton.yaml"`},
+		"unknown flag":          {[]string{"status", "--jsno"}, "unknown flag: --jsno; sexton status takes --config, --database-url, --help, --json"},
+		"flag without value":    {[]string{"status", "--config"}, "--config needs a value; sexton status takes --config, --database-url, --help, --json"},
+		"flag without a number": {[]string{"placeholders", "list", "--limit"}, "--limit needs a whole number; sexton placeholders list takes --config"},
+		"flag of another type":  {[]string{"user", "cancel", "1", "--by", "x"}, `--by needs a whole number, not "x"; sexton user cancel takes --by, --config`},
+		"flag out of range":     {[]string{"user", "cancel", "1", "--by", "99999999999999999999"}, `--by needs a whole number, not "99999999999999999999"; `},
+		"flag that is a switch": {[]string{"placeholders", "retry", "--all=maybe"}, `--all needs true or false, not "maybe"; sexton placeholders retry takes --all`},
+		"plan and now":          {[]string{"group", "delete", "1", "--plan", "--now"}, "sexton group delete needs either --now or --plan"},
+		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
+		"missing kind":          {[]string{"job", "run"}, "sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them"},
+		"two kinds":             {[]string{"job", "run", clitest.Kind, clitest.Kind}, "sexton job run needs the KIND of one job"},
+		"unknown kind":          {[]string{"job", "run", "cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},
+		"unknown database":      {[]string{"job", "run", clitest.Kind, "--database", "ci"}, `no database "ci" is configured; there is main`},
+		"unknown database in args": {
+			[]string{"job", "run", clitest.Kind, "--args", `{"database": "ci"}`}, `no database "ci" is configured; there is main`,
+		},
+		"two databases": {
+			[]string{"job", "run", clitest.Kind, "--database", "main", "--args", `{"database": "ci"}`},
+			`--database main and --args {"database": "ci"} name different databases`,
+		},
+		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object of the form {"database": "NAME"}`},
+		"args with a tail": {[]string{"job", "run", clitest.Kind, "--args", "{} {}"}, `--args {} {}: must be a JSON object`},
+		"args no object":   {[]string{"job", "run", clitest.Kind, "--args", "null"}, `--args null: must be a JSON object`},
+		"args unknown":     {[]string{"job", "run", clitest.Kind, "--args", `{"db": "main"}`}, `the job has no argument "db"; it takes {"database": "NAME"}`},
+		"args of another type": {
+			[]string{"job", "run", clitest.Kind, "--args", `{"database": 1}`}, `the argument database must be a text, as in {"database": "NAME"}`,
+		},
+	} {
+		r := s.Run(test.args...)
+		require.Equal(t, 2, r.Code, name)
+		require.Empty(t, r.Stdout, name)
+		lines := strings.Split(strings.TrimSpace(r.Stderr), "\n")
+		require.Len(t, lines, 2, "%s: %s", name, r.Stderr)
+		require.Regexp(t, "^sexton: ", lines[0], name)
+		require.Contains(t, lines[0], test.want, name)
+		require.Regexp(t, `^Run "sexton( [a-z]+)* --help" for what it takes\.$`, lines[1], name)
+	}
+	require.Equal(t, before, s.Snapshot())
+}
+
+func TestNoJobEnabled(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
+	r := s.Run("job", "run", clitest.Kind)
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, "no job is enabled; set loose_foreign_keys.enabled: true")
+}
+
+func TestHelpWithoutArguments(t *testing.T) {
+	t.Parallel()
+	bare, asked, topic := clitest.Run(nil, []string{}...), clitest.Run(nil, "--help"), clitest.Run(nil, "help")
+	require.Zero(t, bare.Code)
+	require.Equal(t, asked, topic)
+	require.Equal(t, asked, bare)
+	require.Regexp(t, `(?s)\nTo start:\n  demo .*\nTo operate:\n.*  run .*\nTo look after it:\n.*  status .*\nData:\n.*  user .*\nTools:\n.*  version `, asked.Stdout)
+	require.NotContains(t, asked.Stdout, "Additional Commands:")
+	require.Equal(t, clitest.Run(nil, "job", "run", "--help"), clitest.Run(nil, "help", "job", "run"))
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for shell, want := range map[string]string{
+		"bash": "complete -o default -F __start_sexton sexton", "zsh": "#compdef sexton",
+		"fish": "complete -c sexton", "powershell": "Register-ArgumentCompleter -CommandName 'sexton'",
+	} {
+		r := clitest.Run(nil, "completion", shell)
+		require.Zero(t, r.Code, shell)
+		require.Empty(t, r.Stderr, shell)
+		require.Contains(t, r.Stdout, want, shell)
+	}
+}
+
+func TestCompletionOffersKindsAndCommands(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	require.Contains(t, s.OK("__complete", "job", "run", ""), clitest.Kind+"\t")
+	require.Equal(t, ":4\n", s.OK("__complete", "job", "run", clitest.Kind, ""))
+	require.Contains(t, s.OK("__complete", "help", "job", ""), "run\n")
+	require.Equal(t, ":4\n", s.OK("__complete", "help", "jib", ""))
+	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout, "without a configuration there is nothing to offer")
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := clitest.Run(nil, "version")
+	require.Zero(t, r.Code)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\n$`, r.Stdout)
+
+	var document struct {
+		Version, Go, River string
+		Schema             []struct {
+			Component string
+			Version   int64
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(clitest.Run(nil, "version", "--json").Stdout), &document))
+	require.Equal(t, runtime.Version(), document.Go)
+	require.NotEmpty(t, document.Version)
+	require.Len(t, document.Schema, 8)
+	for _, c := range document.Schema {
+		require.Positive(t, c.Version, c.Component)
+	}
+}

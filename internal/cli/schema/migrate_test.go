@@ -1,0 +1,154 @@
+package schema_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	untouched := s.Snapshot()
+
+	r := s.Run("migrate", "status")
+	require.Equal(t, 3, r.Code)
+	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1$`, r.Stdout)
+	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.Stderr)
+	require.Equal(t, untouched, s.Snapshot())
+
+	up := s.OK("migrate", "up")
+	require.Regexp(t, `^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
+	once := s.Snapshot()
+	require.Regexp(t, `(?m)^main +river +(\d+) +(\d+)$`, s.OK("migrate", "up"))
+	require.Equal(t, once, s.Snapshot(), "up is idempotent")
+	require.Regexp(t, `^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING\n(main +\w+ +\d+ +\d+ +0\n){4}$`, s.OK("migrate", "status"))
+
+	s.OK("triggers", "install")
+	s.Exec("DELETE FROM projects WHERE id = 1")
+	pending := s.Snapshot()
+	r = s.Run("migrate", "down")
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "database main still has pending tombstones (1)")
+	require.Contains(t, r.Stderr, "--force")
+	require.Equal(t, pending, s.Snapshot())
+
+	down := s.OK("migrate", "down", "--force")
+	require.Regexp(t, `(?m)^main +base +\d+ +0$`, down)
+	require.Contains(t, down, "main: 3 triggers removed\n")
+	require.Equal(t, "main: nothing is installed\n", s.OK("migrate", "down"))
+	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
+}
+
+func TestMigrateDownKeepsASchemaInUse(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("CREATE TABLE sexton.mine (id int)")
+	require.Contains(t, s.OK("migrate", "down"), "main: schema sexton is kept, as it holds objects that Sexton did not create\n")
+	require.Equal(t, [][]string{{"mine"}}, s.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
+}
+
+func TestMigrateJSON(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	component := func(document any, name string) map[string]any {
+		list, ok := document.([]any)
+		require.True(t, ok)
+		require.Len(t, list, 1)
+		database, ok := list[0].(map[string]any)
+		require.True(t, ok)
+		require.Equal(t, "main", database["database"])
+		components, ok := database["components"].([]any)
+		require.True(t, ok)
+		for _, c := range components {
+			if c, ok := c.(map[string]any); ok && c["component"] == name {
+				return c
+			}
+		}
+		require.Failf(t, "missing component", "%s in %v", name, document)
+		return nil
+	}
+	first := map[string]any{"version": 1.0, "name": "00001_loose_foreign_keys"}
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 1.0, "pending": []any{first}},
+		component(s.JSON(3, "migrate", "status"), "loose_foreign_keys"))
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 1.0, "applied": []any{first}},
+		component(s.JSON(0, "migrate", "up"), "loose_foreign_keys"))
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 1.0, "applied": []any{}},
+		component(s.JSON(0, "migrate", "up"), "loose_foreign_keys"))
+	require.Equal(t, []any{}, component(s.JSON(0, "migrate", "status"), "loose_foreign_keys")["pending"])
+	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 0.0, "applied": []any{first}},
+		component(s.JSON(0, "migrate", "down"), "loose_foreign_keys"))
+}
+
+// schemaBound are the commands that need a schema that fits.
+func schemaBound() [][]string {
+	return [][]string{{"status"}, {"job", "list"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}, {"migrate", "status"}}
+}
+
+func TestSchemaThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	before := s.Snapshot()
+	for _, args := range schemaBound() {
+		r := s.Run(args...)
+		require.Equal(t, 3, r.Code, args)
+		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.Stderr, args)
+	}
+	require.Equal(t, before, s.Snapshot())
+}
+
+func TestSchemaThatIsNewer(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.migrations_base (version) VALUES (99)")
+	before := s.Snapshot()
+	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
+		r := s.Run(args...)
+		require.Equal(t, 3, r.Code, args)
+		require.Contains(t, r.Stderr, "component base is at version 99, this binary knows version 1; this binary is older than the schema, use a newer one", args)
+	}
+	require.Equal(t, before, s.Snapshot())
+}
+
+// Whichever component is newer, the program stops with the same exit code, names it, and says what to do.
+func TestEveryComponentMayBeNewer(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewSite(t, pgtest.New(t))
+	s.Configure(s.URL, clitest.EveryComponent)
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions)
+	s.Exec(sample.Schema())
+	s.OK("migrate", "up")
+	for _, installed := range migrate.Versions() {
+		table, columns, value := "sexton.migrations_"+installed.Component, "(version)", "(99)"
+		if installed.Component == migrate.River {
+			table, columns, value = "sexton.river_migration", "(line, version)", "('main', 99)"
+		}
+		s.Exec("INSERT INTO " + table + " " + columns + " VALUES " + value)
+		for _, args := range [][]string{{"run", "--fail-fast"}, {"status"}, {"migrate", "up"}} {
+			r := s.Run(args...)
+			require.Equal(t, 3, r.Code, "%s with %s", args, installed.Component)
+			require.Contains(t, r.Stderr, fmt.Sprintf("component %s is at version 99, this binary knows version %d; this binary is older than the schema, use a newer one",
+				installed.Component, installed.Version), args)
+		}
+		s.Exec("DELETE FROM " + table + " WHERE version = 99")
+	}
+	s.OK("status")
+}
+
+func TestSchemaInAnotherPlace(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("CREATE SCHEMA other")
+	before := s.Snapshot()
+	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SCHEMA=other")
+	r := s.Run("status")
+	require.Equal(t, 3, r.Code)
+	require.Contains(t, r.Stderr, `database main has its tombstones in "public".loose_foreign_keys_deleted_records`)
+	require.Equal(t, before, s.Snapshot())
+}

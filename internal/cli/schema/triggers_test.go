@@ -1,0 +1,140 @@
+package schema_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+)
+
+func TestTriggersInstallStatusUninstall(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.OK("migrate", "up")
+	before := s.Snapshot()
+	r := s.Run("triggers", "status")
+	require.Equal(t, 5, r.Code)
+	require.Empty(t, r.Stderr)
+	require.Regexp(t, `(?m)^main +missing +public\.projects +sexton_track +deletions go unrecorded +run .sexton triggers install.$`, r.Stdout)
+	require.Equal(t, before, s.Snapshot())
+
+	require.Equal(t, `main: created sexton_track on public.projects
+main: created sexton_truncate on public.projects
+main: created sexton_wake on public.loose_foreign_keys_deleted_records
+main: 3 triggers changed, 0 as they should be
+main: parents that were deleted before are not recorded for issues: sexton audit finds the children that they have left, sexton audit --repair has them cleaned up
+`, s.OK("triggers", "install"))
+	require.Equal(t, "main: all triggers are as the definitions need them\n", s.OK("triggers", "status"))
+	once := s.Snapshot()
+	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.OK("triggers", "install"))
+	require.Equal(t, once, s.Snapshot(), "install is idempotent")
+
+	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
+	r = s.Run("triggers", "status")
+	require.Equal(t, 5, r.Code)
+	require.Regexp(t, `^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`, r.Stdout)
+	require.Contains(t, s.OK("triggers", "install"), "main: 1 trigger changed, 2 as they should be\n")
+
+	require.Equal(t, "main: 3 triggers removed\n", s.OK("triggers", "uninstall"))
+	require.Equal(t, "main: 0 triggers removed\n", s.OK("triggers", "uninstall"))
+}
+
+func TestTriggersJSON(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	unchanged := map[string]any{"database": "main", "functions": []any{}, "triggers": []any{}, "unchanged": 3.0, "surplus": []any{}}
+	require.Equal(t, []any{unchanged}, s.JSON(0, "triggers", "install"))
+	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{}}}, s.JSON(0, "triggers", "status"))
+
+	s.Exec("DROP TRIGGER sexton_track ON projects")
+	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{map[string]any{
+		"table": "public.projects", "trigger": "sexton_track", "kind": "missing", "detail": "deletions go unrecorded", "fix": "run `sexton triggers install`",
+	}}}}, s.JSON(5, "triggers", "status"))
+
+	removed, ok := s.JSON(0, "triggers", "uninstall").([]any)
+	require.True(t, ok)
+	report, ok := removed[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, []any{
+		map[string]any{"table": "public.loose_foreign_keys_deleted_records", "trigger": "sexton_wake", "action": "dropped"},
+		map[string]any{"table": "public.projects", "trigger": "sexton_truncate", "action": "dropped"},
+	}, report["triggers"])
+	require.Len(t, report["functions"], 3)
+}
+
+func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
+	r := s.Run("triggers", "status")
+	require.Equal(t, 5, r.Code)
+	require.Regexp(t, `(?m)^main +surplus +public\.projects +sexton_track +no definition names this table as parent`, r.Stdout)
+	require.Contains(t, s.OK("triggers", "install"),
+		"main: sexton_track on public.projects is surplus: restore the definition, or run: DROP TRIGGER \"sexton_track\" ON public.projects\n")
+}
+
+func TestTriggersWarnOfAMissingIndex(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("DROP INDEX issues_project_id_idx")
+	r := s.Run("triggers", "install")
+	require.Zero(t, r.Code)
+	require.Contains(t, r.Stderr, "sexton: warning: "+s.Path("loose_foreign_keys.yml")+
+		":3:13: issues[0].column: no index begins with project_id, so every statement reads all of issues (CREATE INDEX CONCURRENTLY ON public.issues (project_id);)")
+	require.Zero(t, s.Run("triggers", "status").Code)
+}
+
+func TestTriggersInstallEventTrigger(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	require.Equal(t, "main: created sexton_new_partitions on new partitions\nmain: 1 trigger changed, 3 as they should be\n",
+		s.OK("triggers", "install", "--event-trigger"))
+	once := s.Snapshot()
+	require.Equal(t, "main: 0 triggers changed, 4 as they should be\n", s.OK("triggers", "install", "--event-trigger"))
+	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.OK("triggers", "install"))
+	s.OK("migrate", "up")
+	require.Equal(t, once, s.Snapshot(), "the function stays the superuser's")
+	require.NotContains(t, s.Run("doctor").Stdout, "functions belong to role")
+
+	s.Exec("ALTER EVENT TRIGGER sexton_new_partitions DISABLE")
+	require.Contains(t, s.Run("doctor").Stdout, "warning: main triggers: sexton_new_partitions: disabled: the event trigger is disabled")
+	require.Equal(t, 5, s.Run("triggers", "status").Code)
+	require.Contains(t, s.OK("triggers", "install", "--event-trigger=false"), "main: dropped sexton_new_partitions on new partitions\n")
+	require.Equal(t, "main: all triggers are as the definitions need them\n", s.OK("triggers", "status"))
+	s.OK("triggers", "install", "--event-trigger")
+	s.OK("migrate", "down")
+	require.Empty(t, s.Rows("SELECT evtname FROM pg_event_trigger"))
+	require.Empty(t, s.Rows("SELECT nspname FROM pg_namespace WHERE nspname = 'sexton'"))
+}
+
+// Files that mean something else are another generation until they are installed.
+func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Write("loose_foreign_keys.yml", "# a comment\n"+clitest.GoodDefinitions)
+	s.OK("triggers", "status")
+	s.Exec("CREATE TABLE notes (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON notes (project_id)")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"notes: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	r := s.Run("triggers", "status")
+	require.Equal(t, 5, r.Code)
+	require.Contains(t, r.Stdout, "definitions of loose_foreign_keys_cleanup")
+	report, _ := s.Examined(5)
+	require.Contains(t, clitest.Found(report), "generations")
+	s.Exec("DELETE FROM projects WHERE id = 1")
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "other definitions are installed")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+
+	installed := s.OK("triggers", "install")
+	require.Contains(t, installed, "main: parents that were deleted before are not recorded for notes: sexton audit")
+	require.Regexp(t, `(?m)^main: definitions of loose_foreign_keys_cleanup: installed 1:[0-9a-f]+, was 1:[0-9a-f]+$`, installed)
+	s.OK("triggers", "status")
+	s.OK("job", "run", clitest.Kind)
+	require.Zero(t, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, digests) VALUES ('old', 'h', 1, '{"loose_foreign_keys/cleanup_worker:main": "1:old"}')`)
+	status := s.JSON(0, "status").(map[string]any)
+	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker read others (old)")
+	report, _ = s.Examined(5)
+	require.Contains(t, clitest.Found(report), "generations")
+}
