@@ -2,12 +2,19 @@ package triggers
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
+
+//go:embed queries/may_read.sql
+var mayReadSQL string
+
+//go:embed queries/function_owner.sql
+var functionOwnerSQL string
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
 // the wake triggers. Unneeded triggers are reported and left: they may hold work back, they lose
@@ -104,12 +111,7 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner str
 // lackingToRead returns the grants that a role lacks to read a table, and whether the current role may give them.
 func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grants []string, mayGrant bool, err error) {
 	var mayUse, mayRead, mayLetUse bool
-	err = tx.QueryRow(ctx, `
-		SELECT pg_catalog.has_schema_privilege($1::pg_catalog.name, n.oid, 'USAGE'),
-			pg_catalog.has_table_privilege($1::pg_catalog.name, c.oid, 'SELECT'), pg_catalog.pg_has_role(n.nspowner, 'USAGE')
-		FROM pg_catalog.pg_class AS c
-		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE c.oid = $2::pg_catalog.oid`, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
+	err = tx.QueryRow(ctx, mayReadSQL, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
 	if err != nil {
 		return nil, false, fmt.Errorf("look up privileges on %s: %w", t.Display, err)
 	}
@@ -130,11 +132,7 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	}
 	var owner string
 	var mayRegister bool
-	err := tx.QueryRow(ctx, `
-		SELECT pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text,
-			pg_catalog.has_table_privilege(pg_catalog.format('%I.objects', $1::pg_catalog.text), 'INSERT')
-		FROM pg_catalog.pg_proc AS p
-		WHERE p.oid = pg_catalog.to_regprocedure(pg_catalog.format('%I.%I()', $1::pg_catalog.text, $2::pg_catalog.text))`,
+	err := tx.QueryRow(ctx, functionOwnerSQL,
 		c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)

@@ -131,19 +131,3 @@ SELECT EXISTS (
     WHERE attribute.attrelid OPERATOR(pg_catalog.=) '"public".merge_request_diff_files'::pg_catalog.regclass
       AND attribute.attname OPERATOR(pg_catalog.=) 'project_id' AND NOT attribute.attisdropped
 )`
-
-const stepBackSQL = `
-UPDATE "public".merge_request_diff_files AS file
-SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
-  AND file.relative_order OPERATOR(pg_catalog.<) 0`
-
-// markSQL marks a diff ($1) as moved, its object named $2 in the store $3, with $4 files.
-const markSQL = `
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = true,
-    external_diff = $2,
-    external_diff_store = $3,
-    files_count = least($4::bigint, 32767),
-    sorted = true
-WHERE diff.id OPERATOR(pg_catalog.=) $1`

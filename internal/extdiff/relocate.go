@@ -122,11 +122,6 @@ func (e *Engine) copy(ctx context.Context, claimed *claim, was external) (blobst
 	})
 }
 
-const switchStoreSQL = `
-UPDATE "public".merge_request_diffs AS diff
-SET external_diff_store = $2
-WHERE diff.id OPERATOR(pg_catalog.=) $1`
-
 // switchStore changes the row, if it and its files are still the ones that were read. A diff that has been deleted meanwhile leaves the
 // copy to the removal: the trigger has listed the object that the row named.
 func (e *Engine) switchStore(
@@ -148,7 +143,7 @@ func (e *Engine) switchStore(
 			skipped = Gone
 			return on.Orphan(ctx, was.diffID, was.key, int(e.Store.Kind()))
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(switchStoreSQL), was.diffID, int(e.Store.Kind())); err != nil {
+		if err := on.SwitchStore(ctx, int(e.Store.Kind()), was.diffID); err != nil {
 			return fmt.Errorf("note the diff's store: %w", err)
 		}
 		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], was.diffID, claimed.token); err != nil {

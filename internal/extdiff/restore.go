@@ -59,24 +59,17 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	return restored, nil
 }
 
-const unkeepSQL = `
-WITH released AS (
-    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1 AND kept RETURNING diff_id
-)
-SELECT EXISTS (SELECT FROM released), EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1)`
-
 // Release lets a diff that was brought back by Restore be moved again, and reports whether it was kept at all. The error is ErrNoDiff
 // where there is none.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
-	var there bool
-	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(unkeepSQL), diffID).Scan(&released, &there)
-	if err == nil && !there {
+	found, err := queries(e.DB).Unkeep(ctx, diffID)
+	if err == nil && !found.There {
 		err = ErrNoDiff
 	}
 	if err != nil {
 		return false, fmt.Errorf("release diff %d: %w", diffID, err)
 	}
-	return released, nil
+	return found.Released, nil
 }
 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
@@ -96,12 +89,6 @@ SET diff = pg_catalog.convert_from(
     external_diff_offset = NULL,
     external_diff_size = NULL
 WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1`
-
-const unmarkSQL = `
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = false,
-    external_diff = NULL
-WHERE diff.id OPERATOR(pg_catalog.=) $1`
 
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
 // the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
@@ -138,10 +125,10 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if put.RowsAffected() != int64(len(external.files)) {
 			return fmt.Errorf("put texts back: %d of %d files changed", put.RowsAffected(), len(external.files))
 		}
-		if _, err := tx.Exec(ctx, e.DB.Names.Render(unmarkSQL), claimed.diffID); err != nil {
+		on := diffsqlc.New(e.DB.Names.On(tx))
+		if err := on.Unmark(ctx, claimed.diffID); err != nil {
 			return fmt.Errorf("mark diff as in the database: %w", err)
 		}
-		on := diffsqlc.New(e.DB.Names.On(tx))
 		if err := on.Keep(ctx, claimed.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note that the diff stays in the database: %w", err)
 		}
@@ -160,12 +147,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 
 // unchanged locks the diff and ensures that it is still the one that was read.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
-	locked, err := tx.Exec(ctx, e.DB.Names.Render(`
-		SELECT FROM "public".merge_request_diffs AS diff
-		WHERE diff.id OPERATOR(pg_catalog.=) $1 AND diff.stored_externally AND diff.merge_request_id OPERATOR(pg_catalog.=) $2
-		  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) $3
-		  AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) $4::pg_catalog.text
-		FOR UPDATE`), was.diffID, was.mergeRequestID, was.store, was.name)
+	locked, err := diffsqlc.New(e.DB.Names.On(tx)).LockUnchanged(ctx, was.diffID, was.mergeRequestID, was.store, was.name)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}
@@ -173,7 +155,7 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(lockFilesSQL), was.diffID).Scan(&fingerprint); err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
-	if locked.RowsAffected() == 0 || fingerprint != was.fingerprint {
+	if locked == 0 || fingerprint != was.fingerprint {
 		return errChanged
 	}
 	return nil

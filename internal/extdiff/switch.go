@@ -83,8 +83,7 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 		if err := e.switchFiles(ctx, tx, diffID, surveyed); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, e.DB.Names.Render(markSQL), diffID, objectName(diffID), int(e.Store.Kind()), surveyed.files)
-		if err != nil {
+		if err := on.Mark(ctx, objectName(diffID), int(e.Store.Kind()), surveyed.files, diffID); err != nil {
 			return fmt.Errorf("mark diff as external: %w", err)
 		}
 		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], diffID, claimed.token); err != nil {
@@ -120,7 +119,7 @@ func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surve
 	if switched.RowsAffected() != surveyed.files {
 		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), surveyed.files)
 	}
-	if _, err := tx.Exec(ctx, e.DB.Names.Render(stepBackSQL), diffID); err != nil {
+	if err := diffsqlc.New(e.DB.Names.On(tx)).StepBack(ctx, diffID); err != nil {
 		return fmt.Errorf("put files in order: %w", err)
 	}
 	return nil

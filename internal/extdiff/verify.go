@@ -226,16 +226,13 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 			ids = append(ids, id)
 		}
 	}
-	rows, err := e.DB.Pool.Query(ctx, e.DB.Names.Render(`
-		SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)
-		FROM "public".merge_request_diffs AS diff WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally`), ids)
+	keys, err := queries(e.DB).Keys(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look which objects are in use: %w", err)
 	}
 	used := map[string]bool{}
-	var key string
-	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { used[key] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("look which objects are in use: %w", err)
+	for _, key := range keys {
+		used[key] = true
 	}
 	return used, nil
 }

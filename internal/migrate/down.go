@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -174,31 +175,8 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// Views on Sexton's tables are somebody else's, wherever they live, except its own ($4).
-const dependentsSQL = `
-WITH ours AS (
-	SELECT class.oid
-	FROM pg_catalog.pg_class AS class
-	JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-	WHERE namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = ANY ($3)
-), dependent AS (
-	SELECT rule.ev_class AS oid
-	FROM pg_catalog.pg_depend AS depend
-	JOIN pg_catalog.pg_rewrite AS rule ON depend.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND depend.objid = rule.oid
-	WHERE depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.refobjid IN (SELECT ours.oid FROM ours)
-	UNION
-	SELECT reference.conrelid
-	FROM pg_catalog.pg_constraint AS reference
-	WHERE reference.contype = 'f' AND reference.confrelid IN (SELECT ours.oid FROM ours)
-)
-SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
-FROM dependent
-JOIN pg_catalog.pg_class AS class ON class.oid = dependent.oid
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-WHERE (class.relkind IN ('v', 'm') OR class.oid NOT IN (SELECT ours.oid FROM ours))
-  AND class.oid NOT IN (SELECT view.oid
-      FROM pg_catalog.unnest($4::pg_catalog.text[]) AS own (name), pg_catalog.to_regclass(own.name) AS view (oid) WHERE view.oid IS NOT NULL)
-ORDER BY 1`
+//go:embed queries/dependents.sql
+var dependentsSQL string
 
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
 // look well and record nothing.

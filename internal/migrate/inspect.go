@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+//go:embed queries/schemas.sql
+var schemasSQL string
+
+//go:embed queries/tracked_tables.sql
+var trackedTablesSQL string
+
+//go:embed queries/registry_columns.sql
+var registryColumnsSQL string
 
 // tombstones is the name of the tombstone table in the tracked schema.
 const tombstones = "loose_foreign_keys_deleted_records"
@@ -87,20 +97,7 @@ func (s *session) inspect(ctx context.Context) (inspection, error) {
 
 func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, diffs: map[string]relation{}}
-	err := tx.QueryRow(ctx, `
-		SELECT
-			current_user::pg_catalog.text,
-			pg_catalog.current_database()::pg_catalog.text,
-			jobs.oid IS NOT NULL,
-			pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
-			coalesce(pg_catalog.has_schema_privilege(jobs.oid, 'CREATE') AND pg_catalog.has_schema_privilege(jobs.oid, 'USAGE'), false),
-			tracked.oid IS NOT NULL,
-			coalesce(pg_catalog.has_schema_privilege(tracked.oid, 'CREATE') AND pg_catalog.has_schema_privilege(tracked.oid, 'USAGE'), false),
-			EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = tracked.oid AND c.relname = $3),
-			ARRAY(SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.relnamespace = jobs.oid ORDER BY c.relname)
-		FROM (VALUES (1)) AS one
-		LEFT JOIN pg_catalog.pg_namespace AS jobs ON jobs.nspname = $1
-		LEFT JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $2`,
+	err := tx.QueryRow(ctx, schemasSQL,
 		db.JobsSchema, db.TrackedSchema, tombstones,
 	).Scan(&look.role, &look.database, &look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema,
 		&look.hasTracked, &look.mayCreateInTracked, &look.hasTombstones, &look.relations)
@@ -121,14 +118,7 @@ func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
 
 // readTracked reads the tables of the tracked schema that components share with the application.
 func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection) error {
-	rows, err := tx.Query(ctx, `
-		SELECT c.relname::pg_catalog.text, c.relkind::pg_catalog.text,
-			ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-			ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-				AND a.atttypid IN ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype, 'pg_catalog.int8'::pg_catalog.regtype))
-		FROM pg_catalog.pg_class AS c
-		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = ANY ($2)`, db.TrackedSchema,
+	rows, err := tx.Query(ctx, trackedTablesSQL, db.TrackedSchema,
 		slices.Concat([]string{ghostQueue, placeholders, users, groupSchedules, groups}, diffTables()))
 	if err != nil {
 		return fmt.Errorf("look up tables of the application: %w", err)
@@ -166,12 +156,7 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 		return nil
 	}
 	var columns int
-	err := tx.QueryRow(ctx, `
-		SELECT pg_catalog.count(*)
-		FROM pg_catalog.pg_attribute AS a
-		JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid AND c.relname = 'objects' AND c.relkind = 'r'
-		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
-		WHERE a.attname IN ('kind', 'identity', 'component') AND a.atttypid = 'pg_catalog.text'::pg_catalog.regtype`, db.JobsSchema).Scan(&columns)
+	err := tx.QueryRow(ctx, registryColumnsSQL, db.JobsSchema).Scan(&columns)
 	if err != nil || columns != 3 {
 		return err
 	}

@@ -83,6 +83,50 @@ func (q *Queries) Keep(ctx context.Context, diffID int64, token int64) error {
 	return err
 }
 
+const lockUnchanged = `-- name: LockUnchanged :execrows
+SELECT
+FROM "public".merge_request_diffs AS diff
+WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
+  AND diff.stored_externally
+  AND diff.merge_request_id OPERATOR(pg_catalog.=) $2::bigint
+  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) $3::integer
+  AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) $4::pg_catalog.text
+FOR UPDATE
+`
+
+func (q *Queries) LockUnchanged(ctx context.Context, diffID int64, mergeRequestID int64, store int, name string) (int64, error) {
+	result, err := q.db.Exec(ctx, lockUnchanged,
+		diffID,
+		mergeRequestID,
+		store,
+		name,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const mark = `-- name: Mark :exec
+UPDATE "public".merge_request_diffs AS diff
+SET stored_externally = true,
+    external_diff = $1::pg_catalog.text,
+    external_diff_store = $2::integer,
+    files_count = least($3::bigint, 32767),
+    sorted = true
+WHERE diff.id OPERATOR(pg_catalog.=) $4::bigint
+`
+
+func (q *Queries) Mark(ctx context.Context, name string, store int, files int64, diffID int64) error {
+	_, err := q.db.Exec(ctx, mark,
+		name,
+		store,
+		files,
+		diffID,
+	)
+	return err
+}
+
 const orphan = `-- name: Orphan :exec
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT $1::bigint, $2::pg_catalog.text, $3::integer
@@ -224,6 +268,29 @@ func (q *Queries) Skip(ctx context.Context, reason string, state string, diffID 
 	return err
 }
 
+const stepBack = `-- name: StepBack :exec
+UPDATE "public".merge_request_diff_files AS file
+SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1::bigint
+  AND file.relative_order OPERATOR(pg_catalog.<) 0
+`
+
+func (q *Queries) StepBack(ctx context.Context, diffID int64) error {
+	_, err := q.db.Exec(ctx, stepBack, diffID)
+	return err
+}
+
+const switchStore = `-- name: SwitchStore :exec
+UPDATE "public".merge_request_diffs AS diff
+SET external_diff_store = $1::integer
+WHERE diff.id OPERATOR(pg_catalog.=) $2::bigint
+`
+
+func (q *Queries) SwitchStore(ctx context.Context, store int, diffID int64) error {
+	_, err := q.db.Exec(ctx, switchStore, store, diffID)
+	return err
+}
+
 const unfinished = `-- name: Unfinished :many
 SELECT ledger.diff_id, coalesce(ledger.upload_bytes, 0)::bigint AS bytes, ledger.upload_sent AS sent, ledger.upload_began_at::pg_catalog.timestamptz AS began_at,
     ledger.upload_seen_at::pg_catalog.timestamptz AS seen_at, ledger.upload_failures::bigint AS failures, coalesce(ledger.upload_error, '')::pg_catalog.text AS error
@@ -269,6 +336,38 @@ func (q *Queries) Unfinished(ctx context.Context, most int32) ([]UnfinishedRow, 
 		return nil, err
 	}
 	return items, nil
+}
+
+const unkeep = `-- name: Unkeep :one
+WITH released AS (
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND kept RETURNING diff_id
+)
+SELECT EXISTS (SELECT FROM released) AS released,
+    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint) AS there
+`
+
+type UnkeepRow struct {
+	Released bool
+	There    bool
+}
+
+func (q *Queries) Unkeep(ctx context.Context, diffID int64) (UnkeepRow, error) {
+	row := q.db.QueryRow(ctx, unkeep, diffID)
+	var i UnkeepRow
+	err := row.Scan(&i.Released, &i.There)
+	return i, err
+}
+
+const unmark = `-- name: Unmark :exec
+UPDATE "public".merge_request_diffs AS diff
+SET stored_externally = false,
+    external_diff = NULL
+WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
+`
+
+func (q *Queries) Unmark(ctx context.Context, diffID int64) error {
+	_, err := q.db.Exec(ctx, unmark, diffID)
+	return err
 }
 
 const upload = `-- name: Upload :one

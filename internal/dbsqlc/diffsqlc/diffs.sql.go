@@ -94,6 +94,32 @@ func (q *Queries) External(ctx context.Context, after int64, most int32) ([]int6
 	return items, nil
 }
 
+const keys = `-- name: Keys :many
+SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)::pg_catalog.text AS key
+FROM "public".merge_request_diffs AS diff
+WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally
+`
+
+func (q *Queries) Keys(ctx context.Context, ids []int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, keys, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		items = append(items, key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const present = `-- name: Present :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) ORDER BY diff.id
 `

@@ -48,3 +48,8 @@ LIMIT @most;
 
 -- name: Exists :one
 SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @id::bigint);
+
+-- name: Keys :many
+SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)::pg_catalog.text AS key
+FROM "public".merge_request_diffs AS diff
+WHERE diff.id = ANY (@ids::bigint[]) AND diff.stored_externally;
