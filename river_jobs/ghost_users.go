@@ -35,7 +35,13 @@ func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return once
 
 func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 	return kind[MigrateRecordsToGhostUserArgs]{
-		Job: Job{Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostQueue},
+		Job: Job{
+			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostQueue,
+			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
+				_, problems, err := CheckGhostUsers(ctx, c, jobs, jobs.Pool)
+				return problems, err
+			},
+		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
 			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + slowNetwork}
 		},

@@ -51,6 +51,10 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 			Summary:       "offers placeholder users that an import has left behind for deletion",
 			DeletionTable: placeholderDetails,
 			Wakes:         []triggers.Wake{{Table: placeholderDetails, Due: "NEW.namespace_id IS NULL"}},
+			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
+				_, problems, err := CheckPlaceholderUsers(ctx, c, jobs, jobs.Pool)
+				return problems, err
+			},
 		},
 		bounds: func(PlaceholderUserCleanupArgs) bounds {
 			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL}

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/internal/pulse"
 	"sexton/triggers"
 )
@@ -113,6 +114,8 @@ type Job struct {
 	Lane func(deps Deps, db database.Database) *listen.Lane
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string
+	// Check, if set, holds the configuration of the kind against the jobs database.
+	Check func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error)
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 
@@ -135,25 +138,33 @@ func (j Job) wakesIn(schema string) []triggers.Wake {
 // Inserted tells that another kind inserts the jobs: there is no schedule.
 func (j Job) Inserted() bool { return j.Schedule == "" }
 
-// Jobs lists the kinds whose component is enabled.
+// Jobs lists the kinds whose component is enabled, in the order in which they are shown.
 func Jobs(c *config.Config) []Job {
 	var jobs []Job
-	if c.LooseForeignKeys.Enabled {
-		jobs = append(jobs, looseForeignKeys(c).job(c))
+	for _, family := range []struct {
+		component string
+		jobs      func() []Job
+	}{
+		{migrate.LooseForeignKeys, func() []Job { return []Job{looseForeignKeys(c).job(c)} }},
+		{migrate.GhostUsers, func() []Job { return []Job{ghostUsers(c).job(c)} }},
+		{migrate.PlaceholderUsers, func() []Job { return []Job{placeholderCleanup(c).job(c), deletePlaceholder(c).job(c)} }},
+		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
+		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
+	} {
+		if c.Has(family.component) {
+			jobs = append(jobs, family.jobs()...)
+		}
 	}
-	if c.GhostUsers.Enabled {
-		jobs = append(jobs, ghostUsers(c).job(c))
-	}
-	if c.PlaceholderUsers.Enabled {
-		jobs = append(jobs, placeholderCleanup(c).job(c), deletePlaceholder(c).job(c))
-	}
-	if c.AdjournedGroups.Enabled {
-		jobs = append(jobs, adjournedGroups(c).job(c), groupDestroy(c).job(c))
-	}
-	if c.ExternalDiffs.Enabled {
-		jobs = append(jobs, scheduleDiffs(c).job(c), migrateDiff(c).job(c))
-	}
-	return jobs
+	return append(jobs, declared...)
+}
+
+var declared []Job //nolint:gochecknoglobals // a test declares a kind; nothing else changes it
+
+// Declare adds a kind for as long as a test runs.
+func Declare(job Job) (remove func()) {
+	before := declared
+	declared = append(slices.Clip(declared), job)
+	return func() { declared = before }
 }
 
 // Register adds the workers of all enabled kinds.

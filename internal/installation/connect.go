@@ -309,19 +309,15 @@ func bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
 		b.hold(riverjobs.LooseForeignKeys, found)
 		break
 	}
-	if c.GhostUsers.Enabled {
-		_, found, err := riverjobs.CheckGhostUsers(ctx, c, all.Jobs(), all.Jobs().Pool)
+	for _, job := range riverjobs.Jobs(c) {
+		if job.Check == nil {
+			continue
+		}
+		found, err := job.Check(ctx, c, all.Jobs())
 		if err != nil {
 			return nil, err
 		}
-		b.hold(riverjobs.GhostUsers, found)
-	}
-	if c.PlaceholderUsers.Enabled {
-		_, found, err := riverjobs.CheckPlaceholderUsers(ctx, c, all.Jobs(), all.Jobs().Pool)
-		if err != nil {
-			return nil, err
-		}
-		b.hold(riverjobs.PlaceholderCleanup, found)
+		b.hold(job.Kind, found)
 	}
 	if wrong == nil {
 		return b, nil

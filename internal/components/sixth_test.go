@@ -1,0 +1,178 @@
+package components_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/component"
+	"sexton/internal/components"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/dbtest"
+	"sexton/internal/doctor"
+	"sexton/internal/heartbeat"
+	"sexton/internal/installation"
+	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+	"sexton/internal/operator"
+	"sexton/internal/pgtest"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	sixthKind  = "shred_documents"
+	sixthTable = "shredder"
+)
+
+// sixth is a family of jobs that shreds documents.
+func sixth() *component.Component {
+	return &component.Component{
+		Key: "documents", Enabled: func(*config.Config) bool { return true }, Units: map[string]string{sixthTable: "document"},
+		Backlog: func(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+			b := component.Backlog{Table: sixthTable, Database: db.Name, Details: sixthDetails{Shredders: 2}}
+			err := db.Pool.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE error <> '') FROM public.shredder").Scan(&b.Pending, &b.Deferred)
+			return []component.Backlog{b}, err
+		},
+		Failures: component.Rows("documents", "document", "to be tried now", "has not failed",
+			func(ctx context.Context, all *installation.Connections, limit int) ([]sixthRow, error) {
+				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' ORDER BY id LIMIT $1", limit)
+				if err != nil {
+					return nil, err
+				}
+				return pgx.CollectRows(rows, pgx.RowToStructByPos[sixthRow])
+			},
+			func(row sixthRow) int64 { return row.ID },
+			func(_ *installation.Connections, row sixthRow) component.Failure {
+				return component.Failure{Error: row.Error}
+			},
+			func(ctx context.Context, all *installation.Connections, rows component.Retried) (int64, error) {
+				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", rows.All, rows.ID)
+				return tag.RowsAffected(), err
+			}),
+		Plan: map[string]component.Planner{sixthKind: func(
+			ctx context.Context, on dbsqlc.DBTX, _ *config.Config, db database.Database,
+		) (planned component.Planned, err error) {
+			err = planned.Count(ctx, on, db, "(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8")
+			return planned, err
+		}},
+		Gauges: func(b component.Backlog) []metrics.Sample {
+			return []metrics.Sample{{Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders), Labels: []string{b.Database}}}
+		},
+		Grants: func(component.Granting) []migrate.TableGrant {
+			return []migrate.TableGrant{{Table: "public.documents", Privileges: "SELECT"}}
+		},
+		Checks: []component.Check{
+			{Name: "shredder_there", When: component.Binding, Look: sixthFinding("bound")},
+			{Name: "shredder_fits", When: component.Schema, Look: sixthFinding("fits")},
+			{Name: "shredder_full", When: component.Work, Look: sixthFinding("full")},
+		},
+	}
+}
+
+type (
+	sixthArgs struct{}
+	sixthRow  struct {
+		ID    int64
+		Error string
+	}
+	sixthDetails struct {
+		Shredders int `json:"shredders"`
+	}
+)
+
+func (sixthArgs) Kind() string { return sixthKind }
+
+func (d sixthDetails) Print(w io.Writer) { _, _ = fmt.Fprintln(w, d.Shredders) }
+
+func sixthFinding(message string) func(context.Context, *component.Exam) ([]doctor.Finding, error) {
+	return func(_ context.Context, x *component.Exam) ([]doctor.Finding, error) {
+		return []doctor.Finding{{Severity: problem.Warning, Object: x.DB.Name, Message: message, Fix: "shred"}}, nil
+	}
+}
+
+// A family of jobs that is in the two lists shows wherever an operator looks, without any other edit. It runs alone: it changes the lists.
+//
+//nolint:paralleltest // see above
+func TestASixthFamilyShowsEverywhere(t *testing.T) {
+	db := dbtest.New(t)
+	db.Exec("CREATE TABLE shredder (id bigint PRIMARY KEY, error text NOT NULL); INSERT INTO shredder VALUES (1, ''), (2, ''), (3, 'paper jam')")
+	t.Cleanup(components.Add(sixth()))
+	t.Cleanup(riverjobs.Declare(riverjobs.Job{
+		Kind: sixthKind, Queue: sixthKind, Schedule: "0 3 * * *", Cron: "0 3 * * *", Summary: "shreds documents", DeletionTable: sixthTable,
+		Databases: []string{"main"}, LeaseKey: func(string) string { return sixthKind },
+		ArgsOf: func(string) river.JobArgs { return sixthArgs{} },
+	}))
+	c := &config.Config{Databases: []config.Database{{Name: "main", URL: config.URL(db.URL), Schema: "public"}}}
+	c.Jobs.Database, c.Jobs.Schema, c.Jobs.Silence = "main", "sexton", heartbeat.DefaultSilence
+	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}, Down: map[string]error{}}
+	bound := &installation.Bound{Connections: all}
+
+	jobs, err := operator.ReadJobs(t.Context(), all)
+	require.NoError(t, err, "job list")
+	require.Len(t, jobs, 1)
+	require.Equal(t, "shreds documents", jobs[0].Job.Summary)
+
+	reading, err := operator.Read(t.Context(), operator.Bound(bound))
+	require.NoError(t, err, "status")
+	document, err := json.Marshal(reading.DeletionTables)
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"table": "shredder", "database": "main", "pending": 3, "capped": false, "oldest_age_seconds": 0, "deferred": 1,
+		"confirming": 0, "shredders": 2}]`, string(document))
+	require.Equal(t, "a worker: none is running (start one with sexton run)", *reading.Jobs[0].WaitingFor)
+	require.NotNil(t, reading.Jobs[0].NextTick)
+
+	plans, err := operator.Plan(t.Context(), bound)
+	require.NoError(t, err, "plan")
+	require.Len(t, plans[0].Jobs, 1)
+	require.Equal(t, "2 documents", plans[0].Jobs[0].Text())
+
+	failed, err := operator.ReadFailures(t.Context(), all, 10)
+	require.NoError(t, err, "failures")
+	require.Equal(t, []component.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}}, failed.Failures)
+
+	page, err := operator.NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
+	require.NoError(t, err, "page")
+	require.Equal(t, "document", page.Tables[0].Unit)
+	require.Equal(t, sixthKind, page.Jobs[0].Kind)
+	require.Equal(t, failed.Failures, page.Failures)
+
+	gauges := operator.Gauges{All: all, Noted: &riverjobs.Bindings{}, Log: slog.New(slog.DiscardHandler)}
+	samples := gauges.Read(t.Context())
+	for _, want := range []metrics.Sample{
+		{Metric: metrics.BacklogRows, Value: 3, Labels: []string{"main", sixthTable}},
+		{Metric: "sexton_shredders", Value: 2, Labels: []string{"main"}},
+		{Metric: metrics.Waiting, Value: 1, Labels: []string{sixthKind, "main", "worker"}},
+	} {
+		require.Contains(t, samples, want, "metrics")
+	}
+
+	examined := operator.Examine(t.Context(), c)
+	defer examined.Close()
+	var messages []string
+	for _, finding := range examined.Report.Findings {
+		if finding.Fix == "shred" {
+			messages = append(messages, finding.Check+" "+finding.Object+" "+finding.Message)
+		}
+	}
+	require.Equal(t, []string{"shredder_there main bound", "shredder_fits main fits", "shredder_full main full"}, messages, "doctor")
+	require.Contains(t, components.Grants(component.Granting{Config: c, Database: c.Databases[0]}),
+		migrate.TableGrant{Table: "public.documents", Privileges: "SELECT"}, "grants")
+
+	said, err := operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, audittrail.Entry{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, "1 document to be tried now", said)
+	require.Equal(t, [][]string{{"documents 3"}}, db.Rows("SELECT target FROM sexton.audit"))
+}
