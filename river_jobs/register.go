@@ -173,3 +173,17 @@ func Register(workers *river.Workers, deps Deps) {
 		job.register(workers, deps)
 	}
 }
+
+// DeletionTables are those of the enabled kinds, by database.
+func DeletionTables(c *config.Config) map[string][]string {
+	tables := map[string][]string{}
+	for _, job := range Jobs(c) {
+		for _, name := range job.Databases {
+			tables[name] = append(tables[name], job.DeletionTable)
+		}
+	}
+	if c.ExternalDiffs.Enabled {
+		tables[c.Jobs.Database] = append(tables[c.Jobs.Database], removalTable)
+	}
+	return tables
+}

@@ -45,6 +45,14 @@ type SextonAudit struct {
 	Reason string
 }
 
+type SextonBacklog struct {
+	DeletionTable    string
+	Pending          int64
+	Capped           bool
+	OldestAgeSeconds float64
+	Deferred         int64
+}
+
 // Sexton: running workers and foreground passes, and when each was last seen
 type SextonClient struct {
 	ClientID   string

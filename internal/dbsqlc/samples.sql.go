@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const samplesAdd = `-- name: SamplesAdd :execrows
+const samplesAdd = `-- name: SamplesAdd :exec
 INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse)
 SELECT
     pg_catalog.statement_timestamp(),
@@ -26,68 +26,110 @@ SELECT
           AND earlier.deletion_table = fresh.deletion_table
     )
 FROM (
+    SELECT $1::pg_catalog.text AS database, own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
+    FROM "sexton".backlog AS own
+    WHERE own.deletion_table = ANY ($2::pg_catalog.text[])
+       OR own.pending > 0
+    UNION ALL
     SELECT
-        pg_catalog.unnest($1::pg_catalog.text[]) AS database,
-        pg_catalog.unnest($2::pg_catalog.text[]) AS deletion_table,
-        pg_catalog.unnest($3::bigint[]) AS pending,
-        pg_catalog.unnest($4::boolean[]) AS capped,
-        pg_catalog.unnest($5::bigint[]) AS deferred,
-        pg_catalog.unnest($6::pg_catalog.float8[]) AS oldest_age_seconds
+        pg_catalog.unnest($3::pg_catalog.text[]),
+        pg_catalog.unnest($4::pg_catalog.text[]),
+        pg_catalog.unnest($5::bigint[]),
+        pg_catalog.unnest($6::boolean[]),
+        pg_catalog.unnest($7::bigint[]),
+        pg_catalog.unnest($8::pg_catalog.float8[])
 ) AS fresh
+WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
+  AND NOT EXISTS (
+      SELECT FROM "sexton".samples AS sample
+      WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $9::pg_catalog.float8)
+  )
 `
 
 type SamplesAddParams struct {
+	Database       string
+	OwnTables      []string
 	Databases      []string
 	DeletionTables []string
 	Pending        []int64
 	Capped         []bool
 	Deferred       []int64
 	OldestAges     []float64
+	Seconds        float64
 }
 
-func (q *Queries) SamplesAdd(ctx context.Context, arg SamplesAddParams) (int64, error) {
-	result, err := q.db.Exec(ctx, samplesAdd,
+// Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
+func (q *Queries) SamplesAdd(ctx context.Context, arg SamplesAddParams) error {
+	_, err := q.db.Exec(ctx, samplesAdd,
+		arg.Database,
+		arg.OwnTables,
 		arg.Databases,
 		arg.DeletionTables,
 		arg.Pending,
 		arg.Capped,
 		arg.Deferred,
 		arg.OldestAges,
+		arg.Seconds,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }
 
-const samplesFresh = `-- name: SamplesFresh :one
-SELECT EXISTS (
-    SELECT FROM "sexton".samples AS sample
-    WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+const samplesBacklog = `-- name: SamplesBacklog :many
+SELECT own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
+FROM "sexton".backlog AS own
+WHERE own.deletion_table = ANY ($1::pg_catalog.text[])
+   OR own.pending > 0
+`
+
+type SamplesBacklogRow struct {
+	DeletionTable    string
+	Pending          int64
+	Capped           bool
+	Deferred         int64
+	OldestAgeSeconds float64
+}
+
+func (q *Queries) SamplesBacklog(ctx context.Context, deletionTables []string) ([]SamplesBacklogRow, error) {
+	rows, err := q.db.Query(ctx, samplesBacklog, deletionTables)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SamplesBacklogRow
+	for rows.Next() {
+		var i SamplesBacklogRow
+		if err := rows.Scan(
+			&i.DeletionTable,
+			&i.Pending,
+			&i.Capped,
+			&i.Deferred,
+			&i.OldestAgeSeconds,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const samplesLock = `-- name: SamplesLock :exec
+SELECT pg_catalog.set_config(
+    'sexton.sampling',
+    pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))::pg_catalog.text,
+    true
 )
 `
 
-// Whether a sample was taken within the last so many seconds.
-func (q *Queries) SamplesFresh(ctx context.Context, seconds float64) (bool, error) {
-	row := q.db.QueryRow(ctx, samplesFresh, seconds)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
+// Of the copies one at a time samples, until the end of its transaction. The statements behind this one ask the setting.
+func (q *Queries) SamplesLock(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, samplesLock)
+	return err
 }
 
-const samplesLock = `-- name: SamplesLock :one
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))
-`
-
-// Between copies: the copy that holds it until the end of its transaction may add a sample.
-func (q *Queries) SamplesLock(ctx context.Context) (bool, error) {
-	row := q.db.QueryRow(ctx, samplesLock)
-	var pg_try_advisory_xact_lock bool
-	err := row.Scan(&pg_try_advisory_xact_lock)
-	return pg_try_advisory_xact_lock, err
-}
-
-const samplesPrune = `-- name: SamplesPrune :execrows
+const samplesPrune = `-- name: SamplesPrune :exec
 DELETE FROM "sexton".samples AS gone
 USING (
     (
@@ -106,18 +148,16 @@ USING (
         LIMIT 1000
     )
 ) AS past
-WHERE gone.taken_at = past.taken_at
+WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
+  AND gone.taken_at = past.taken_at
   AND gone.database = past.database
   AND gone.deletion_table = past.deletion_table
 `
 
 // Each arm is bounded. What one leaves the next sample's removal takes.
-func (q *Queries) SamplesPrune(ctx context.Context) (int64, error) {
-	result, err := q.db.Exec(ctx, samplesPrune)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) SamplesPrune(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, samplesPrune)
+	return err
 }
 
 const samplesSince = `-- name: SamplesSince :many

@@ -89,15 +89,6 @@ func (c *Connections) Close() {
 	}
 }
 
-// Async are the same for what a worker does every few seconds and may lose, on connections that it keeps.
-func (c *Connections) Async() *Connections {
-	databases := slices.Clone(c.Databases)
-	for i := range databases {
-		databases[i].Pool = databases[i].Async()
-	}
-	return &Connections{Config: c.Config, Databases: databases, Down: c.Down}
-}
-
 // Jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
 func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
 

@@ -33,6 +33,8 @@ type Ear struct {
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
+	// Also are questions of other parts of the worker to the same database, where it has no pulse but the ear's.
+	Also []pulse.Question
 
 	// asked is true where the pulse of another one asks its questions.
 	asked  bool
@@ -74,6 +76,7 @@ func (e *Ear) Run(ctx context.Context) {
 	if !e.asked {
 		own := &pulse.Pulse{On: e.Pool, Period: min(e.timing.SelfCheck, e.timing.pulse()), Answer: e.timing.Answer}
 		own.Add(e.Questions()...)
+		own.Add(e.Also...)
 		running.Go(func() { own.Run(ctx, nil) })
 	}
 	for _, l := range e.lanes {

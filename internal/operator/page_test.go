@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
-	"sexton/internal/samples"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
 )
@@ -186,24 +185,6 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 3"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"), "no job of ours")
-}
-
-func TestSamplesOfEveryDatabase(t *testing.T) {
-	t.Parallel()
-	s := observe(t, "main", "ci", "gone!")
-	s.servers["ci"].Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at) VALUES ('public.parents', 1, now() - interval '1 minute')`)
-	source := s.source(t)
-	require.NoError(t, source.sample(t.Context()))
-	require.NoError(t, source.sample(t.Context()), "not due")
-	require.Equal(t, [][]string{{"ci", "loose_foreign_keys_deleted_records", "1", "60"}, {"main", "loose_foreign_keys_deleted_records", "0", "0"}},
-		s.servers["main"].Rows("SELECT database, deletion_table, pending, round(oldest_age_seconds / 10) * 10 FROM sexton.samples ORDER BY 1"))
-	series, err := source.History(t.Context(), time.Hour, time.Minute)
-	require.NoError(t, err)
-	require.Len(t, series, 2)
-	require.EqualValues(t, 1, series[0].Points[0].Pending)
-	due, err := samples.Due(t.Context(), s.all.Jobs())
-	require.NoError(t, err)
-	require.False(t, due)
 }
 
 // Everything is read of a jobs database that goes away, or nothing: half a page would look like one with nothing to show.

@@ -7,73 +7,89 @@ package samples
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pulse"
 )
 
 // Every is the time between two samples.
 const Every = 15 * time.Second
 
-// slack is by how much a sample may come early: workers look at their own clocks.
-const slack = time.Second
+// slack is by how much a sample may come early: workers look at their own clocks, and pulses are two seconds apart.
+const slack = 2 * time.Second
 
-// Sample is the backlog of one deletion table at one time.
-type Sample struct {
-	// Database is the configured name.
-	Database string
-	Table    string
-	// Pending and Deferred count rows, up to the cap of the count; Capped tells that there are more.
-	Pending   int64
-	Capped    bool
-	Deferred  int64
-	OldestAge time.Duration
+// Sampler samples in the pulses of a worker. Each database says itself what waits in it, in its view "sexton".backlog.
+type Sampler struct {
+	// Jobs is the name of the database that has the samples.
+	Jobs string
+	// Tables are the deletion tables of a database that belong to enabled kinds. Others are sampled while something waits in them.
+	Tables map[string][]string
+
+	mu sync.Mutex
+	// elsewhere is the last that each other database has said.
+	elsewhere map[string]reading
 }
 
-// Due reports whether the last sample is old enough for another one.
-func Due(ctx context.Context, jobs database.Database) (bool, error) {
-	fresh, err := jobs.Queries().SamplesFresh(ctx, (Every - slack).Seconds())
-	if err != nil {
-		return false, fmt.Errorf("look for samples: %w", err)
-	}
-	return !fresh, nil
+type reading struct {
+	at   time.Time
+	rows []dbsqlc.SamplesBacklogRow
 }
 
-// Add adds a sample of all tables, unless another worker was faster, and removes some of those past their time. It reports whether
-// it has added them.
-func Add(ctx context.Context, jobs database.Database, tables []Sample) (added bool, err error) {
-	row := dbsqlc.SamplesAddParams{}
-	for _, table := range tables {
-		row.Databases = append(row.Databases, table.Database)
-		row.DeletionTables = append(row.DeletionTables, table.Table)
-		row.Pending = append(row.Pending, table.Pending)
-		row.Capped = append(row.Capped, table.Capped)
-		row.Deferred = append(row.Deferred, table.Deferred)
-		row.OldestAges = append(row.OldestAges, table.OldestAge.Seconds())
+// Questions are those to one database. In the jobs database they add a sample of all, unless another worker was faster, and remove some of
+// those past their time. What another database has not said lately is left out: it may be down.
+func (s *Sampler) Questions(db database.Database) []pulse.Question {
+	if db.Name != s.Jobs {
+		return []pulse.Question{{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+			rows, err := db.Names.Queries(on).SamplesBacklog(ctx, s.Tables[db.Name])
+			if err != nil {
+				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.elsewhere == nil {
+				s.elsewhere = map[string]reading{}
+			}
+			s.elsewhere[db.Name] = reading{time.Now(), rows}
+			return nil, nil
+		}}}
 	}
-	err = pgx.BeginFunc(ctx, jobs.Pool, func(tx pgx.Tx) error {
-		queries := jobs.Names.Queries(tx)
-		// The look comes after the lock, in a statement of its own: it has to see what the last holder committed.
-		if locked, err := queries.SamplesLock(ctx); err != nil || !locked {
-			return err
-		}
-		if fresh, err := queries.SamplesFresh(ctx, (Every - slack).Seconds()); err != nil || fresh {
-			return err
-		}
-		if _, err := queries.SamplesAdd(ctx, row); err != nil {
-			return err
-		}
-		added = true
-		_, err := queries.SamplesPrune(ctx)
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("add sample: %w", err)
+	var questions []pulse.Question
+	for _, ask := range []func(context.Context, *dbsqlc.Queries) error{
+		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesLock(ctx) },
+		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesAdd(ctx, s.sample()) },
+		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesPrune(ctx) },
+	} {
+		questions = append(questions, pulse.Question{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+			if err := ask(ctx, db.Names.Queries(on)); err != nil {
+				return nil, fmt.Errorf("add sample: %w", err)
+			}
+			return nil, nil
+		}})
 	}
-	return added, nil
+	return questions
+}
+
+func (s *Sampler) sample() dbsqlc.SamplesAddParams {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := dbsqlc.SamplesAddParams{Database: s.Jobs, OwnTables: s.Tables[s.Jobs], Seconds: (Every - slack).Seconds()}
+	for name, last := range s.elsewhere {
+		if time.Since(last.at) > 2*Every {
+			continue
+		}
+		for _, r := range last.rows {
+			row.Databases = append(row.Databases, name)
+			row.DeletionTables = append(row.DeletionTables, r.DeletionTable)
+			row.Pending = append(row.Pending, r.Pending)
+			row.Capped = append(row.Capped, r.Capped)
+			row.Deferred = append(row.Deferred, r.Deferred)
+			row.OldestAges = append(row.OldestAges, r.OldestAgeSeconds)
+		}
+	}
+	return row
 }
 
 // Series is one deletion table over time.

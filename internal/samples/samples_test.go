@@ -2,54 +2,57 @@ package samples_test
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
 	"sexton/internal/samples"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+const tombstones = "loose_foreign_keys_deleted_records"
+
+// sampling is a pulse of one database of a worker.
+func sampling(s *samples.Sampler, db database.Database) *pulse.Pulse {
+	p := &pulse.Pulse{On: db.Pool}
+	p.Add(s.Questions(db)...)
+	return p
+}
+
 func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
-	due, err := samples.Due(t.Context(), d.Connected)
-	require.NoError(t, err)
-	require.True(t, due)
-	backlog := []samples.Sample{
-		{Database: "main", Table: "a", Pending: 7, Deferred: 2, OldestAge: 90 * time.Second},
-		{Database: "ci", Table: "a", Pending: 10_000, Capped: true},
+	main, ci := dbtest.New(t), dbtest.New(t)
+	ci.Connected.Name = "ci"
+	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at)
+		SELECT 'public.parents', 1, now() - interval '1 minute' FROM generate_series(1, 3)`)
+	worker := func() *samples.Sampler {
+		return &samples.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}}
 	}
-	var added atomic.Int64
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
-			ok, err := samples.Add(t.Context(), d.Connected, backlog)
-			if err == nil && ok {
-				added.Add(1)
-			}
+			s := worker()
+			_ = sampling(s, ci.Connected).Next(t.Context())
+			_ = sampling(s, main.Connected).Next(t.Context())
 		})
 	}
 	workers.Wait()
-	require.EqualValues(t, 1, added.Load())
-	require.Equal(t, [][]string{
-		{"ci", "a", "10000", "t", "0", "0", "t"}, {"main", "a", "7", "f", "2", "90", "t"},
-	}, d.Rows("SELECT database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse FROM sexton.samples ORDER BY 1"))
-	due, err = samples.Due(t.Context(), d.Connected)
-	require.NoError(t, err)
-	require.False(t, due)
+	const all = "SELECT database, deletion_table, pending, capped, round(oldest_age_seconds / 10) * 10, coarse FROM sexton.samples ORDER BY 1"
+	first := [][]string{{"ci", tombstones, "3", "f", "60", "t"}, {"main", tombstones, "0", "f", "0", "t"}}
+	require.Equal(t, first, main.Rows(all))
 
-	// The next one is due, and the first of its five minutes is the one that is kept long.
-	d.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
-	again, err := samples.Add(t.Context(), d.Connected, backlog[:1])
-	require.NoError(t, err)
-	require.True(t, again)
-	require.Equal(t, "t", d.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
+	// The next one is due, and the first of its five minutes is the one that is kept long. What is no longer said is left out.
+	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
+	alone := sampling(worker(), main.Connected)
+	require.NoError(t, alone.Next(t.Context()))
+	require.Len(t, main.Rows(all), 3)
+	require.Equal(t, "t", main.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
 		FROM sexton.samples WHERE database = 'main'`)[0][0])
 }
 
@@ -60,16 +63,16 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 		SELECT now() - age, 'main', 'a', 1, false, 0, 0, coarse
 		FROM (VALUES (interval '23 hours', false), ('25 hours', false), ('26 hours', true), ('6 days', false), ('167 hours', true), ('8 days', true), ('9 days', false))
 			AS kept (age, coarse)`)
-	added, err := samples.Add(t.Context(), d.Connected, nil)
-	require.NoError(t, err)
-	require.True(t, added)
+	add := func() {
+		require.NoError(t, sampling(&samples.Sampler{Jobs: "main"}, d.Connected).Next(t.Context()))
+	}
+	add()
 	require.Equal(t, [][]string{{"167", "t"}, {"26", "t"}, {"23", "f"}}, d.Rows(
 		"SELECT round(extract(epoch FROM now() - taken_at) / 3600), coarse FROM sexton.samples ORDER BY taken_at"))
 
 	// However much has been left, one sample removes a bounded part.
 	d.Exec(`INSERT INTO sexton.samples SELECT now() - interval '2 days' - n * interval '1 second', 'main', 'a', 1, false, 0, 0, false FROM generate_series(1, 1500) AS n`)
-	_, err = samples.Add(t.Context(), d.Connected, nil)
-	require.NoError(t, err)
+	add()
 	require.EqualValues(t, 503, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.samples"))
 }
 

@@ -1,15 +1,19 @@
--- name: SamplesLock :one
--- Between copies: the copy that holds it until the end of its transaction may add a sample.
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0));
-
--- name: SamplesFresh :one
--- Whether a sample was taken within the last so many seconds.
-SELECT EXISTS (
-    SELECT FROM "sexton".samples AS sample
-    WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
+-- name: SamplesLock :exec
+-- Of the copies one at a time samples, until the end of its transaction. The statements behind this one ask the setting.
+SELECT pg_catalog.set_config(
+    'sexton.sampling',
+    pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))::pg_catalog.text,
+    true
 );
 
--- name: SamplesAdd :execrows
+-- name: SamplesBacklog :many
+SELECT own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
+FROM "sexton".backlog AS own
+WHERE own.deletion_table = ANY (@deletion_tables::pg_catalog.text[])
+   OR own.pending > 0;
+
+-- name: SamplesAdd :exec
+-- Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
 INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse)
 SELECT
     pg_catalog.statement_timestamp(),
@@ -26,16 +30,26 @@ SELECT
           AND earlier.deletion_table = fresh.deletion_table
     )
 FROM (
+    SELECT @database::pg_catalog.text AS database, own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
+    FROM "sexton".backlog AS own
+    WHERE own.deletion_table = ANY (@own_tables::pg_catalog.text[])
+       OR own.pending > 0
+    UNION ALL
     SELECT
-        pg_catalog.unnest(@databases::pg_catalog.text[]) AS database,
-        pg_catalog.unnest(@deletion_tables::pg_catalog.text[]) AS deletion_table,
-        pg_catalog.unnest(@pending::bigint[]) AS pending,
-        pg_catalog.unnest(@capped::boolean[]) AS capped,
-        pg_catalog.unnest(@deferred::bigint[]) AS deferred,
-        pg_catalog.unnest(@oldest_ages::pg_catalog.float8[]) AS oldest_age_seconds
-) AS fresh;
+        pg_catalog.unnest(@databases::pg_catalog.text[]),
+        pg_catalog.unnest(@deletion_tables::pg_catalog.text[]),
+        pg_catalog.unnest(@pending::bigint[]),
+        pg_catalog.unnest(@capped::boolean[]),
+        pg_catalog.unnest(@deferred::bigint[]),
+        pg_catalog.unnest(@oldest_ages::pg_catalog.float8[])
+) AS fresh
+WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
+  AND NOT EXISTS (
+      SELECT FROM "sexton".samples AS sample
+      WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
+  );
 
--- name: SamplesPrune :execrows
+-- name: SamplesPrune :exec
 -- Each arm is bounded. What one leaves the next sample's removal takes.
 DELETE FROM "sexton".samples AS gone
 USING (
@@ -55,7 +69,8 @@ USING (
         LIMIT 1000
     )
 ) AS past
-WHERE gone.taken_at = past.taken_at
+WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
+  AND gone.taken_at = past.taken_at
   AND gone.database = past.database
   AND gone.deletion_table = past.deletion_table;
 

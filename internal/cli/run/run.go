@@ -24,6 +24,7 @@ import (
 	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
+	"sexton/internal/samples"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -99,6 +100,14 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	deps.Working = heart.Work
 	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
 	lanes, ears = riverjobs.Lanes(deps)
+	// The history of the page.
+	sampler := &samples.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config)}
+	deps.Ask(sampler.Questions(all.Jobs())...)
+	for _, ear := range ears {
+		if ear.Database != all.Jobs().Name {
+			ear.Also = sampler.Questions(all.Database(ear.Database))
+		}
+	}
 	client, err := riverjobs.NewClient(deps, id)
 	if err != nil {
 		return err
@@ -127,7 +136,6 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	ready := operator.NewReadiness(ctx, all.Connections, lanes, heart)
 	ready.WatchGrants(all.Parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
-	serving.Go(func() { view.sampler.SampleUntil(settle) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
 
 	<-ctx.Done()

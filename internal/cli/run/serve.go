@@ -31,8 +31,6 @@ type operatorView struct {
 	metrics *metrics.Metrics
 	gauges  *operator.Gauges
 	source  *operator.PageSource
-	// sampler keeps the history that the page shows.
-	sampler *operator.PageSource
 }
 
 func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
@@ -49,7 +47,7 @@ func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *sl
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	v.source, v.sampler = operator.NewPageSource(all.Connections, noted, log), operator.NewPageSource(all.Async(), noted, log)
+	v.source = operator.NewPageSource(all.Connections, noted, log)
 	return v, nil
 }
 
