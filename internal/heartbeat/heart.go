@@ -81,7 +81,7 @@ func (h *Heart) Run(ctx context.Context) error {
 		return err
 	}
 	var failing time.Time
-	h.pulse().Run(ctx, func(err error) {
+	h.Pulse().Run(ctx, func(err error) {
 		switch {
 		case err != nil && failing.IsZero():
 			failing = time.Now()
@@ -95,8 +95,8 @@ func (h *Heart) Run(ctx context.Context) error {
 	return nil
 }
 
-// pulse asks all that is asked of the jobs database. It looks for dead workers each time, and beats at every interval: that writes.
-func (h *Heart) pulse() *pulse.Pulse {
+// Pulse asks everything that the worker asks of the jobs database. It looks for dead workers each time, and beats at every interval: that writes.
+func (h *Heart) Pulse() *pulse.Pulse {
 	p := &pulse.Pulse{On: h.DB.Async(), Period: min(pulse.Usual, h.interval()), Answer: h.operationTimeout()}
 	if len(h.Also) == 0 {
 		p.Period = h.interval()

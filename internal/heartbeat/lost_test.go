@@ -48,7 +48,7 @@ func TestAJobIsMissedTwice(t *testing.T) {
 	h := newHeart(t, db, "self")
 	insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	for _, want := range []string{"running", "available"} {
-		require.NoError(t, h.Pulse(t.Context()))
+		require.NoError(t, h.Pulse().Next(t.Context()))
 		require.Equal(t, [][]string{{want}}, db.Rows("SELECT state FROM sexton.river_job"))
 	}
 }
