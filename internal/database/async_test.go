@@ -1,8 +1,14 @@
 package database_test
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -58,4 +64,93 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 			require.NotEmpty(t, show(db.Sessions, "server_version"), "lanes connect")
 		})
 	}
+}
+
+// A database that moves to another server, as in a failover, loses its connections.
+func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
+	t.Parallel()
+	first, second, far := pgtest.New(t), pgtest.New(t), pgtest.NewOn(t, pgtest.Server(t))
+	far.Exec("CREATE DATABASE " + second.Name)
+	moving := newDoor(t, second.URL)
+	databases := make([]database.Database, 2)
+	for i, url := range []string{first.URL, moving.url} {
+		db, err := database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4)
+		require.NoError(t, err)
+		databases[i] = db
+	}
+	require.NoError(t, database.ForWork(t.Context(), databases))
+	for i := range databases {
+		t.Cleanup(databases[i].Close)
+	}
+	commits := func(want string) {
+		t.Helper()
+		pgtest.WaitFor(t, "commits to be "+want, func(ctx context.Context) (bool, error) {
+			all := true
+			for _, db := range databases {
+				var is string
+				// An error is that of a connection that is lost.
+				err := db.Async().QueryRow(ctx, "SELECT current_setting('synchronous_commit')").Scan(&is)
+				all = all && err == nil && is == want
+			}
+			return all, nil
+		})
+	}
+	commits("off")
+	moving.leadTo(far.URL)
+	commits("on")
+	moving.leadTo(second.URL)
+	commits("off")
+}
+
+// door is an address that leads to one server or another.
+type door struct {
+	url string
+
+	t        *testing.T
+	mu       sync.Mutex
+	socket   string
+	passages []net.Conn
+}
+
+func newDoor(t *testing.T, url string) *door {
+	t.Helper()
+	d := &door{t: t}
+	d.leadTo(url)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()); d.leadTo(url) })
+	settings, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	d.url = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", settings.User, listener.Addr(), settings.Database)
+	go func() {
+		for {
+			outer, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			d.mu.Lock()
+			inner, err := net.Dial("unix", d.socket) //nolint:noctx // as long as the door is there
+			if err == nil {
+				d.passages = append(d.passages, outer, inner)
+				go func() { _, _ = io.Copy(inner, outer); _ = inner.Close() }()
+				go func() { _, _ = io.Copy(outer, inner); _ = outer.Close() }()
+			}
+			d.mu.Unlock()
+		}
+	}()
+	return d
+}
+
+// leadTo ends all connections.
+func (d *door) leadTo(url string) {
+	d.t.Helper()
+	settings, err := pgx.ParseConfig(url)
+	require.NoError(d.t, err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.socket = fmt.Sprintf("%s/.s.PGSQL.%d", settings.Host, settings.Port)
+	for _, passage := range d.passages {
+		_ = passage.Close()
+	}
+	d.passages = nil
 }
