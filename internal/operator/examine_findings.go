@@ -158,9 +158,10 @@ func (x *Examination) findServers(ctx context.Context) {
 	}
 }
 
-// mostConnections is the number that one worker may open to one database: its pool and the two connections that listen.
+// mostConnections is the number that one worker may open to one database: its pool for work, the one for what an operator asks and changes,
+// and the two connections that listen.
 func (x *Examination) mostConnections() int {
-	return installation.PoolSize(x.Config) + 2
+	return 2*installation.PoolSize(x.Config) + 2
 }
 
 // share sums up what a worker may open to the databases on matching servers.

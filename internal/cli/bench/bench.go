@@ -87,6 +87,11 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
 		"Runs a worker in this process and watches it do nothing.",
 		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+			if env.DatabaseURL == "" {
+				if err := site.StopAutovacuum(ctx); err != nil {
+					return nil, err
+				}
+			}
 			return bench.Idle(ctx, site, seconds(length))
 		})
 	cmd.Flags().Float64Var(&length, "seconds", 30, "how many `SECONDS` to watch")
