@@ -9,19 +9,20 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/problem"
 )
 
 // PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".
-func PlanLimits() loosefk.PlanLimits {
-	return loosefk.PlanLimits{Tombstones: component.PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+func PlanLimits() dryrun.Limits {
+	return dryrun.Limits{Tombstones: component.PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
 // PlanSites are the databases as a dry run looks at them.
-func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []loosefk.PlanSite {
-	sites := make([]loosefk.PlanSite, len(all.Databases))
+func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []dryrun.Site {
+	sites := make([]dryrun.Site, len(all.Databases))
 	for i, db := range all.Databases {
-		sites[i] = loosefk.PlanSite{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
+		sites[i] = dryrun.Site{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
 		if all.Down[db.Name] == nil {
 			sites[i].DB = db.Pool
 		}
@@ -34,7 +35,7 @@ func MissingIndexes(ctx context.Context, all *installation.Connections, db datab
 	sites := PlanSites(all, parents)
 	for _, site := range sites {
 		if site.Name == db.Name {
-			return loosefk.MissingIndexes(ctx, site, sites, PlanLimits().StatementTimeout)
+			return dryrun.MissingIndexes(ctx, site, sites, PlanLimits().StatementTimeout)
 		}
 	}
 	return nil, nil

@@ -31,31 +31,15 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
 		compared := slices.Concat(columns, given)
-		if i.Predicate != "" && !excludesNullsOf(i.Predicate, compared) {
+		if i.Predicate != "" && !pgcatalog.ExcludesNullsOf(i.Predicate, compared) {
 			return false
 		}
-		return leadsTo(i.Columns, columns, given, i.Unique)
+		return pgcatalog.LeadsTo(i.Columns, columns, given, i.Unique)
 	})
 }
 
-func leadsTo(index, columns, given []string, unique bool) bool {
-	left := len(columns)
-	for _, column := range index {
-		switch {
-		case slices.Contains(columns, column):
-			left--
-		case !slices.Contains(given, column):
-			return false
-		}
-		if left == 0 {
-			return true
-		}
-	}
-	return unique && len(index) > 0
-}
-
-// unservedBy says why no index on the columns can serve, or "".
-func (r *Reference) unservedBy() string {
+// Unserved says why no index on the columns can serve, or "".
+func (r *Reference) Unserved() string {
 	if r.Index {
 		return ""
 	}
@@ -112,7 +96,7 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 func walkOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
 	for _, i := range indexes {
 		found := i.Order(columns)
-		all := i.Complete() || len(columns) == 1 && excludesNullsOf(i.Predicate, columns)
+		all := i.Complete() || len(columns) == 1 && pgcatalog.ExcludesNullsOf(i.Predicate, columns)
 		if found != nil && all && (wanted == nil || slices.Equal(found, wanted)) {
 			return found, true
 		}

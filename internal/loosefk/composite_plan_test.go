@@ -102,7 +102,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 				requireByKey(t, plan, name)
 				require.LessOrEqual(t, plan.read(), 40.0, name)
 			}
-			for name, settings := range map[string]string{"direct": bitmapOn, "probe": bitmapOnly} {
+			for name, settings := range map[string]string{"direct": BitmapOn, "probe": bitmapOnly} {
 				sql, args := batches[name](parent, tombstones)
 				requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
 			}

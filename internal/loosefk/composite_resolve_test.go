@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/problem"
 )
 
@@ -135,7 +136,7 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 	require.EqualValues(t, 21, plan.Rows)
 	require.Empty(t, plan.Findings)
 	require.Empty(t, plan.MissingIndexes)
-	require.Equal(t, loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: "keyed", UsesIndex: true, Table: "children", Pages: plan.Access.Pages}, plan.Access)
+	require.Equal(t, dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: "keyed", UsesIndex: true, Table: "children", Pages: plan.Access.Pages}, plan.Access)
 	require.EqualValues(t, 21, b.run(t).DeleteCount)
 
 	b.Exec("DROP INDEX keyed; DELETE FROM parents WHERE number <= 9")

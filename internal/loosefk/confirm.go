@@ -400,7 +400,7 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 	args.Add(ids)
 	keysAt := 0
 	for _, reference := range p.References {
-		if reference.usable() {
+		if reference.Usable() {
 			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
 				keysAt = args.Add(keys)
 			}
@@ -423,7 +423,7 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 	liveAt := 0
 	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.Add(elsewhere), form)}
 	for i, reference := range p.References {
-		if !reference.Remote && reference.usable() {
+		if !reference.Remote && reference.Usable() {
 			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
 				liveAt = args.Add(live)
 			}

@@ -141,7 +141,7 @@ func (p *Parent) childrenStatement(database string, keys any, live []bool) (stri
 	}
 	var terms []string
 	for i, reference := range p.References {
-		if reference.Database == database && reference.usable() {
+		if reference.Database == database && reference.Usable() {
 			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
 		}
 	}

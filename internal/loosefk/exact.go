@@ -51,7 +51,7 @@ func (p *Parent) marks(some []*Reference) []bool {
 // build the whole bitmap for a few rows; so the settings hold for the one statement between them, and for its plan,
 // which is made when it first runs.
 const (
-	bitmapOn  = "SELECT pg_catalog.set_config('enable_bitmapscan', 'on', true)"
+	BitmapOn  = "SELECT pg_catalog.set_config('enable_bitmapscan', 'on', true)"
 	bitmapOff = "SELECT pg_catalog.set_config('enable_bitmapscan', 'off', true)"
 	// A look is content with its first row, for which the planner would take no bitmap while there is a choice.
 	bitmapOnly = "SELECT pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_indexscan', 'off', true)"

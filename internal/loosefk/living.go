@@ -47,7 +47,7 @@ func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, v
 	}
 	where, verifyAt := p.Lives("waiting.key", keys), 0
 	for i, reference := range p.References {
-		if reference.keeps() || reference.Remote || !reference.usable() {
+		if reference.keeps() || reference.Remote || !reference.Usable() {
 			continue
 		}
 		if verifyAt == 0 {

@@ -133,14 +133,14 @@ func (q question) ask(ctx context.Context, limits batch.Limits) (found bool, err
 // long are the parent's references whose leaves take too long to be read in one statement of a run.
 func (p *Parent) long() []*Reference {
 	return slices.DeleteFunc(slices.Clone(p.References), func(r *Reference) bool {
-		return r.Index || !r.usable() || r.blocks == 0 && !r.readsLong
+		return r.Index || !r.Usable() || r.blocks == 0 && !r.readsLong
 	})
 }
 
 // tooLong notes that a second look has timed out, and reports whether that is new of any reference.
 func (p *Parent) tooLong() (news bool) {
 	for _, r := range p.References {
-		if !r.Index && r.usable() && !r.readsLong && r.blocks == 0 {
+		if !r.Index && r.Usable() && !r.readsLong && r.blocks == 0 {
 			r.readsLong, news = true, true
 		}
 	}
@@ -149,7 +149,7 @@ func (p *Parent) tooLong() (news bool) {
 
 // scans reports whether a look at the parent's children reads a whole table, so that it takes as long for fewer keys.
 func (p *Parent) scans() bool {
-	return slices.ContainsFunc(p.References, func(r *Reference) bool { return !r.Index && r.usable() })
+	return slices.ContainsFunc(p.References, func(r *Reference) bool { return !r.Index && r.Usable() })
 }
 
 // longLook returns the finished look at rows of a parent, or nil while all its rows have to wait for one. One look is under way at

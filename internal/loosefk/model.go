@@ -59,5 +59,5 @@ type Reference struct {
 	Types, Bases []string
 }
 
-// usable reports whether statements can be made for it.
-func (r *Reference) usable() bool { return r.Broken == "" && !r.Unreachable }
+// Usable reports whether statements can be made for it.
+func (r *Reference) Usable() bool { return r.Broken == "" && !r.Unreachable }

@@ -9,10 +9,11 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 )
 
 // twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
-func twoSites(t *testing.T) (main, ci *dbtest.DB, sites []loosefk.PlanSite) {
+func twoSites(t *testing.T) (main, ci *dbtest.DB, sites []dryrun.Site) {
 	t.Helper()
 	main, ci = dbtest.New(t), dbtest.New(t)
 	main.Exec(parentsAndChildren + "CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint); CREATE INDEX ON traces (build_id);")
@@ -30,7 +31,7 @@ traces: [{table: builds, column: build_id, on_delete: async_nullify}]
 `))
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	return main, ci, []loosefk.PlanSite{
+	return main, ci, []dryrun.Site{
 		{Name: "main", DB: main.Pool(), Names: dbtest.Names(), Parents: found["main"]},
 		{Name: "ci", DB: ci.Pool(), Names: dbtest.Names(), Parents: found["ci"]},
 	}
@@ -41,17 +42,17 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	main, ci, sites := twoSites(t)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	ci.Exec("DELETE FROM builds WHERE id = 10")
-	runs, err := loosefk.Plan(t.Context(), sites, planLimits())
+	runs, err := dryrun.Plan(t.Context(), sites, planLimits())
 	require.NoError(t, err)
 	require.Len(t, runs, 2)
 
-	backlog := loosefk.Backlog{Pending: 2, Due: 2}
+	backlog := dryrun.Backlog{Pending: 2, Due: 2}
 	require.Len(t, runs["main"].Definitions, 2)
-	require.Equal(t, loosefk.PlannedDefinition{
+	require.Equal(t, dryrun.Definition{
 		Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete,
-		Conditions: []loosefk.PlannedCondition{}, Backlog: backlog, Rows: 19,
-		Access: loosefk.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
-		MissingIndexes: []loosefk.MissingIndex{
+		Conditions: []dryrun.Condition{}, Backlog: backlog, Rows: 19,
+		Access: dryrun.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
+		MissingIndexes: []dryrun.MissingIndex{
 			{
 				Table: "builds", Columns: []string{"parent_id"}, Why: "no index begins with parent_id, so every statement reads all of builds",
 				Create: "CREATE INDEX CONCURRENTLY ON public.builds (parent_id);",
@@ -62,11 +63,11 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 				Create: "CREATE INDEX CONCURRENTLY ON public.steps (build_id);",
 			},
 		},
-		Then: []loosefk.FollowOn{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
+		Then: []dryrun.FollowOn{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
 	}, runs["main"].Definitions[0])
 	require.Empty(t, runs["main"].Definitions[1].ChildDatabase)
 	require.EqualValues(t, 20, runs["main"].Definitions[1].Rows)
-	require.Equal(t, loosefk.PlanTotals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2}, runs["main"].Totals)
+	require.Equal(t, dryrun.Totals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2}, runs["main"].Totals)
 
 	traces := runs["ci"].Definitions
 	require.Len(t, traces, 1)
@@ -89,9 +90,9 @@ logs: [{table: steps, column: step_id, on_delete: async_delete}]
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	sites[0].Parents, sites[1].Parents = found["main"], found["ci"]
-	runs, err := loosefk.Plan(t.Context(), sites, planLimits())
+	runs, err := dryrun.Plan(t.Context(), sites, planLimits())
 	require.NoError(t, err)
-	require.Equal(t, []loosefk.FollowOn{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
+	require.Equal(t, []dryrun.FollowOn{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }
@@ -101,12 +102,12 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 	main, _, sites := twoSites(t)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	for name, test := range map[string]struct {
-		change func(reference *loosefk.Reference, site *loosefk.PlanSite)
+		change func(reference *loosefk.Reference, site *dryrun.Site)
 		want   string
 	}{
-		"down":   {func(r *loosefk.Reference, s *loosefk.PlanSite) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
-		"broken": {func(r *loosefk.Reference, _ *loosefk.PlanSite) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
-		"lost": {func(_ *loosefk.Reference, s *loosefk.PlanSite) {
+		"down":   {func(r *loosefk.Reference, s *dryrun.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
+		"broken": {func(r *loosefk.Reference, _ *dryrun.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
+		"lost": {func(_ *loosefk.Reference, s *dryrun.Site) {
 			s.DB = &elsewhere{Beginner: s.DB, before: func(n int) error {
 				if n > 1 { // the catalogue has been read
 					return errors.New("connection refused")
@@ -121,10 +122,10 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 			builds := *parent.References[1]
 			require.True(t, builds.Remote)
 			parent.References = []*loosefk.Reference{parent.References[0], &builds}
-			two := []loosefk.PlanSite{sites[0], sites[1]}
+			two := []dryrun.Site{sites[0], sites[1]}
 			two[0].Parents, two[1].Parents = []*loosefk.Parent{&parent}, nil
 			test.change(&builds, &two[1])
-			runs, err := loosefk.Plan(t.Context(), two, planLimits())
+			runs, err := dryrun.Plan(t.Context(), two, planLimits())
 			require.NoError(t, err)
 			planned := runs["main"].Definitions
 			require.Equal(t, []string{test.want}, planned[0].Findings)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/problem"
 )
 
@@ -64,8 +64,8 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			parents, problems, err := resolve(t, db.Pool(), parse(t, "children: ["+test.entry+"]"))
 			require.NoError(t, err)
 			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1, "as the installation of triggers says: %v", problems)
-			site := loosefk.PlanSite{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
-			missing, err := loosefk.MissingIndexes(t.Context(), site, []loosefk.PlanSite{site}, planLimits().StatementTimeout)
+			site := dryrun.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
+			missing, err := dryrun.MissingIndexes(t.Context(), site, []dryrun.Site{site}, planLimits().StatementTimeout)
 			require.NoError(t, err)
 			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]

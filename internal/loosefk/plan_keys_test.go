@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 )
 
 // needed lists table, columns and way of the missing indexes of the first definition.
-func needed(run *loosefk.DryRun) [][]any {
+func needed(run *dryrun.Result) [][]any {
 	var all [][]any
 	for _, missing := range run.Definitions[0].MissingIndexes {
 		way, _, _ := strings.Cut(missing.Why, ": no index begins with ")

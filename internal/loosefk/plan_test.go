@@ -13,21 +13,22 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/pgcatalog"
 )
 
-func planLimits() loosefk.PlanLimits {
-	return loosefk.PlanLimits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
+func planLimits() dryrun.Limits {
+	return dryrun.Limits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
 }
 
 // plan plans for one database.
-func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits loosefk.PlanLimits) (*loosefk.DryRun, error) {
-	runs, err := loosefk.Plan(ctx, []loosefk.PlanSite{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
+func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits dryrun.Limits) (*dryrun.Result, error) {
+	runs, err := dryrun.Plan(ctx, []dryrun.Site{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
 	return runs["main"], err
 }
 
 // planOn binds the definitions and plans for them.
-func planOn(t *testing.T, db *dbtest.DB, yaml string, limits loosefk.PlanLimits) *loosefk.DryRun {
+func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
 	t.Helper()
 	parents, problems, err := resolve(t, db.Pool(), parse(t, yaml))
 	require.NoError(t, err)
@@ -38,7 +39,7 @@ func planOn(t *testing.T, db *dbtest.DB, yaml string, limits loosefk.PlanLimits)
 }
 
 // creates lists what is to be run for missing indexes, in the order of the definitions.
-func creates(run *loosefk.DryRun) []string {
+func creates(run *dryrun.Result) []string {
 	lines := []string{}
 	for _, d := range run.Definitions {
 		for _, missing := range d.MissingIndexes {
@@ -69,22 +70,22 @@ children: [{table: parents, column: parent_id, on_delete: async_delete}]
 nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
 updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone, conditions: [{column: kind, value: A}]}]
 `, planLimits())
-	backlog := loosefk.Backlog{Pending: 4, Due: 3, Deferred: 1}
-	planned := func(child string, action definitions.Action, rows int64, conditions ...loosefk.PlannedCondition) loosefk.PlannedDefinition {
-		return loosefk.PlannedDefinition{
+	backlog := dryrun.Backlog{Pending: 4, Due: 3, Deferred: 1}
+	planned := func(child string, action definitions.Action, rows int64, conditions ...dryrun.Condition) dryrun.Definition {
+		return dryrun.Definition{
 			Child: child, Column: "parent_id", Parent: "parents", Action: action, Backlog: backlog, Rows: rows,
-			Conditions: append([]loosefk.PlannedCondition{}, conditions...),
-			Access:     loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
-			Findings:   []string{}, MissingIndexes: []loosefk.MissingIndex{}, Then: []loosefk.FollowOn{},
+			Conditions: append([]dryrun.Condition{}, conditions...),
+			Access:     dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
+			Findings:   []string{}, MissingIndexes: []dryrun.MissingIndex{}, Then: []dryrun.FollowOn{},
 		}
 	}
-	require.Equal(t, &loosefk.DryRun{
-		Definitions: []loosefk.PlannedDefinition{
+	require.Equal(t, &dryrun.Result{
+		Definitions: []dryrun.Definition{
 			planned("children", definitions.Delete, 20),
 			planned("nullified", definitions.Nullify, 3),
-			planned("updated", definitions.UpdateColumn, 3, loosefk.PlannedCondition{Column: "kind", Value: "A"}),
+			planned("updated", definitions.UpdateColumn, 3, dryrun.Condition{Column: "kind", Value: "A"}),
 		},
-		Totals: loosefk.PlanTotals{Definitions: 3, Backlog: backlog, DeleteRows: 20, UpdateRows: 6},
+		Totals: dryrun.Totals{Definitions: 3, Backlog: backlog, DeleteRows: 20, UpdateRows: 6},
 	}, run)
 }
 
@@ -106,7 +107,7 @@ leaves: [{table: codes, column: code, on_delete: async_nullify}]
 		INSERT INTO "Kids" SELECT n, n % 3000 + 1, n % 2 + 1 FROM generate_series(1, 6000) AS n;
 		INSERT INTO leaves SELECT n, md5(n::text)::uuid FROM generate_series(1, 20) AS n;`, yaml, "parents", "codes")
 	b.Exec("DELETE FROM parents WHERE id <= 2500; DELETE FROM codes WHERE id > '80000000-0000-0000-0000-000000000000'")
-	limits := loosefk.PlanLimits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
+	limits := dryrun.Limits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
 	run := planOn(t, b.DB, yaml, limits)
 	require.EqualValues(t, 5000, run.Totals.DeleteRows, "more keys than one statement takes")
 	require.Positive(t, run.Totals.UpdateRows)
@@ -125,20 +126,20 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents")
 	limits := planLimits()
-	totals := func() loosefk.PlanTotals { return planOn(t, db, deleteChildren, limits).Totals }
-	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
+	totals := func() dryrun.Totals { return planOn(t, db, deleteChildren, limits).Totals }
+	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
 
 	limits.Rows = 99
-	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
+	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
 
 	limits = planLimits()
 	limits.Tombstones = 9
-	require.Equal(t, loosefk.PlanTotals{
-		Definitions: 1, Backlog: loosefk.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
+	require.Equal(t, dryrun.Totals{
+		Definitions: 1, Backlog: dryrun.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
 	}, totals(), "the children of the tenth are not looked at")
 
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
-	require.Equal(t, loosefk.PlanTotals{Definitions: 1, Backlog: loosefk.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
+	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
 		"there are more that are put off, but no rows of them now")
 }
 
@@ -158,10 +159,10 @@ small: [{table: parents, column: parent_id, on_delete: async_delete}]
 	run := planOn(t, db, yaml, planLimits())
 	big, small := run.Definitions[0], run.Definitions[1]
 	require.Greater(t, big.Access.Pages, int64(8))
-	require.Equal(t, loosefk.AccessPath{Node: "Seq Scan", Table: "big", Pages: big.Access.Pages}, big.Access)
+	require.Equal(t, dryrun.AccessPath{Node: "Seq Scan", Table: "big", Pages: big.Access.Pages}, big.Access)
 	require.Len(t, big.Findings, 1)
 	require.Regexp(t, `^every statement reads all \d+ pages of big$`, big.Findings[0])
-	require.Equal(t, loosefk.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
+	require.Equal(t, dryrun.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
 	require.Empty(t, small.Findings, "a page or two are read in no time")
 	require.Len(t, small.MissingIndexes, 1)
 	require.Equal(t, 1, run.Totals.Findings)
@@ -190,11 +191,11 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 d: [{table: c, column: c_id, on_delete: async_delete}]
 e: [{table: b, column: b_id, on_delete: async_nullify}]
 `, planLimits())
-	then := func(parent, child, column string, action definitions.Action) loosefk.FollowOn {
-		return loosefk.FollowOn{Child: child, Column: column, Parent: parent, Action: action}
+	then := func(parent, child, column string, action definitions.Action) dryrun.FollowOn {
+		return dryrun.FollowOn{Child: child, Column: column, Parent: parent, Action: action}
 	}
-	require.Equal(t, []loosefk.FollowOn{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
-	require.Equal(t, []loosefk.FollowOn{
+	require.Equal(t, []dryrun.FollowOn{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
+	require.Equal(t, []dryrun.FollowOn{
 		then("b", "e", "b_id", definitions.Nullify),
 		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
 	}, run.Definitions[1].Then)
@@ -228,7 +229,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 		require.Equal(t, "Bitmap Heap Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
 		require.True(t, hidden.RowsCapped, "nobody knows")
-		require.Equal(t, loosefk.AccessPath{Table: "hidden"}, hidden.Access)
+		require.Equal(t, dryrun.AccessPath{Table: "hidden"}, hidden.Access)
 		require.Equal(t, []string{
 			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
 			"no plan could be had for hidden: permission denied for table hidden (SQLSTATE 42501)",
@@ -293,5 +294,5 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 20, run.Definitions[0].Rows)
 	require.Empty(t, run.Definitions[0].Findings)
-	require.Equal(t, loosefk.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
+	require.Equal(t, dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
 }

@@ -17,7 +17,7 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 	var needs []drain.Need
 	for _, parent := range parents {
 		for _, reference := range parent.References {
-			if reference.Database == database && reference.usable() {
+			if reference.Database == database && reference.Usable() {
 				needs = append(needs, reference.Needs(len(asking), reference.Action)...)
 				asking = append(asking, reference)
 			}

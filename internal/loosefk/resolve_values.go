@@ -27,7 +27,7 @@ func (r *resolver) checkValues(ctx context.Context) error {
 		for _, parents := range r.parents {
 			for _, parent := range parents {
 				for _, reference := range parent.References {
-					if reference.Database == s.Name && reference.usable() && (len(reference.Conditions) > 0 || reference.Updates()) {
+					if reference.Database == s.Name && reference.Usable() && (len(reference.Conditions) > 0 || reference.Updates()) {
 						check = append(check, reference)
 					}
 				}

@@ -214,7 +214,7 @@ func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Stateme
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {
 	case direct:
-		add(bitmapOn, nil)
+		add(BitmapOn, nil)
 		add(t.reference.DirectStatement(names, t.leaf, keys))
 	case piecewise:
 		if t.walk.underWay() {

@@ -32,7 +32,7 @@ func (p *Parent) probeStatement(database string, keys any, without ...*Reference
 	terms := make([]string, len(p.References))
 	for i, reference := range p.References {
 		terms[i] = "false"
-		if reference.Database == database && reference.usable() && !slices.Contains(without, reference) {
+		if reference.Database == database && reference.Usable() && !slices.Contains(without, reference) {
 			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
 				keysAt = args.Add(keys)
 			}
@@ -72,7 +72,7 @@ CROSS JOIN LATERAL (
 ) AS tombstone
 WHERE true`, table, idsAt, timesAt, table, nameAt)
 	for i, reference := range p.References {
-		if reference.Remote || !reference.usable() {
+		if reference.Remote || !reference.Usable() {
 			continue
 		}
 		if verifyAt == 0 { // Postgres refuses parameters that no term mentions.

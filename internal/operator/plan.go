@@ -12,15 +12,15 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
-	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
 // PlannedDatabase is one entry of `sexton plan --json`.
 type PlannedDatabase struct {
-	Database        string `json:"database"`
-	*loosefk.DryRun        //nolint:embeddedstructfieldcheck // the order is that of the document
+	Database       string `json:"database"`
+	*dryrun.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent elsewhere, and where there is none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
 	// Unreachable is why nothing is known of the database: what definitions have their parents there, for one.
@@ -29,13 +29,13 @@ type PlannedDatabase struct {
 
 // Plan foresees a pass of every kind.
 func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, error) {
-	runs, err := loosefk.Plan(ctx, components.PlanSites(all.Connections, all.Parents), components.PlanLimits())
+	runs, err := dryrun.Plan(ctx, components.PlanSites(all.Connections, all.Parents), components.PlanLimits())
 	if err != nil {
 		return nil, err
 	}
 	plans := make([]PlannedDatabase, len(all.Databases))
 	for i, db := range all.Databases {
-		plans[i] = PlannedDatabase{Database: db.Name, DryRun: runs[db.Name]}
+		plans[i] = PlannedDatabase{Database: db.Name, Result: runs[db.Name]}
 		if down := all.Down[db.Name]; down != nil {
 			plans[i].Unreachable = down.Error()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -132,4 +133,38 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 		return fmt.Errorf("read indexes: %w", err)
 	}
 	return nil
+}
+
+// LeadsTo reports whether the columns of an index lead straight to the rows with values of columns: it begins with them, in any order, with none
+// but the given ones in between, which the same statements compare with one value. One that is unique on some of them does so as well: the others
+// only filter one row.
+func LeadsTo(index, columns, given []string, unique bool) bool {
+	left := len(columns)
+	for _, column := range index {
+		switch {
+		case slices.Contains(columns, column):
+			left--
+		case !slices.Contains(given, column):
+			return false
+		}
+		if left == 0 {
+			return true
+		}
+	}
+	return unique && len(index) > 0
+}
+
+// ExcludesNullsOf reports whether an index's predicate says that some of columns are not NULL, and nothing else.
+func ExcludesNullsOf(predicate string, columns []string) bool {
+	if strings.HasPrefix(predicate, "((") {
+		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")
+	}
+	for term := range strings.SplitSeq(predicate, " AND ") {
+		if !slices.ContainsFunc(columns, func(column string) bool {
+			return term == "("+column+" IS NOT NULL)" || term == "("+Quote(column)+" IS NOT NULL)"
+		}) {
+			return false
+		}
+	}
+	return true
 }

@@ -13,7 +13,7 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
-	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/words"
@@ -89,7 +89,7 @@ func printPlans(env *cli.Env, plans []operator.PlannedDatabase) error {
 }
 
 func printPlan(env *cli.Env, plan operator.PlannedDatabase) error {
-	if plan.DryRun == nil {
+	if plan.Result == nil {
 		env.Printf("%s: cannot be reached\n", plan.Database)
 		return nil
 	}
@@ -123,7 +123,7 @@ func printPlan(env *cli.Env, plan operator.PlannedDatabase) error {
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
 // handed to psql.
-func printMissing(env *cli.Env, planned []loosefk.PlannedDefinition) {
+func printMissing(env *cli.Env, planned []dryrun.Definition) {
 	type index struct{ database, create string }
 	var printed []index
 	for _, d := range planned {
@@ -150,7 +150,7 @@ func capped(n int64, more bool) string {
 	return fmt.Sprint(n)
 }
 
-func accessText(access loosefk.AccessPath) string {
+func accessText(access dryrun.AccessPath) string {
 	switch {
 	case access.Node == "":
 		return "-"
@@ -161,7 +161,7 @@ func accessText(access loosefk.AccessPath) string {
 	}
 }
 
-func followOnText(then []loosefk.FollowOn) string {
+func followOnText(then []dryrun.FollowOn) string {
 	if len(then) == 0 {
 		return "-"
 	}

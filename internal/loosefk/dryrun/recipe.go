@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"fmt"

@@ -1,4 +1,6 @@
-package loosefk
+// Package dryrun foresees what passes over loose foreign keys would do now, on the statements that passes send. Its one invariant: it changes
+// nothing. Its entry points are Plan and MissingIndexes.
+package dryrun
 
 import (
 	"cmp"
@@ -9,19 +11,20 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/fault"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
-// DryRun is the foreseen result of a pass now, had it no limits.
-type DryRun struct {
+// Result is the foreseen result of a pass now, had it no limits.
+type Result struct {
 	// Definitions are in the order of child, column and parent.
-	Definitions []PlannedDefinition `json:"definitions"`
-	Totals      PlanTotals          `json:"totals"`
+	Definitions []Definition `json:"definitions"`
+	Totals      Totals       `json:"totals"`
 }
 
-// PlannedDefinition is one definition with its work and how Postgres would do it.
-type PlannedDefinition struct {
+// Definition is one definition with its work and how Postgres would do it.
+type Definition struct {
 	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
 	// composite key, with commas.
 	Child string `json:"child"`
@@ -30,7 +33,7 @@ type PlannedDefinition struct {
 	Column        string             `json:"column"`
 	Parent        string             `json:"parent"`
 	Action        definitions.Action `json:"action"`
-	Conditions    []PlannedCondition `json:"conditions"`
+	Conditions    []Condition        `json:"conditions"`
 	Backlog                          //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Rows are the children of the due tombstones that the action would meet. RowsCapped tells that there are
 	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
@@ -45,8 +48,8 @@ type PlannedDefinition struct {
 	Then []FollowOn `json:"then"`
 }
 
-// PlannedCondition restricts a definition to children whose column has the value, in its text form.
-type PlannedCondition struct {
+// Condition restricts a definition to children whose column has the value, in its text form.
+type Condition struct {
 	Column string `json:"column"`
 	Value  string `json:"value"`
 }
@@ -96,9 +99,9 @@ type FollowOn struct {
 	Action        definitions.Action `json:"action"`
 }
 
-// PlanTotals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
+// Totals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
 // index that several definitions miss.
-type PlanTotals struct {
+type Totals struct {
 	Definitions    int   `json:"definitions"`
 	Backlog              //nolint:embeddedstructfieldcheck // the order is that of the document
 	DeleteRows     int64 `json:"delete_rows"`
@@ -108,8 +111,8 @@ type PlanTotals struct {
 	Findings       int   `json:"findings"`
 }
 
-// PlanLimits bound what a dry run reads.
-type PlanLimits struct {
+// Limits bound what a dry run reads.
+type Limits struct {
 	// Tombstones caps the counts of each parent, and how many due ones have their children counted.
 	Tombstones int
 	// Rows caps the count of each definition.
@@ -118,20 +121,20 @@ type PlanLimits struct {
 	StatementTimeout time.Duration
 }
 
-// PlanSite is one configured database as Plan sees it.
-type PlanSite struct {
+// Site is one configured database as Plan sees it.
+type Site struct {
 	Name string
 	// DB is nil while the database cannot be reached.
 	DB    pgcatalog.Beginner
 	Names pgschema.Names
 	// Parents are the ones that live here.
-	Parents []*Parent
+	Parents []*loosefk.Parent
 }
 
 // Plan looks at what passes over the databases would do now, and returns that by their names, without the ones that cannot be
 // reached. All of it happens in short READ ONLY transactions. What goes wrong with a single table (no privilege, no time)
 // or with the database of a parent's children is a finding of its definition; the error is for a parent's own database.
-func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]*DryRun, error) {
+func Plan(ctx context.Context, sites []Site, limits Limits) (map[string]*Result, error) {
 	planners := map[string]*planner{}
 	for _, site := range sites {
 		if site.DB == nil {
@@ -143,7 +146,7 @@ func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]
 		}
 		planners[site.Name] = &planner{db: site.DB, names: site.Names, limits: limits, survey: s, parents: site.Parents}
 	}
-	runs := map[string]*DryRun{}
+	runs := map[string]*Result{}
 	for _, site := range sites {
 		if planners[site.Name] == nil {
 			continue
@@ -161,14 +164,14 @@ func Plan(ctx context.Context, sites []PlanSite, limits PlanLimits) (map[string]
 type planner struct {
 	db      pgcatalog.Beginner
 	names   pgschema.Names
-	limits  PlanLimits
+	limits  Limits
 	survey  *survey
-	parents []*Parent
+	parents []*loosefk.Parent
 }
 
 // plan plans for the database of that name. The others are asked about the children that they hold.
-func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*DryRun, error) {
-	run := &DryRun{Definitions: []PlannedDefinition{}}
+func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*Result, error) {
+	run := &Result{Definitions: []Definition{}}
 	for _, parent := range p.parents {
 		backlog, err := p.backlog(ctx, parent)
 		if err != nil {
@@ -186,21 +189,21 @@ func (p *planner) plan(ctx context.Context, name string, planners map[string]*pl
 			run.Definitions = append(run.Definitions, planned)
 		}
 	}
-	slices.SortStableFunc(run.Definitions, func(a, b PlannedDefinition) int {
+	slices.SortStableFunc(run.Definitions, func(a, b Definition) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Parent, b.Parent))
 	})
 	run.sum()
 	return run, nil
 }
 
-func newPlanned(parent *Parent, reference *Reference, pending pendingKeys) PlannedDefinition {
+func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys) Definition {
 	d := reference.Definition
-	planned := PlannedDefinition{
+	planned := Definition{
 		Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete,
-		Conditions: []PlannedCondition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
+		Conditions: []Condition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
 	}
 	for _, condition := range d.Conditions {
-		planned.Conditions = append(planned.Conditions, PlannedCondition(condition))
+		planned.Conditions = append(planned.Conditions, Condition(condition))
 	}
 	if reference.Remote {
 		planned.ChildDatabase = reference.Database
@@ -209,8 +212,8 @@ func newPlanned(parent *Parent, reference *Reference, pending pendingKeys) Plann
 }
 
 // fill asks the children's database, if it can be reached. home is the name of the parent's.
-func (d *PlannedDefinition) fill(
-	ctx context.Context, home string, children *planner, parent *Parent, reference *Reference, pending pendingKeys,
+func (d *Definition) fill(
+	ctx context.Context, home string, children *planner, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys,
 ) error {
 	unknown := func(why string) {
 		d.RowsCapped = d.RowsCapped || pending.Due > 0
@@ -232,7 +235,7 @@ func (d *PlannedDefinition) fill(
 }
 
 func (p *planner) definition(
-	ctx context.Context, home string, parent *Parent, reference *Reference, pending pendingKeys, planned *PlannedDefinition,
+	ctx context.Context, home string, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition,
 ) error {
 	if err := p.countRows(ctx, parent, reference, pending, planned); err != nil {
 		return err
@@ -241,7 +244,7 @@ func (p *planner) definition(
 	if err != nil {
 		return err
 	}
-	if unserved := reference.unservedBy(); unserved != "" {
+	if unserved := reference.Unserved(); unserved != "" {
 		planned.Findings = append(planned.Findings, unserved)
 	}
 	var gone []uint32
@@ -271,7 +274,7 @@ func (p *planner) followOns(home string, gone []uint32) []FollowOn {
 }
 
 // sum fills what the totals have from the definitions.
-func (run *DryRun) sum() {
+func (run *Result) sum() {
 	run.Totals.Definitions = len(run.Definitions)
 	creates := map[string]bool{}
 	for _, d := range run.Definitions {

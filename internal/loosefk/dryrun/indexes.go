@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"context"
@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
-// usable reports whether the table has an index that leads straight to the rows of a need, whatever the values.
+// Usable reports whether the table has an index that leads straight to the rows of a need, whatever the values.
 func (t *surveyTable) usable(n need) bool {
 	if n.indexed != nil {
 		return n.indexed[t.OID] || n.proven[t.OID]
@@ -42,33 +43,18 @@ func (i surveyIndex) fits(n need) bool {
 	default:
 		return false
 	}
-	return leadsTo(i.columns, n.columns, n.given, i.unique)
+	return pgcatalog.LeadsTo(i.columns, n.columns, n.given, i.unique)
 }
 
 // complete reports whether the index has all rows that an equality can find: all of them, or all but those with
 // NULL in a column that is compared. What else a predicate says about a row is unknown where plans are made.
 func (i surveyIndex) complete(n need) bool {
-	return i.predicate == "" || excludesNullsOf(i.predicate, slices.Concat(n.columns, n.given))
-}
-
-// excludesNullsOf reports whether an index's predicate says that some of columns are not NULL, and nothing else.
-func excludesNullsOf(predicate string, columns []string) bool {
-	if strings.HasPrefix(predicate, "((") {
-		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")
-	}
-	for term := range strings.SplitSeq(predicate, " AND ") {
-		if !slices.ContainsFunc(columns, func(column string) bool {
-			return term == "("+column+" IS NOT NULL)" || term == "("+pgcatalog.Quote(column)+" IS NOT NULL)"
-		}) {
-			return false
-		}
-	}
-	return true
+	return i.predicate == "" || pgcatalog.ExcludesNullsOf(i.predicate, slices.Concat(n.columns, n.given))
 }
 
 // MissingIndexes lists the indexes without which clean-ups in a database read whole tables: those of children first, then those of
 // the foreign keys below children whose rows are deleted, each with its first definition. Sites are all that have parents.
-func MissingIndexes(ctx context.Context, site PlanSite, sites []PlanSite, timeout time.Duration) (problem.List, error) {
+func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.Duration) (problem.List, error) {
 	s, err := readSurvey(ctx, site, sites, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("look for indexes: %w", err)
@@ -77,7 +63,7 @@ func MissingIndexes(ctx context.Context, site PlanSite, sites []PlanSite, timeou
 	for _, home := range sites {
 		for _, parent := range home.Parents {
 			for _, reference := range parent.References {
-				if reference.Database != site.Name || !reference.usable() {
+				if reference.Database != site.Name || !reference.Usable() {
 					continue
 				}
 				d := reference.Definition
@@ -97,9 +83,9 @@ func MissingIndexes(ctx context.Context, site PlanSite, sites []PlanSite, timeou
 }
 
 // lacking are the indexes that a definition lacks, its own first, and the tables that lose rows by it.
-func (s *survey) lacking(reference *Reference, proven map[uint32]bool) (missing []MissingIndex, gone []uint32) {
+func (s *survey) lacking(reference *loosefk.Reference, proven map[uint32]bool) (missing []MissingIndex, gone []uint32) {
 	var needs, below []need
-	if reference.unservedBy() == "" {
+	if reference.Unserved() == "" {
 		needs = []need{childNeed(reference, proven)}
 	}
 	if reference.Definition.OnDelete == definitions.Delete {

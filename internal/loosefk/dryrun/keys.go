@@ -1,8 +1,11 @@
-package loosefk
+package dryrun
 
 import (
 	"fmt"
 	"strings"
+
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 )
 
 // need is an index that deletions need: equality of columns, in one table.
@@ -24,7 +27,7 @@ type need struct {
 }
 
 // childNeed is the need of a definition's own statements.
-func childNeed(reference *Reference, proven map[uint32]bool) need {
+func childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
 	n := need{table: reference.Child.OID, columns: reference.Definition.Columns, list: true, indexed: reference.Indexed, proven: proven}
 	n.reader = "every statement"
 	for _, condition := range reference.Conditions {
@@ -36,7 +39,7 @@ func childNeed(reference *Reference, proven map[uint32]bool) need {
 // below walks the real foreign keys from a table whose rows are deleted: Postgres looks for referring rows by
 // each of them, and ON DELETE CASCADE deletes these in turn. It returns what that needs, the shortest ways
 // first, and all tables that lose rows, with the partitioned tables that these belong to.
-func (s *survey) below(child Table) (needs []need, gone []uint32) {
+func (s *survey) below(child pgcatalog.Table) (needs []need, gone []uint32) {
 	type step struct {
 		table uint32
 		label string

@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"context"
@@ -37,7 +37,7 @@ type foreignKey struct {
 }
 
 type surveyTable struct {
-	Table
+	pgcatalog.Table
 	kind string
 	// pages is the size as of the last vacuum or analyze: asking for the true one waits for locks.
 	pages   int64
@@ -116,7 +116,7 @@ JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE namespace.nspname = ANY ($1) AND class.relname ~ '_idx[0-9]*$'`
 
 // readSurvey reads the catalogue in a handful of statements, whatever the number of definitions.
-func readSurvey(ctx context.Context, site PlanSite, sites []PlanSite, timeout time.Duration) (*survey, error) {
+func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Duration) (*survey, error) {
 	s := &survey{
 		keys: map[uint32][]foreignKey{}, parts: map[uint32][]uint32{}, whole: map[uint32]uint32{},
 		tables: map[uint32]*surveyTable{}, reserved: map[string]bool{}, taken: map[string]map[string]bool{},
@@ -150,7 +150,7 @@ func readSurvey(ctx context.Context, site PlanSite, sites []PlanSite, timeout ti
 }
 
 // wanted are the tables that deletions among the children in the database may read, wherever their parents are.
-func (s *survey) wanted(database string, sites []PlanSite) []uint32 {
+func (s *survey) wanted(database string, sites []Site) []uint32 {
 	var wanted []uint32
 	add := func(oid uint32) {
 		for _, part := range s.tree(oid) {
@@ -162,7 +162,7 @@ func (s *survey) wanted(database string, sites []PlanSite) []uint32 {
 	for _, site := range sites {
 		for _, parent := range site.Parents {
 			for _, reference := range parent.References {
-				if reference.Database != database || !reference.usable() {
+				if reference.Database != database || !reference.Usable() {
 					continue
 				}
 				add(reference.Child.OID)
@@ -202,7 +202,7 @@ func (s *survey) readKeys(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	var to uint32
-	var from Table
+	var from pgcatalog.Table
 	var action string
 	var columns []string
 	_, err = pgx.ForEachRow(rows, []any{&to, &from.OID, &from.Schema, &from.Name, &action, &columns}, func() error {

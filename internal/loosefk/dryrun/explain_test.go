@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"regexp"
@@ -10,6 +10,8 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // With other settings than batches have, another plan than theirs would be shown.
 func TestEngineSettingsAreThoseOfBatches(t *testing.T) {

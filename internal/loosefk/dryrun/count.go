@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/drain"
+	"sexton/internal/loosefk"
 )
 
 // keysPerCount bounds the keys of one counting statement, so that the time is looked at in between.
@@ -77,7 +78,7 @@ ORDER BY due.consume_after, due.id
 LIMIT $2`
 
 // backlog counts the parent's tombstones and loads the keys of the due ones, oldest first.
-func (p *planner) backlog(ctx context.Context, parent *Parent) (pendingKeys, error) {
+func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pendingKeys, error) {
 	pending := pendingKeys{}
 	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
 		var due, deferred int64
@@ -113,7 +114,7 @@ func (p *planner) backlog(ctx context.Context, parent *Parent) (pendingKeys, err
 }
 
 // countRows counts the children that the definition would meet now.
-func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Reference, pending pendingKeys, planned *PlannedDefinition) error {
+func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition) error {
 	planned.RowsCapped = pending.more // they may have children, too
 	keys := len(pending.integers) + len(pending.texts)
 	begun := time.Now()
@@ -139,7 +140,7 @@ func (p *planner) countRows(ctx context.Context, parent *Parent, reference *Refe
 	return nil
 }
 
-func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *Reference, keys any, most int64) (int64, error) {
+func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, keys any, most int64) (int64, error) {
 	args := &drain.Args{}
 	keysAt, mostAt := args.Add(keys), args.Add(most)
 	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",
@@ -153,7 +154,7 @@ func (p *planner) countChildren(ctx context.Context, parent *Parent, reference *
 
 // note makes an error of a single table a finding, and returns all others: those of the context, of the
 // connection and of a server that goes down.
-func (d *PlannedDefinition) note(ctx context.Context, what string, err error) error {
+func (d *Definition) note(ctx context.Context, what string, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if ctx.Err() != nil || !ok || pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
 		return err

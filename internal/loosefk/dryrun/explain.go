@@ -1,4 +1,4 @@
-package loosefk
+package dryrun
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/drain"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 )
 
 // engineSettings are the planner settings of begin_batch: without them Postgres would show another plan than
@@ -23,7 +25,7 @@ const fewPages = 8
 // findAccess explains the definition's statement on the child or, of a partitioned one, on the biggest
 // partition. It returns the partitions in which Postgres itself uses an index whose use no look at the
 // catalogue can foretell, as it is partial.
-func (p *planner) findAccess(ctx context.Context, parent *Parent, reference *Reference, planned *PlannedDefinition) (map[uint32]bool, error) {
+func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, planned *Definition) (map[uint32]bool, error) {
 	proven := map[uint32]bool{}
 	var biggest *surveyTable
 	for _, leaf := range reference.Leaves {
@@ -76,13 +78,13 @@ type scan struct {
 
 // explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
 // Postgres would find use for partial indexes that the engine's statements cannot use.
-func (p *planner) explain(ctx context.Context, parent *Parent, reference *Reference, leaf Table) (scan, error) {
+func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, leaf pgcatalog.Table) (scan, error) {
 	sql, args := reference.DirectStatement(p.names, leaf, drain.Keys{Of: &parent.Key})
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
 	var plan []byte
 	var pages int64
 	err := p.readOnly(ctx, engineSettings, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bitmapOn); err != nil { // As for the statement itself.
+		if _, err := tx.Exec(ctx, loosefk.BitmapOn); err != nil { // As for the statement itself.
 			return err
 		}
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
