@@ -369,3 +369,20 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
 	require.Zero(t, b.Pending(t))
 }
+
+// A writer that deletes one parent after the other costs a batch for many of them, not for each.
+func TestRunGathersWhatTricklesIn(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	next := 2
+	b.engine.Progress = func(context.Context, *loosefk.Stats) {
+		if next <= 10 { // After each batch another one.
+			b.Exec(fmt.Sprintf("DELETE FROM parents WHERE id = %d", next))
+			next++
+		}
+	}
+	began := time.Now()
+	require.EqualValues(t, 10, b.run(t).Processed)
+	require.GreaterOrEqual(t, time.Since(began), 6*20*time.Millisecond, "pauses before the last of the rounds")
+}

@@ -104,6 +104,8 @@ type run struct {
 	// asked is when the run last looked for due tombstones, contended tells that others wait while a chunk is worked on.
 	asked     time.Time
 	contended bool
+	// rounds is how often the run was through and then found more.
+	rounds int
 	// closing was read with the last look at what is due, while nothing has been done since.
 	closing *closing
 	// down are the databases that the run does without, and why.

@@ -23,6 +23,9 @@ const (
 	mostCarried = 100_000
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
+	// A run that was through so many times, and each time found what had come in meanwhile, lets more come in for a moment: a few
+	// tombstones cost as much as hundreds.
+	trickle, gather = 3, 20 * time.Millisecond
 )
 
 // lane is the queue of one parent table within a run.
@@ -87,9 +90,14 @@ func (l *lane) open() bool {
 // lanes that were already empty, and others come in meanwhile, so it asks again and again.
 func (r *run) drain(ctx context.Context) error {
 	for first := true; !r.ended(); first = false {
-		if !slices.ContainsFunc(r.lanes, (*lane).open) || time.Since(r.asked) >= dueEvery {
+		if through := !slices.ContainsFunc(r.lanes, (*lane).open); through || time.Since(r.asked) >= dueEvery {
 			if err := r.due(ctx); err != nil {
 				return err
+			}
+			if through && !first && slices.ContainsFunc(r.lanes, (*lane).open) {
+				if r.rounds++; r.rounds > trickle {
+					r.pace.Pause(ctx, gather)
+				}
 			}
 		}
 		if first && !slices.ContainsFunc(r.lanes, (*lane).open) {
@@ -138,8 +146,8 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
-// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. One
-// that may be the last reads what confirming begins with.
+// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. The first
+// one after work, which is likely to be the last, reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
 	names := r.known()
 	times := make([]pgtype.Timestamptz, len(r.lanes))
@@ -159,7 +167,7 @@ func (r *run) due(ctx context.Context) error {
 	loaded, first := loadSize, r.asked.IsZero()
 	if first {
 		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers), r.expired())
-	} else if _, others := r.far(); len(others) == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
+	} else if _, others := r.far(); len(others) == 0 && r.rounds == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
 		last = &closing{gates: gates{far: []string{}}}
 		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 	}
