@@ -35,15 +35,6 @@ func TestBenchDiffs(t *testing.T) {
 	require.Empty(t, files(t, folder), "objects of the benchmark that are left")
 }
 
-func TestBenchDiffsInAFolderOfItsOwn(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "1")
-	for _, part := range []string{"plain uploads", "MB/s", "one diff of 1 MiB", "/sexton-bench-diffs-"} {
-		require.Contains(t, r.Stdout, part)
-	}
-	require.Contains(t, r.Stderr, "small: round 1 of 1, sexton\n")
-}
-
 func TestBenchDiffsWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

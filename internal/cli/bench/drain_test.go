@@ -66,25 +66,6 @@ func TestBenchDrainBesideForeground(t *testing.T) {
 	}
 }
 
-func TestBenchScale(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "scale", "--max", "10000", "--old-snapshot", "--json")
-	document := decoded(t, r)
-	require.Equal(t, []string{"benchmark", "pace", "server", "sizes"}, keys(document))
-	sizes := document["sizes"].([]any)
-	require.Equal(t, [][]any{{10_000.0, false, 3.0}, {10_000.0, true, 3.0}}, cells(sizes, "tombstones", "old_snapshot", "rounds"))
-	for _, size := range sizes {
-		require.Equal(t, []string{
-			"after_queue_statement_ms", "old_snapshot", "passes", "peak_rss_bytes", "queue_statement_ms", "ratio_speed_to_no_snapshot", "ratio_to_smallest", "rounds",
-			"seconds", "statement_ms", "tombstones", "us_per_row",
-		}, keys(size))
-	}
-	require.Nil(t, sizes[0].(map[string]any)["ratio_speed_to_no_snapshot"])
-	require.Positive(t, sizes[1].(map[string]any)["ratio_speed_to_no_snapshot"])
-	var report bench.ScaleReport
-	require.Contains(t, text(t, r, &report), "peak RSS MiB")
-}
-
 func TestBenchDrainWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

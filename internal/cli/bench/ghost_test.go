@@ -33,15 +33,6 @@ func TestBenchGhost(t *testing.T) {
 	require.Equal(t, [][]any{{1.0}, {41.0}, {40.0}}, cells(big, "statements"), "50 rows each; the original's last one finds nothing")
 }
 
-func TestBenchGhostBesideForeground(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "ghost", "--set", "many", "--scale", "0.002", "--rounds", "1", "--foreground")
-	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty 50 %", "clients busy"} {
-		require.Contains(t, r.Stdout, part)
-	}
-	require.Contains(t, r.Stderr, "many: foreground load, round 1 of 1, sexton\n")
-}
-
 func TestBenchGhostWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

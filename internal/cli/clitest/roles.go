@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -19,25 +20,32 @@ type RoleSite struct {
 	Application, Worker, Viewer string
 }
 
-// Roles is a fresh one.
-func Roles(t *testing.T) RoleSite {
-	t.Helper()
-	s := RoleSite{Site: NewSite(t, pgtest.New(t))}
-	s.Configure(s.URL, EveryComponent)
-	s.Environ = append(s.Environ, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+t.TempDir())
-	s.Write("loose_foreign_keys.yml", GoodDefinitions)
-	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-	s.Exec(sample.Schema())
-	s.Exec(`
+const rolesRows = `
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
 		UPDATE users SET admin = true WHERE id = 2;
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'one', 'one'), (2, 1, 'two', 'two');
 		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
-		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`)
-	s.OK("migrate", "up")
-	s.OK("triggers", "install")
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`
+
+func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
+	tb.Helper()
+	s := RoleSite{Site: NewSite(tb, db)}
+	s.Configure(s.URL, EveryComponent)
+	s.Environ = append(s.Environ, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+tb.TempDir())
+	return s
+}
+
+// Roles is a fresh one, on a copy of a database that was made once.
+func Roles(t *testing.T) RoleSite {
+	t.Helper()
+	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
+		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+sample.Schema()+rolesRows); err != nil {
+			return err
+		}
+		return roleSite(t, &pgtest.Database{URL: url}).install()
+	}))
 	s.Application, s.Worker, s.Viewer = s.CreateRole(), s.CreateRole(), s.CreateRole()
 	// The statements are the same for every server, so none is asked.
 	offline := append([]string{"DATABASE_URL=postgres://unasked@/none?host=" + s.Dir}, s.Environ...)

@@ -10,7 +10,46 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/bench"
 )
+
+func TestBenchScale(t *testing.T) {
+	t.Parallel()
+	r := measured(t, "scale", "--max", "10000", "--old-snapshot", "--json")
+	document := decoded(t, r)
+	require.Equal(t, []string{"benchmark", "pace", "server", "sizes"}, keys(document))
+	sizes := document["sizes"].([]any)
+	require.Equal(t, [][]any{{10_000.0, false, 3.0}, {10_000.0, true, 3.0}}, cells(sizes, "tombstones", "old_snapshot", "rounds"))
+	for _, size := range sizes {
+		require.Equal(t, []string{
+			"after_queue_statement_ms", "old_snapshot", "passes", "peak_rss_bytes", "queue_statement_ms", "ratio_speed_to_no_snapshot", "ratio_to_smallest", "rounds",
+			"seconds", "statement_ms", "tombstones", "us_per_row",
+		}, keys(size))
+	}
+	require.Nil(t, sizes[0].(map[string]any)["ratio_speed_to_no_snapshot"])
+	require.Positive(t, sizes[1].(map[string]any)["ratio_speed_to_no_snapshot"])
+	var report bench.ScaleReport
+	require.Contains(t, text(t, r, &report), "peak RSS MiB")
+}
+
+func TestBenchGhostBesideForeground(t *testing.T) {
+	t.Parallel()
+	r := measured(t, "ghost", "--set", "many", "--scale", "0.002", "--rounds", "1", "--foreground")
+	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty 50 %", "clients busy"} {
+		require.Contains(t, r.Stdout, part)
+	}
+	require.Contains(t, r.Stderr, "many: foreground load, round 1 of 1, sexton\n")
+}
+
+func TestBenchDiffsInAFolderOfItsOwn(t *testing.T) {
+	t.Parallel()
+	r := measured(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "1")
+	for _, part := range []string{"plain uploads", "MB/s", "one diff of 1 MiB", "/sexton-bench-diffs-"} {
+		require.Contains(t, r.Stdout, part)
+	}
+	require.Contains(t, r.Stderr, "small: round 1 of 1, sexton\n")
+}
 
 // benchmarkRow is a line of the tables of figures in docs/comparison.md.
 type benchmarkRow struct{ commands, fields []string }
