@@ -18,6 +18,23 @@ func (env *Env) PrintJSON(value any) error {
 	return encoder.Encode(value)
 }
 
+// Print writes a document with --json, and else what text writes for people, as Table does.
+func (env *Env) Print(document any, text func(w io.Writer)) error {
+	if env.JSON {
+		return env.PrintJSON(document)
+	}
+	return env.Table(text)
+}
+
+// Say writes a document with --json, and else the text for people.
+func (env *Env) Say(document any, format string, args ...any) error {
+	if env.JSON {
+		return env.PrintJSON(document)
+	}
+	env.Printf(format, args...)
+	return nil
+}
+
 // Printf writes to standard output.
 func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdout, format, args...) }
 

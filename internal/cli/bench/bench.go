@@ -100,9 +100,21 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// benchmark is a command that makes a site, measures and prints, and removes the site again. It is named by
-// the first word of its example.
+// benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
+	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
+		err = onServer(ctx, env, siteSettings(), func(url string) error {
+			return onSite(ctx, env, url, func(site *bench.Site) (err error) {
+				report, err = measure(ctx, site)
+				return err
+			})
+		})
+		return report, err
+	})
+}
+
+// measuring is a command that measures and prints. It is named by the first word of its example.
+func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (bench.Report, error)) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
 	return env.Reports(&cobra.Command{
 		Use: name, Short: short, Long: long + benchWhere, Args: cli.NoArguments,
@@ -111,20 +123,11 @@ func benchmark(env *cli.Env, example, short, long string, measure func(context.C
 			if err := positiveFlags(cmd); err != nil {
 				return err
 			}
-			var report bench.Report
-			err := onServer(cmd.Context(), env, siteSettings(), func(url string) error {
-				return onSite(cmd.Context(), env, url, func(site *bench.Site) (err error) {
-					report, err = measure(cmd.Context(), site)
-					return err
-				})
-			})
+			report, err := measure(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if env.JSON {
-				return env.PrintJSON(report)
-			}
-			return env.Table(report.Text)
+			return env.Print(report, report.Text)
 		}),
 	})
 }

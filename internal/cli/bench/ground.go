@@ -44,31 +44,16 @@ func chosenSets(set string, all []string, duty int) ([]string, error) {
 func groundBenchmark(env *cli.Env,
 	example, short, long string, job func() (groundJob, error), measure func(context.Context, *bench.Ground) (bench.Report, error),
 ) *cobra.Command {
-	name, _, _ := strings.Cut(example, " ")
-	return env.Reports(&cobra.Command{
-		Use: name, Short: short, Long: long + benchWhere, Args: cli.NoArguments,
-		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if err := positiveFlags(cmd); err != nil {
-				return err
-			}
-			measured, err := job()
-			if err != nil {
-				return cli.Usage(err)
-			}
-			var report bench.Report
-			err = onGround(cmd.Context(), env, measured, func(ground *bench.Ground) (err error) {
-				report, err = measure(cmd.Context(), ground)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if env.JSON {
-				return env.PrintJSON(report)
-			}
-			return env.Table(report.Text)
-		}),
+	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
+		measured, err := job()
+		if err != nil {
+			return nil, cli.Usage(err)
+		}
+		err = onGround(ctx, env, measured, func(ground *bench.Ground) (err error) {
+			report, err = measure(ctx, ground)
+			return err
+		})
+		return report, err
 	})
 }
 

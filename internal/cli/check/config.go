@@ -43,11 +43,7 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 			if err := problems.Err(); err != nil {
 				return err
 			}
-			if env.JSON {
-				return env.PrintJSON(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)})
-			}
-			env.Printf("ok: %s, %s\n", words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
-			return nil
+			return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n", words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
 		}),
 	})
 }

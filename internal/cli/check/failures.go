@@ -124,9 +124,5 @@ func retryFailures(ctx context.Context, env *cli.Env, what component.Retry) erro
 	if err != nil {
 		return err
 	}
-	if env.JSON {
-		return env.PrintJSON(map[string]string{"result": said})
-	}
-	env.Printf("%s\n", said)
-	return nil
+	return env.Say(map[string]string{"result": said}, "%s\n", said)
 }

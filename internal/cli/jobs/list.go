@@ -54,10 +54,7 @@ func jobListCommand(env *cli.Env) *cobra.Command {
 					LastRun: s.LastRun, LastOutcome: s.LastOutcome,
 				}
 			}
-			if env.JSON {
-				return env.PrintJSON(jobs)
-			}
-			return env.Table(func(w io.Writer) {
+			return env.Print(jobs, func(w io.Writer) {
 				_, _ = fmt.Fprintln(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME")
 				for _, job := range jobs {
 					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, job.Database, words.Cell(&job.Schedule), words.Age(job.LastRun),

@@ -48,11 +48,7 @@ func jobEnqueueCommand(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if env.JSON {
-				return env.PrintJSON(map[string]any{"kind": job.Kind, "job_id": id})
-			}
-			env.Printf("%s: job %d\n", job.Kind, id)
-			return nil
+			return env.Say(map[string]any{"kind": job.Kind, "job_id": id}, "%s: job %d\n", job.Kind, id)
 		}),
 	})
 	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")

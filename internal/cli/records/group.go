@@ -188,14 +188,13 @@ func listGroups(ctx context.Context, env *cli.Env, limit int) error {
 	if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, limit); err != nil {
 		return err
 	}
-	if env.JSON {
-		return env.PrintJSON(document)
-	}
-	if len(document.Groups) == 0 {
-		env.Printf("no group is to be deleted\n")
-		return nil
-	}
-	return env.Table(func(w io.Writer) { components.PrintGroups(w, document.Groups) })
+	return env.Print(document, func(w io.Writer) {
+		if len(document.Groups) == 0 {
+			_, _ = fmt.Fprintln(w, "no group is to be deleted")
+			return
+		}
+		components.PrintGroups(w, document.Groups)
+	})
 }
 
 // oneGroup reads the group, and the user without whom nothing is done.

@@ -185,11 +185,7 @@ func retryPlaceholders(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	env.Logger(all.Config).InfoContext(ctx, "placeholder users to be tried again", "actor", installation.Actor(), "placeholder_users", retried.Retried)
-	if env.JSON {
-		return env.PrintJSON(retried)
-	}
-	env.Printf("%s to be tried now\n", words.Counted(retried.Retried, "placeholder user"))
-	return nil
+	return env.Say(retried, "%s to be tried now\n", words.Counted(retried.Retried, "placeholder user"))
 }
 
 func retryPlaceholder(ctx context.Context, env *cli.Env, id int64) error {
@@ -206,9 +202,5 @@ func retryPlaceholder(ctx context.Context, env *cli.Env, id int64) error {
 		return err
 	}
 	env.Logger(all.Config).InfoContext(ctx, "placeholder user to be tried again", "actor", installation.Actor(), "placeholder_user_id", id)
-	if env.JSON {
-		return env.PrintJSON(retried)
-	}
-	env.Printf("placeholder user %d: %s\n", id, installation.Becomes(retried.State))
-	return nil
+	return env.Say(retried, "placeholder user %d: %s\n", id, installation.Becomes(retried.State))
 }

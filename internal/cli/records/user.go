@@ -51,27 +51,30 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 }
 
 func deleteUser(ctx context.Context, env *cli.Env, request userDeletion) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
+	queued, err := askForUser(ctx, env, fmt.Sprintf("queue user %d", request.ID), `SELECT "sexton".delete_user($1, $2, $3, $4)`,
+		request.ID, request.By(), request.Hard, request.Groups)
 	if err != nil {
 		return err
 	}
+	said := "is queued already, as it was asked for then"
+	if queued {
+		said = "blocked, and queued for deletion"
+	}
+	return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
+}
+
+// askForUser calls one of the doors in the database, which reports whether anything has changed. What was asked for stands in errors.
+func askForUser(ctx context.Context, env *cli.Env, what, call string, args ...any) (changed bool, err error) {
+	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
+	if err != nil {
+		return false, err
+	}
 	defer all.Close()
 	db := all.Jobs()
-	done := deletedUser{UserID: request.ID}
-	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".delete_user($1, $2, $3, $4)`),
-		request.ID, request.By(), request.Hard, request.Groups).Scan(&done.Queued)
-	if err != nil {
-		return cmp.Or(refusal(err), fmt.Errorf("queue user %d: %w", request.ID, err))
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed); err != nil {
+		return false, cmp.Or(refusal(err), fmt.Errorf("%s: %w", what, err))
 	}
-	switch {
-	case env.JSON:
-		return env.PrintJSON(done)
-	case done.Queued:
-		env.Printf("user %d: blocked, and queued for deletion\n", request.ID)
-	default:
-		env.Printf("user %d: is queued already, as it was asked for then\n", request.ID)
-	}
-	return nil
+	return changed, nil
 }
 
 // cancelledUser is the document of `sexton user cancel --json`.
@@ -100,26 +103,16 @@ the user stay so; sexton group cancel restores each.`,
 }
 
 func cancelUser(ctx context.Context, env *cli.Env, request userDeletion) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
+	cancelled, err := askForUser(ctx, env, fmt.Sprintf("cancel the deletion of user %d", request.ID),
+		`SELECT "sexton".cancel_user_deletion($1, $2)`, request.ID, request.By())
 	if err != nil {
 		return err
 	}
-	defer all.Close()
-	db := all.Jobs()
-	done := cancelledUser{UserID: request.ID}
-	err = db.Pool.QueryRow(ctx, db.Names.Render(`SELECT "sexton".cancel_user_deletion($1, $2)`), request.ID, request.By()).Scan(&done.Cancelled)
-	if err != nil {
-		return cmp.Or(refusal(err), fmt.Errorf("cancel the deletion of user %d: %w", request.ID, err))
+	said := "was not to be deleted"
+	if cancelled {
+		said = "restored, and not to be deleted any more"
 	}
-	switch {
-	case env.JSON:
-		return env.PrintJSON(done)
-	case done.Cancelled:
-		env.Printf("user %d: restored, and not to be deleted any more\n", request.ID)
-	default:
-		env.Printf("user %d: was not to be deleted\n", request.ID)
-	}
-	return nil
+	return env.Say(cancelledUser{UserID: request.ID, Cancelled: cancelled}, "user %d: %s\n", request.ID, said)
 }
 
 func oneUser(id *int64) cobra.PositionalArgs {

@@ -170,10 +170,7 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 }
 
 func printMigrateStatus(env *cli.Env, statuses []databaseStatus) error {
-	if env.JSON {
-		return env.PrintJSON(statuses)
-	}
-	return env.Table(func(w io.Writer) {
+	return env.Print(statuses, func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
 		for _, status := range statuses {
 			for _, c := range status.Components {

@@ -205,10 +205,7 @@ func printInstalled(env *cli.Env, reports []installation.TriggerReport) error {
 }
 
 func printFindings(env *cli.Env, all []databaseFindings) error {
-	if env.JSON {
-		return env.PrintJSON(all)
-	}
-	return env.Table(func(w io.Writer) {
+	return env.Print(all, func(w io.Writer) {
 		for _, one := range all {
 			if len(one.Findings) == 0 {
 				_, _ = fmt.Fprintf(w, "%s: all triggers are as the definitions need them\n", one.Database)
