@@ -56,7 +56,10 @@ func TestReferenceHasEachLogLine(t *testing.T) {
 			rest = after
 		}
 	}
-	logged := append(messages(t, "."), messages(t, "../internal/jobrun")...)
+	var logged []string
+	for _, folder := range []string{".", "../internal/jobrun", "../internal/throttle", "../internal/loosefk/cleanup"} {
+		logged = append(logged, messages(t, folder)...)
+	}
 	for _, message := range logged {
 		require.Contains(t, documented, message, "log lines in docs/jobs.md")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/pgtest"
 )
 
@@ -47,20 +48,20 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	_, failure := b.work(t, "main")
 	require.Empty(t, failure)
-	require.Equal(t, listen.Due{In: confirmEvery}, b.due(t), "the gate is shut, and the worker looks again by itself")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "the gate is shut, and the worker looks again by itself")
 	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp()")
 	exec("COMMIT")
-	require.Equal(t, listen.Due{In: confirmEvery}, b.due(t), "no run begins at once for what can wait for the next one")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "no run begins at once for what can wait for the next one")
 
 	exec("BEGIN")
 	age := "UPDATE sexton.swept SET swept_at = (SELECT min(xact_start) FROM pg_stat_activity WHERE pid = $1) + $2::interval, prepared = NULL"
 	b.db.Exec(age, older.PgConn().PID(), "-5 seconds")
-	require.Equal(t, listen.Due{Now: true, In: confirmEvery}, b.due(t), "the open transaction is younger")
+	require.Equal(t, listen.Due{Now: true, In: cleanup.ConfirmEvery}, b.due(t), "the open transaction is younger")
 	b.db.Exec(age, older.PgConn().PID(), "0")
 	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Nanosecond
 	pgtest.WaitFor(t, "the cap", func(context.Context) (bool, error) { return b.due(t).Now, nil })
 	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Hour
-	require.Equal(t, listen.Due{In: confirmEvery}, b.due(t), "the open transaction is as old")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "the open transaction is as old")
 	exec("COMMIT")
 	require.True(t, b.due(t).Now)
 

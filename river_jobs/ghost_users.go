@@ -140,7 +140,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 		return nil, err
 	}
 	settings := p.Config.GhostUsers
-	held := newThrottle(p.Deps, GhostUsers, config.Adaptive, p.db, session, nil)
+	held := p.throttle(session)
 	said := ""
 	engine := ghostuser.Engine{
 		Session: session, Plan: plan,
@@ -149,8 +149,8 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 			Move: settings.Batches.Move, Delete: settings.Batches.Delete, Nullify: settings.Batches.Nullify,
 			Target: settings.Target, Duty: float64(settings.Duty) / 100,
 		},
-		Hold:    held.hooks().Hold,
-		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, p.db.Name) },
+		Hold:    held.Holder(),
+		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, p.db.Name) },
 		Progress: func(ctx context.Context, stats *ghostuser.Stats) {
 			changed := stats.WaitingFor != said
 			said = stats.WaitingFor

@@ -114,14 +114,14 @@ type destroyer struct {
 func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args GroupDestroyArgs) (*groupdelete.Stats, error) {
 	settings := d.Config.AdjournedGroups
 	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.timeouts()}
-	held := newThrottle(d.Deps, GroupDestroy, config.Adaptive, d.db, session, nil)
+	held := d.throttle(session)
 	said, step := "", ""
 	engine := groupdelete.Engine{
 		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
 		Runtime: time.Until(d.until),
 		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: float64(settings.Duty) / 100},
-		Hold:    held.hooks().Hold,
-		Blocker: func(ctx context.Context) string { return held.blockedBy(ctx, d.db.Name) },
+		Hold:    held.Holder(),
+		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, d.db.Name) },
 		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
 			changed := stats.WaitingFor != said || stats.Step != step
 			said, step = stats.WaitingFor, stats.Step

@@ -4,17 +4,57 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/problem"
+	"sexton/internal/throttle"
 )
+
+// Bindings keeps what the passes of one process have learned. The zero value is ready to use.
+type Bindings struct {
+	// Foreground is for a process that ends with its pass.
+	Foreground bool
+
+	tombstones cleanup.Memory
+	pauses     throttle.Memory
+
+	mu sync.Mutex
+	// wrong is by kind and database.
+	wrong map[string][]string
+
+	refusal backOff
+	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
+	ghosts backOff
+	diffs  diffStore
+	// ends tells lanes of jobs whose work this process has ended.
+	ends ends
+}
+
+// Close lets go of what outlives a pass, after the last one.
+func (b *Bindings) Close() { b.tombstones.Close() }
+
+func (b *Bindings) memory() *cleanup.Memory {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tombstones.Brief = b.Foreground
+	return &b.tombstones
+}
+
+// Note remembers which parents a database has.
+func (b *Bindings) Note(name string, parents []*loosefk.Parent) { b.tombstones.Note(name, parents) }
+
+// Noted are the parents of a database as its tombstones name them; nil while that is not known.
+func (b *Bindings) Noted(name string) []string { return b.tombstones.Noted(name) }
 
 // What does not fit the database is held: tombstones of the parents that a definition is about, or all of a kind whose lists
 // cannot be bound. Everything else goes on.
 
-// wasWrong reports whether the last look had the same to say.
-func (b *Bindings) wasWrong(kind, name, reason string) bool {
+// WasWrong reports whether the last look had the same to say.
+func (b *Bindings) WasWrong(kind, name, reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Contains(b.wrong[kind+"/"+name], reason)
@@ -48,7 +88,7 @@ func (d Deps) fits(ctx context.Context, kind string, db database.Database, probl
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {
 		wrong = append(wrong, p.String())
-		if !d.Bindings.wasWrong(kind, db.Name, p.String()) {
+		if !d.Bindings.WasWrong(kind, db.Name, p.String()) {
 			d.Logger.ErrorContext(ctx, "configuration does not fit the database: the kind waits", "kind", kind, "database", db.Name, "error", p.String())
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/pace"
+	"sexton/internal/replica"
+	"sexton/internal/throttle"
 	"sexton/triggers"
 )
 
@@ -89,6 +91,12 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 	limits := p.timeouts()
 	limits.Durable = durable
 	return &batch.Session{Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Limits: limits}, conn.Release, nil
+}
+
+// throttle has the pass wait for replicas and locks of its database.
+func (p *pass) throttle(session *batch.Session) *throttle.Throttle {
+	limits := replica.Limits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
+	return throttle.New(p.log, &p.Bindings.pauses, limits, throttle.Target{DB: p.db, Session: session})
 }
 
 // snoozes is how often the job has been put off without an attempt, as River counts it.

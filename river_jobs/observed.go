@@ -127,6 +127,3 @@ func total(counts ...map[string]int64) (sum int64) {
 	}
 	return sum
 }
-
-// Noted are the parents of a database as its tombstones name them; nil while that is not known.
-func (b *Bindings) Noted(name string) []string { return b.recorded(name) }

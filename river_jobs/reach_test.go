@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -107,30 +106,12 @@ func TestPassWithoutTheOtherDatabase(t *testing.T) {
 	require.Contains(t, b.log.String(), "database cannot be reached: what depends on it waits")
 
 	b.deps.Databases[1] = ci.Connected
-	b.deps.Bindings.outages.known = nil // As after the pause between two tries.
+	b.deps.Bindings.tombstones.ForgetOutages() // As after the pause between two tries.
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	_, failure = b.work(t, "main")
 	require.Empty(t, failure)
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
-}
-
-func TestOutages(t *testing.T) {
-	t.Parallel()
-	var o outages
-	_, early := o.of("ci")
-	require.False(t, early)
-	require.True(t, o.note("ci", errors.New("first")), "news")
-	require.False(t, o.note("ci", errors.New("second")), "no news")
-	found, early := o.of("ci")
-	require.True(t, early, "it was tried a moment ago")
-	require.EqualError(t, found.err, "second")
-	found.tried = found.tried.Add(-2 * reachAgain)
-	o.known["ci"] = found
-	_, early = o.of("ci")
-	require.False(t, early)
-	require.True(t, o.note("ci", nil), "it is back")
-	require.False(t, o.note("ci", nil))
 }
 
 func TestTicksTakeTurns(t *testing.T) {

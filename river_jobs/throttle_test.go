@@ -15,6 +15,8 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
+	"sexton/internal/replica"
+	"sexton/internal/throttle"
 )
 
 const (
@@ -130,7 +132,7 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	due, err := looseForeignKeysDue(t.Context(), r.deps, r.db.Pool(), r.db.Connected, false)
 	require.NoError(t, err)
 	require.True(t, due.Now)
-	times, _ := r.deps.Bindings.marksOf("main").Places([]string{"public.parents"}, false)
+	times, _ := r.deps.Bindings.tombstones.Marks("main").Places([]string{"public.parents"}, false)
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, r.db.Database,
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after >= $1", times[0]), "the mark is below all that is left")
 	require.Empty(t, r.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
@@ -144,17 +146,17 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog)
-	r.deps.Bindings.noteClear("main")
-	require.Greater(t, r.deps.Bindings.clearSince("other"), clearFor)
-	asked := newThrottle(r.deps, LooseForeignKeys, config.Adaptive, r.db.Connected, nil, nil)
-	r.deps.Bindings.clear["main"] = time.Now().Add(time.Hour) // However slow the machine is.
-	require.Empty(t, asked.hold(t.Context()))
-	r.deps.Bindings.clear["main"] = time.Now().Add(-clearFor)
-	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, asked.hold(t.Context()))
+	memory := &r.deps.Bindings.pauses
+	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
+	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected})
+	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
+	require.Empty(t, asked.Hold(t.Context()))
+	memory.NoteClear("main", time.Now().Add(-throttle.ClearFor))
+	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, asked.Hold(t.Context()))
 	r.resume(t)
 	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
-	require.Empty(t, asked.hold(t.Context()))
-	require.WithinDuration(t, time.Now(), r.deps.Bindings.clear["main"], time.Minute, "the answer is kept")
+	require.Empty(t, asked.Hold(t.Context()))
+	require.Less(t, memory.ClearSince("main"), time.Minute, "the answer is kept")
 }
 
 // Nobody waits where there are no limits, and in the paces that have limits of rows.

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -329,5 +330,5 @@ func (b *Bound) hold(kind string, found problem.List) {
 
 // RecordedParents are the parents of a database as its tombstones name them.
 func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]string, error) {
-	return riverjobs.Recorded(b.Parents[db.Name]), nil
+	return cleanup.Recorded(b.Parents[db.Name]), nil
 }

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/cleanup"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -61,7 +62,7 @@ func Defined(all *installation.Connections) component.Place {
 		if err != nil {
 			return nil, err
 		}
-		return riverjobs.Recorded(parents[db.Name]), nil
+		return cleanup.Recorded(parents[db.Name]), nil
 	}}
 }
 

@@ -1,4 +1,4 @@
-package riverjobs
+package cleanup
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 // adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
 // No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
 // only those of the pass's own parents are taken, and none that bears a name in use.
-func adopt(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
+func adopt(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
 	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, dbsqlc.SweptAdoptParams{
-		Database: db.Name, Configured: names(deps.Config), Parents: Recorded(parents),
+		Database: db.Name, Configured: w.names(), Parents: Recorded(parents),
 	})
 	if err != nil {
 		return fmt.Errorf("take over removed tombstones of database %s: %w", db.Name, err)
 	}
 	if adopted > 0 {
-		deps.Logger.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database",
-			"kind", LooseForeignKeys, "database", db.Name, "batches", adopted)
+		w.Logger.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database",
+			"kind", Kind, "database", db.Name, "batches", adopted)
 	}
 	return nil
 }

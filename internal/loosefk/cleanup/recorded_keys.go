@@ -1,4 +1,4 @@
-package riverjobs
+package cleanup
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 
 // checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
 // say what their key is: read as the wrong one they would cost the children of parents that live.
-func (b *binding) checkKeys(ctx context.Context, deps Deps, db database.Database, conn *pgxpool.Conn) error {
-	cfg, tracked := Tracking(deps.Config, db, b.parents)
+func (b *binding) checkKeys(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn) error {
+	cfg, tracked := w.Track(db, b.parents)
 	other, err := triggers.OtherKeys(ctx, conn.Conn(), cfg, tracked)
 	if err != nil {
 		return err
@@ -25,9 +25,9 @@ func (b *binding) checkKeys(ctx context.Context, deps Deps, db database.Database
 		if found.TypeOnly {
 			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
 		}
-		if b.news(deps, db, reason) {
-			deps.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
-				"kind", LooseForeignKeys, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
+		if b.news(w, db, reason) {
+			w.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
+				"kind", Kind, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
 		}
 		for _, reference := range b.parents[place].References {
 			if reference.Broken == "" {

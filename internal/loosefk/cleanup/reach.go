@@ -1,4 +1,4 @@
-package riverjobs
+package cleanup
 
 import (
 	"context"
@@ -66,14 +66,14 @@ func (o *outages) note(name string, err error) (news bool) {
 
 // others are connections to the databases beside the pass's own, dialled when they are first needed.
 type others struct {
-	deps  Deps
+	work  *Work
 	home  string
 	conns map[string]*pgxpool.Conn
 	errs  map[string]error
 }
 
-func newOthers(deps Deps, home string) *others {
-	return &others{deps: deps, home: home, conns: map[string]*pgxpool.Conn{}, errs: map[string]error{}}
+func newOthers(w *Work, home string) *others {
+	return &others{work: w, home: home, conns: map[string]*pgxpool.Conn{}, errs: map[string]error{}}
 }
 
 func (o *others) release() {
@@ -91,7 +91,7 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 	if err, failed := o.errs[db.Name]; failed {
 		return nil, err
 	}
-	if known, early := o.deps.Bindings.outages.of(db.Name); early {
+	if known, early := o.work.Memory.outages.of(db.Name); early {
 		o.errs[db.Name] = known.err
 		return nil, known.err
 	}
@@ -109,8 +109,8 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 		return nil, o.lose(ctx, db, db.Unreachable(err))
 	}
 	o.conns[db.Name] = conn
-	if o.deps.Bindings.outages.note(db.Name, nil) {
-		o.deps.Logger.InfoContext(ctx, "database can be reached again", "kind", LooseForeignKeys, "database", db.Name)
+	if o.work.Memory.outages.note(db.Name, nil) {
+		o.work.Logger.InfoContext(ctx, "database can be reached again", "kind", Kind, "database", db.Name)
 	}
 	return conn, nil
 }
@@ -125,17 +125,17 @@ func (o *others) lose(ctx context.Context, db database.Database, err error) erro
 		delete(o.conns, db.Name)
 	}
 	o.errs[db.Name] = err
-	if o.deps.Bindings.outages.note(db.Name, err) {
-		o.deps.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
-			"kind", LooseForeignKeys, "database", db.Name, "needed_by", o.home, "error", err)
+	if o.work.Memory.outages.note(db.Name, err) {
+		o.work.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
+			"kind", Kind, "database", db.Name, "needed_by", o.home, "error", err)
 	}
 	return err
 }
 
 // needed are the databases beside their own in which parents have children.
-func needed(deps Deps, parents []*loosefk.Parent) []database.Database {
+func needed(w *Work, parents []*loosefk.Parent) []database.Database {
 	var found []database.Database
-	for _, db := range deps.Databases {
+	for _, db := range w.Databases {
 		for _, parent := range parents {
 			if parent.Database != db.Name && parent.HasChildrenIn(db.Name) {
 				found = append(found, db)
@@ -150,7 +150,7 @@ func needed(deps Deps, parents []*loosefk.Parent) []database.Database {
 // may write behind the back of an earlier holder of the lease.
 func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Elsewhere, error) {
 	found := map[string]loosefk.Elsewhere{}
-	for _, db := range needed(o.deps, parents) {
+	for _, db := range needed(o.work, parents) {
 		conn, err := o.reach(ctx, db)
 		if err == nil {
 			err = o.fence(ctx, granted, db)
@@ -161,7 +161,7 @@ func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []
 		case errors.Is(err, lease.ErrLost):
 			return nil, err
 		case err != nil:
-			down, _ := o.deps.Bindings.outages.of(db.Name)
+			down, _ := o.work.Memory.outages.of(db.Name)
 			found[db.Name] = loosefk.Elsewhere{Err: err, Down: time.Since(down.since)}
 		default:
 			found[db.Name] = loosefk.Elsewhere{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}

@@ -1,0 +1,200 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/database"
+	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+)
+
+// bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the
+// tables are seen at once, changes of privileges, NOT NULL and the like by then.
+const bindingAge = time.Minute
+
+// binding holds the tools of a pass: definitions bound to tables, with what passes have learned about them.
+type binding struct {
+	parents []*loosefk.Parent
+	// fingerprints are those of the tables, by database.
+	fingerprints map[string]string
+	checked      time.Time
+	// partial tells that some definitions could not be bound, or not be checked: the next pass tries again.
+	partial bool
+	// wrong lists the findings about that.
+	wrong []string
+}
+
+// take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
+func (m *Memory) take(name string) *binding {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kept := m.kept[name]
+	delete(m.kept, name)
+	return kept
+}
+
+// keep is for the next pass, unless that had better look for itself.
+func (m *Memory) keep(name string, kept *binding) {
+	if kept.partial {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept == nil {
+		m.kept = map[string]*binding{}
+	}
+	m.kept[name] = kept
+}
+
+// bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
+// definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop only the
+// tombstones that they are about.
+func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) (*binding, error) {
+	if kept := w.Memory.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
+		unchanged, err := kept.holds(ctx, w, db, conn, elsewhere)
+		if err != nil {
+			return nil, err
+		}
+		if unchanged {
+			return kept, nil
+		}
+	}
+	resolved, problems, partial, err := resolve(ctx, w, db, conn, elsewhere)
+	if err != nil {
+		return nil, err
+	}
+	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
+	for _, wrong := range problems.Only(problem.Error) {
+		if bound.news(w, db, wrong.String()) {
+			w.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
+				"kind", Kind, "database", db.Name, "error", wrong.String())
+		}
+	}
+	if err := bound.checkKeys(ctx, w, db, conn); err != nil {
+		return nil, err
+	}
+	if err := bound.checkPrivileges(ctx, w, db, conn, elsewhere); err != nil {
+		return nil, err
+	}
+	w.Held.NoteWrong(Kind, db.Name, bound.wrong)
+	w.Memory.Note(db.Name, bound.parents)
+	if err := adopt(ctx, w, db, conn, bound.parents); err != nil {
+		return nil, err
+	}
+	w.trackNewPartitions(ctx, db, conn, bound.parents)
+	if err := bound.look(ctx, w, db, conn, elsewhere); err != nil {
+		return nil, err
+	}
+	return bound, nil
+}
+
+// news notes what is wrong with a definition, and reports whether it is new since the binding before: passes come every
+// few seconds.
+func (b *binding) news(w *Work, db database.Database, reason string) bool {
+	b.wrong = append(b.wrong, reason)
+	return !w.Held.WasWrong(Kind, db.Name, reason)
+}
+
+// resolve binds the definitions anew. partial tells that a database could not be asked.
+func resolve(
+	ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others,
+) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
+	for {
+		sites := make([]loosefk.Site, len(w.Databases))
+		partial = false
+		for i, other := range w.Databases {
+			settings, _ := w.Config.Database(other.Name)
+			sites[i] = loosefk.Site{Name: other.Name, Schema: other.Names.Tracked, Tables: settings.Tables}
+			if other.Name == db.Name {
+				sites[i].DB = conn
+				continue
+			}
+			reached, err := elsewhere.reach(ctx, other)
+			if err != nil {
+				partial = true
+				continue
+			}
+			sites[i].DB = reached
+		}
+		resolved, problems, err := loosefk.Resolve(ctx, sites, w.Definitions)
+		failed, ok := errors.AsType[*loosefk.SiteError](err)
+		if !ok || failed.Database == db.Name || ctx.Err() != nil {
+			return resolved[db.Name], problems, partial, err
+		}
+		// It was there a moment ago: once more without it.
+		other, _ := w.database(failed.Database)
+		_ = elsewhere.lose(ctx, other, other.Unreachable(failed.Err))
+	}
+}
+
+// checkPrivileges breaks the references whose tables the role may not work on.
+func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+	missing, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
+	if err != nil {
+		return err
+	}
+	for _, other := range needed(w, b.parents) {
+		reached, err := elsewhere.reach(ctx, other)
+		if err != nil {
+			continue
+		}
+		there, err := loosefk.MissingPrivileges(ctx, reached, other.Name, b.parents)
+		if err != nil {
+			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
+			continue
+		}
+		missing = append(missing, there...)
+	}
+	for _, lacking := range missing {
+		b.partial = true
+		if b.news(w, db, lacking.String()) {
+			w.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
+				"kind", Kind, "database", db.Name, "error", lacking.String())
+		}
+		for _, parent := range b.parents {
+			for _, reference := range parent.References {
+				if reference.Definition.Key == lacking.Key && reference.Broken == "" {
+					reference.Broken = lacking.Message + ": " + lacking.Fix
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
+// nothing will be done there either.
+func (b *binding) holds(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
+	before := b.fingerprints
+	b.fingerprints = maps.Clone(before)
+	if err := b.look(ctx, w, db, conn, elsewhere); err != nil {
+		return false, err
+	}
+	return maps.Equal(before, b.fingerprints), nil
+}
+
+// look takes the fingerprints.
+func (b *binding) look(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+	var err error
+	if b.fingerprints[db.Name], err = loosefk.Fingerprint(ctx, conn, db.Name, b.parents); err != nil {
+		return err
+	}
+	for _, other := range needed(w, b.parents) {
+		reached, err := elsewhere.reach(ctx, other)
+		if err != nil {
+			continue
+		}
+		taken, err := loosefk.Fingerprint(ctx, reached, other.Name, b.parents)
+		if err != nil {
+			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
+			continue
+		}
+		b.fingerprints[other.Name] = taken
+	}
+	return nil
+}

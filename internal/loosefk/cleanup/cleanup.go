@@ -1,0 +1,180 @@
+// Package cleanup runs one pass of the clean-up after deleted parents: it binds the definitions to the tables, connects to the databases
+// that children are in, sets the engine of loosefk to work, and keeps what the next pass can use of all that.
+package cleanup
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/batch"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/replica"
+	"sexton/internal/throttle"
+	"sexton/triggers"
+)
+
+// Kind is the kind of the job that cleans up after deleted parents. It is frozen.
+const Kind = "loose_foreign_keys_cleanup"
+
+// Work has all that passes need.
+type Work struct {
+	Config *config.Config
+	// Databases are connected, in the configured order; Jobs is the one with the jobs' tables.
+	Databases   []database.Database
+	Jobs        database.Database
+	Definitions []definitions.Definition
+	Logger      *slog.Logger
+	Memory      *Memory
+	Pauses      *throttle.Memory
+	Held        Held
+	// Track says which triggers parents need.
+	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
+}
+
+// Held remembers what in the definitions does not fit a database.
+type Held interface {
+	NoteWrong(kind, database string, wrong []string)
+	WasWrong(kind, database, reason string) bool
+}
+
+func (w *Work) limits() batch.Limits {
+	return batch.Limits{StatementTimeout: w.Config.Jobs.StatementTimeout, LockTimeout: w.Config.Jobs.LockTimeout}
+}
+
+func (w *Work) database(name string) (database.Database, bool) {
+	at := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name })
+	if at < 0 {
+		return database.Database{}, false
+	}
+	return w.Databases[at], true
+}
+
+// names are those of all configured databases.
+func (w *Work) names() []string {
+	names := make([]string, len(w.Config.Databases))
+	for i, db := range w.Config.Databases {
+		names[i] = db.Name
+	}
+	return names
+}
+
+// throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
+func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, elsewhere map[string]loosefk.Elsewhere) loosefk.Throttle {
+	var limits replica.Limits
+	if pace == config.Adaptive {
+		limits = replica.Limits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
+	}
+	targets := []throttle.Target{{DB: db, Session: session}}
+	for _, other := range w.Databases {
+		if there := elsewhere[other.Name]; there.Session != nil {
+			targets = append(targets, throttle.Target{DB: other, Session: there.Session})
+		}
+	}
+	wait := throttle.New(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...)
+	return loosefk.Throttle{Blocker: wait.Blocker, Hold: wait.Holder()}
+}
+
+// reporter hands on the statistics of a running pass: at once where what it waits for has changed.
+func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
+	said := ""
+	return func(ctx context.Context, stats *loosefk.Stats) {
+		changed := stats.WaitingFor != said
+		said = stats.WaitingFor
+		progress(ctx, stats, changed)
+	}
+}
+
+// Run runs one pass for a database, under its lease, on one connection. After errors the definitions are bound anew.
+func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
+	settings, _ := w.Config.Database(db.Name)
+	conn, err := db.Async().Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
+	}
+	defer conn.Release()
+	others := newOthers(w, db.Name)
+	defer others.release()
+	var bound *binding
+	if err := granted.During(ctx, func() (err error) {
+		bound, err = bind(ctx, w, db, conn, others)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	limits := settings.EffectiveLimits()
+	timeouts := w.limits()
+	elsewhere, err := others.elsewhere(ctx, granted, bound.parents, timeouts)
+	if err != nil {
+		return nil, err
+	}
+	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
+	engine := loosefk.Engine{
+		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
+		Marks:    w.Memory.Marks(db.Name),
+		Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys),
+		Confirming: loosefk.Confirming{
+			Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace,
+		},
+		Throttle: w.throttle(db, settings.Pace, session, elsewhere),
+		Progress: reporter(progress),
+		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
+		Session:  session, Elsewhere: elsewhere,
+		Lost: func(name string, err error) {
+			other, _ := w.database(name)
+			_ = others.lose(ctx, other, other.Unreachable(err))
+		},
+	}
+	stats, err := engine.Run(ctx)
+	w.warnOfConfirming(ctx, db, stats)
+	if err == nil && len(stats.Errors) == 0 {
+		w.Memory.keep(db.Name, bound)
+	}
+	return stats, err
+}
+
+// warnOfConfirming says where children stay because their parents live, and where children that come late may be missed, or are waited for blindly.
+func (w *Work) warnOfConfirming(ctx context.Context, db database.Database, stats *loosefk.Stats) {
+	log := w.Logger.With("kind", Kind, "database", db.Name)
+	if stats.ConfirmedEarly > 0 {
+		log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
+			"parents", stats.ConfirmedEarly, "confirm_within_s", w.Config.LooseForeignKeys.ConfirmWithin.Seconds())
+	}
+	if stats.Revived > 0 {
+		log.WarnContext(ctx, "deleted rows live under their keys: their children stay; see sexton tombstones list --revived", "revived", stats.Revived)
+	}
+	if stats.ConfirmBlind {
+		log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",
+			"confirm_grace_s", w.Config.LooseForeignKeys.ConfirmGrace.Seconds())
+	}
+}
+
+// adaptive are the settings of the pace that steers itself, and none for the others.
+func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adaptive {
+	if pace != config.Adaptive {
+		return loosefk.Adaptive{}
+	}
+	return loosefk.Adaptive{Target: settings.Target, Duty: float64(settings.Duty) / 100}
+}
+
+// trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not
+// possible the pass goes on: the rest of the work does not depend on it, and triggers status tells.
+func (w *Work) trackNewPartitions(ctx context.Context, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) {
+	cfg, tracked := w.Track(db, parents)
+	installed, err := triggers.EnsurePartitions(ctx, conn.Conn(), cfg, tracked)
+	if err != nil {
+		w.Logger.WarnContext(ctx, "partitions without triggers: their deletions are not recorded",
+			"kind", Kind, "database", db.Name, "error", err)
+	}
+	if len(installed) > 0 {
+		w.Logger.InfoContext(ctx, "triggers installed on new partitions", "kind", Kind, "database", db.Name, "tables", installed)
+	}
+}

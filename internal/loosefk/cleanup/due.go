@@ -1,0 +1,93 @@
+package cleanup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sexton/internal/database"
+	"sexton/internal/listen"
+	"sexton/internal/loosefk"
+)
+
+// dueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
+// in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
+// reports whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
+// the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. barred is the
+// part that is asked of the jobs database: paused, or cut short by this tick's limits: not now. Another database is asked first, and the
+// jobs database only where something is due.
+//
+// clock_timestamp() is volatile and bounds no index: with it every look reads all due tombstones, or all that are put off.
+// The order keeps the planner from reading the table for the first that is due.
+func dueSQL(barred string) string {
+	return `
+SELECT
+    (EXISTS (
+        SELECT FROM unnest($3::pg_catalog.text[], $4::pg_catalog.timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
+        WHERE EXISTS (
+            SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
+            WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+              AND tombstone.status OPERATOR(pg_catalog.=) 1
+              AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+              AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
+            ORDER BY tombstone.consume_after, tombstone.id
+            OFFSET 0
+        )
+    ) OR ` + loosefk.ConfirmableSQL(2, 6, 7) + `)
+    AND NOT (` + barred + `),
+    coalesce((
+        SELECT extract(epoch FROM pg_catalog.min(next.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
+        FROM pg_catalog.unnest($3::pg_catalog.text[]) AS parent (name)
+        CROSS JOIN LATERAL (
+            SELECT tombstone.consume_after
+            FROM "public".loose_foreign_keys_deleted_records AS tombstone
+            WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+              AND tombstone.status OPERATOR(pg_catalog.=) 1
+              AND tombstone.consume_after OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp()
+              AND tombstone.consume_after OPERATOR(pg_catalog.<) 'infinity'
+            ORDER BY tombstone.consume_after
+            LIMIT 1
+        ) AS next
+    ), 0)::pg_catalog.float8,
+    EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $2)`
+}
+
+// ConfirmEvery is how often a worker without other work looks whether older transactions have ended, of which no
+// notification tells.
+const ConfirmEvery = 5 * time.Second
+
+// Due asks the predicate on any connection or transaction of the database: from the marks on or,
+// with fresh, from the beginning: the next run must not overlook what is found there. barredSQL reports, of kind $1 and database $2 in the
+// jobs database, whether nothing may be done now.
+func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, fresh bool, barredSQL string) (listen.Due, error) {
+	marks, settings := w.Memory.Marks(db.Name), w.Config.LooseForeignKeys
+	parents := w.Memory.Noted(db.Name)
+	times, ids := marks.Places(parents, fresh)
+	args := []any{Kind, db.Name, parents, times, ids, settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()}
+	condition, jobs := barredSQL, w.Jobs
+	if jobs.Name != db.Name {
+		condition, args[0] = "$1::boolean", false
+	}
+	var due listen.Due
+	var seconds float64
+	var confirming bool
+	err := on.QueryRow(ctx, db.Names.Render(dueSQL(condition)), args...).Scan(&due.Now, &seconds, &confirming)
+	if err != nil {
+		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
+	}
+	if due.Now && jobs.Name != db.Name {
+		var barred bool
+		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), Kind, db.Name).Scan(&barred); err != nil {
+			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", Kind, err)
+		}
+		due.Now = !barred
+	}
+	due.In = max(0, time.Duration(seconds*float64(time.Second)))
+	if fresh && due.Now {
+		marks.Forget()
+	}
+	if confirming && (due.In == 0 || due.In > ConfirmEvery) {
+		due.In = ConfirmEvery
+	}
+	return due, nil
+}

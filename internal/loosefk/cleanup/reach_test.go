@@ -1,0 +1,26 @@
+package cleanup
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	var o outages
+	_, early := o.of("ci")
+	require.False(t, early)
+	require.True(t, o.note("ci", errors.New("first")), "news")
+	require.False(t, o.note("ci", errors.New("second")), "no news")
+	found, early := o.of("ci")
+	require.True(t, early, "it was tried a moment ago")
+	require.EqualError(t, found.err, "second")
+	found.tried = found.tried.Add(-2 * reachAgain)
+	o.known["ci"] = found
+	_, early = o.of("ci")
+	require.False(t, early)
+	require.True(t, o.note("ci", nil), "it is back")
+	require.False(t, o.note("ci", nil))
+}
