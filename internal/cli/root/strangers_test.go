@@ -20,6 +20,7 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/pgtest"
+	"sexton/internal/s3test"
 )
 
 // trapsSQL creates functions and operators in public that fit calls by a bare name at least as well as Postgres's own, each of which
@@ -224,6 +225,32 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 	require.NotContains(t, said(), "stranger's")
 }
 
+// untried are the commands, and groups of commands, that TestNoStrangersCodeRuns does without, each with its reason.
+var untried = map[string]string{
+	"run":        "strangersWork is its work",
+	"demo":       "its cluster is its own: a worker runs there as elsewhere",
+	"bench":      "its databases are its own, and new",
+	"config":     "it reads files",
+	"completion": "it prints a script",
+	"help":       "it prints a text",
+	"version":    "it prints a text",
+}
+
+// commands are the paths of all commands that do something, as the program completes them.
+func commands(path ...string) (found []string) {
+	below := 0
+	for line := range strings.Lines(clitest.Run(nil, append(append([]string{"__complete"}, path...), "")...).Stdout) {
+		if name, _, is := strings.Cut(line, "\t"); is {
+			below++
+			found = append(found, commands(append(slices.Clone(path), name)...)...)
+		}
+	}
+	if below == 0 && len(path) > 0 {
+		found = append(found, strings.Join(path, " "))
+	}
+	return found
+}
+
 // No code of a role runs with the worker's or the operator's rights because it may create in a schema of somebody's path.
 func TestNoStrangersCodeRuns(t *testing.T) {
 	t.Parallel()
@@ -233,7 +260,11 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 			s, url := strangers(t, as)
 			work(t, s, url)
 			s.Exec(fmt.Sprintf(strangersWork, 2))
-			operators := false
+			s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
+				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, settled_at)
+				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, now())`)
+			other := s3test.New(t, s3test.Options{}).URL("diffs")
+			operators, tried := false, map[string]bool{}
 			for _, command := range [][]string{
 				{"status"},
 				{"plan"},
@@ -273,6 +304,16 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"diffs", "verify"},
 				{"diffs", "restore", "12"},
 				{"diffs", "release", "12"},
+				{"diffs", "adopt"},
+				{"diffs", "move", "--to", other, "--dry-run"},
+				{"diffs", "move", "--to", other},
+				{"group", "delete", "22", "--now", "--by", "2"},
+				{"user", "delete", "--hard", "--delete-groups", "1", "--initiator", "2"},
+				{"failures", "retry", "groups", "--all"},
+				{"failures", "retry", "placeholders", "--all"},
+				{"failures", "retry", "tombstones", "--all"},
+				{"lease", "release", "held", "--force"},
+				{"tombstones", "clear", "4711"},
 				{"audit", "--repair"},
 				{"tombstones", "move", "--table", "old", "--to", "projects", "--yes"},
 				{"tombstones", "drop", "--table", "old", "--yes"},
@@ -281,11 +322,19 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"triggers", "uninstall"},
 				{"migrate", "down", "--force"},
 			} {
+				for n := range command {
+					tried[strings.Join(command[:n+1], " ")] = true
+				}
 				operators = operators || command[0] == "job" && command[1] == "enqueue"
 				r := s.Run(append(command, "--database-url", url)...)
 				if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) || strings.Contains(r.Stdout+r.Stderr, "stranger's") {
 					t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
 				}
+			}
+			all := commands()
+			require.Greater(t, len(all), 40)
+			for _, path := range all {
+				require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here", path)
 			}
 			require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
 		})
