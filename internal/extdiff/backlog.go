@@ -3,7 +3,6 @@ package extdiff
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
@@ -55,33 +54,6 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 	}
 	b.Stores, err = ReadStores(ctx, db, names)
 	return b, err
-}
-
-// Waiting is the backlog of objects to be removed.
-type Waiting struct {
-	// Pending counts objects, objects that are put off included, up to 10,000. Capped tells that there are more than it says.
-	Pending int64
-	Capped  bool
-	// OldestAge is the time since the first of them was queued.
-	OldestAge time.Duration
-	// Deferred counts objects that are being removed right now or are put off after an error, the first of them until DeferredUntil.
-	Deferred       int64
-	DeferredUntil  *time.Time
-	DeferredReason string
-}
-
-// ReadRemovals counts the objects that are to be removed. The database has the one definition of it, for "sexton".backlog as well.
-func ReadRemovals(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Waiting, error) {
-	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, '')
-		FROM "sexton".backlog_of_external_diff_removals()`
-	var w Waiting
-	var age float64
-	err := db.QueryRow(ctx, names.Render(sql)).Scan(&w.Pending, &w.Capped, &age, &w.Deferred, &w.DeferredUntil, &w.DeferredReason)
-	if err != nil {
-		return Waiting{}, fmt.Errorf("count objects to be removed: %w", err)
-	}
-	w.OldestAge = time.Duration(age * float64(time.Second))
-	return w, nil
 }
 
 // ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
