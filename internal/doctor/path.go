@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 
@@ -10,21 +11,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Schemas of the path in which a role may create that neither is a superuser nor this one. It is read as sessions begin, so in no
-// transaction of ours.
-const pathSQL = `
-SELECT pg_catalog.current_setting('search_path'), pg_catalog.format('%I', current_user),
-    coalesce(pg_catalog.array_agg(pg_catalog.format('%I', namespace.nspname) ORDER BY path.position), ARRAY[]::pg_catalog.text[])
-FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS path (name, position)
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) path.name
-WHERE NOT pg_catalog.starts_with(namespace.nspname::pg_catalog.text, 'pg_')
-  AND EXISTS (
-      SELECT FROM pg_catalog.pg_roles AS role
-      WHERE NOT role.rolsuper
-        AND NOT pg_catalog.starts_with(role.rolname::pg_catalog.text, 'pg_')
-        AND role.rolname OPERATOR(pg_catalog.<>) current_user
-        AND pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE')
-  )`
+//go:embed queries/path.sql
+var pathSQL string
 
 // path finds sessions that would find other people's functions by the names of Postgres's own. Direct ones begin with a path of
 // their own; a pooler takes none.
@@ -46,22 +34,8 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 	}), nil
 }
 
-// The superusers among the role that asks and those of workers, whose sessions listen.
-const superusersSQL = `
-SELECT found.name, found.works
-FROM (
-    SELECT pg_catalog.format('%I', role.rolname) AS name, role.rolname OPERATOR(pg_catalog.=) current_user AS asks, EXISTS (
-        SELECT FROM pg_catalog.pg_stat_activity AS worker
-        WHERE worker.usesysid OPERATOR(pg_catalog.=) role.oid
-          AND worker.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-          AND pg_catalog.starts_with(worker.application_name, 'sexton')
-          AND pg_catalog.lower(worker.query) OPERATOR(pg_catalog.=) 'listen "sexton_wake"'
-    ) AS works
-    FROM pg_catalog.pg_roles AS role
-    WHERE role.rolsuper
-) AS found
-WHERE found.asks OR found.works
-ORDER BY found.name`
+//go:embed queries/superusers.sql
+var superusersSQL string
 
 // superusers finds workers with whose rights the triggers of tracked tables could do anything. That the operator is a superuser is
 // normal for an installation, and only worth a line.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -73,18 +74,8 @@ func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	}}, nil
 }
 
-// Boolean options may be written in many ways, which the cast knows.
-const autovacuumSQL = `
-SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
-FROM pg_catalog.pg_class AS class
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-WHERE class.relkind = 'r'
-  AND (namespace.nspname = $1 OR namespace.nspname = $2 AND class.relname = 'loose_foreign_keys_deleted_records')
-  AND EXISTS (
-      SELECT FROM pg_catalog.pg_options_to_table(class.reloptions) AS option
-      WHERE option.option_name = 'autovacuum_enabled' AND NOT option.option_value::boolean
-  )
-ORDER BY 1`
+//go:embed queries/autovacuum.sql
+var autovacuumSQL string
 
 // autovacuum looks for queue tables without vacuum. Nearly every row in them is a dead one before long.
 func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {

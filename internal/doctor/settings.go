@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -26,11 +27,8 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
 }
 
-// The values that sessions begin with. In milliseconds, as all of these settings are.
-const settingsSQL = `
-SELECT setting.name, setting.reset_val::bigint, setting.source, pg_catalog.format('%I', current_user), pg_catalog.format('%I', pg_catalog.current_database())
-FROM pg_catalog.pg_settings AS setting
-WHERE setting.name = ANY ($1) AND setting.reset_val::bigint > 0`
+//go:embed queries/settings.sql
+var settingsSQL string
 
 func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	names := make([]string, len(tooShort))
@@ -110,32 +108,8 @@ func lift(name, source, role, database string) string {
 	}
 }
 
-// One row per limit on connections that holds for the role: what it is, its name, its value, how many are taken by
-// others than workers. Limits of roles and databases do not hold for superusers. Of sessions of other roles
-// pg_stat_activity still shows database, user and application_name.
-const roomSQL = `
-WITH session AS (
-    SELECT activity.datid, activity.usesysid, activity.application_name
-    FROM pg_catalog.pg_stat_activity AS activity
-    WHERE activity.datid IS NOT NULL AND activity.usesysid IS NOT NULL
-      AND NOT (activity.usename = current_user AND pg_catalog.starts_with(activity.application_name, 'sexton'))
-), role AS (
-    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user
-), database AS (
-    SELECT oid, datname, datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
-)
-SELECT 'max_connections', 'raise max_connections, or put a pooler in front',
-       pg_catalog.current_setting('max_connections')::int - pg_catalog.current_setting('superuser_reserved_connections')::int
-           - coalesce(pg_catalog.current_setting('reserved_connections', true)::int, 0),
-       (SELECT pg_catalog.count(*) FROM session)::int
-UNION ALL
-SELECT pg_catalog.format('role %I', rolname), pg_catalog.format('ALTER ROLE %I CONNECTION LIMIT', rolname), rolconnlimit,
-       (SELECT pg_catalog.count(*) FROM session WHERE session.usesysid = role.oid)::int
-FROM role WHERE rolconnlimit >= 0 AND NOT rolsuper
-UNION ALL
-SELECT pg_catalog.format('database %I', datname), pg_catalog.format('ALTER DATABASE %I CONNECTION LIMIT', datname), datconnlimit,
-       (SELECT pg_catalog.count(*) FROM session WHERE session.datid = database.oid)::int
-FROM database WHERE datconnlimit >= 0 AND NOT (SELECT rolsuper FROM role)`
+//go:embed queries/room.sql
+var roomSQL string
 
 // room asks whether a worker finds as many free connections as it may open.
 func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {

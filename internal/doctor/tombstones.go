@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -14,19 +15,8 @@ import (
 // overdue is how long a tombstone may be due: even the largest backlog is worked on in turns.
 const overdue = time.Hour
 
-// The head of each parent's queue, one index probe each.
-const overdueSQL = `
-SELECT parent.name, head.consume_after
-FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
-CROSS JOIN LATERAL (
-    SELECT tombstone.consume_after
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name = parent.name AND tombstone.status = 1
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT 1
-) AS head
-WHERE head.consume_after < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
-ORDER BY head.consume_after`
+//go:embed queries/overdue.sql
+var overdueSQL string
 
 // tombstones looks for tombstones that no worker will ever work off and for tombstones that are long overdue.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {

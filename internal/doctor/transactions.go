@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -16,17 +17,8 @@ const oldTransaction = time.Hour
 
 const holdsBack = "it keeps vacuum from removing dead rows, and deletions of its time from being confirmed"
 
-// Transactions of other databases hold back neither. Five of them are enough to begin with.
-const transactionsSQL = `
-SELECT session.pid, coalesce(session.usename, '?')::pg_catalog.text, coalesce(nullif(session.application_name, ''), 'no application_name'),
-       coalesce(session.state, '?'), session.xact_start
-FROM pg_catalog.pg_stat_activity AS session
-WHERE session.datname = pg_catalog.current_database()
-  AND session.pid <> pg_catalog.pg_backend_pid()
-  AND session.backend_type = 'client backend'
-  AND session.xact_start < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
-ORDER BY session.xact_start
-LIMIT 5`
+//go:embed queries/transactions.sql
+var transactionsSQL string
 
 func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
@@ -48,13 +40,8 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 	return found, nil
 }
 
-const preparedSQL = `
-SELECT pg_catalog.format('%L', prepared.gid), prepared.owner::pg_catalog.text, prepared.prepared
-FROM pg_catalog.pg_prepared_xacts AS prepared
-WHERE prepared.database = pg_catalog.current_database()
-  AND prepared.prepared < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
-ORDER BY prepared.prepared
-LIMIT 5`
+//go:embed queries/prepared.sql
+var preparedSQL string
 
 // prepared looks for prepared transactions that no session ended. They survive restarts.
 func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {

@@ -11,6 +11,7 @@ package lease
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -363,16 +364,8 @@ func (l *Lease) advance(ctx context.Context, token int64) error {
 	return nil
 }
 
-// evictSQL finds the sessions that begin_batch named after this lease and an earlier token. The catalogue
-// is no part of the generated queries' schema, hence the text here.
-const evictSQL = `
-SELECT pg_catalog.pg_terminate_backend(activity.pid)
-FROM pg_catalog.pg_stat_activity AS activity
-WHERE activity.datname = pg_catalog.current_database()
-  AND activity.usename = current_user
-  AND activity.pid <> pg_catalog.pg_backend_pid()
-  AND pg_catalog.starts_with(activity.application_name, "sexton".session_name($1) OPERATOR(pg_catalog.||) '#')
-  AND substring(activity.application_name FROM '#([0-9]+)$')::bigint < $2`
+//go:embed queries/evict.sql
+var evictSQL string
 
 func (l *Lease) evict(ctx context.Context, db database.Database) error {
 	if _, err := db.Pool.Exec(ctx, db.Names.Render(evictSQL), l.key, l.token); err != nil {

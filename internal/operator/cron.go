@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,20 +33,11 @@ func (s Unled) String() string {
 	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind, s.Database, words.Listed(s.Workers))
 }
 
-// unledSQL are the schedules of living workers that the leader $1 lacks. $2 is after how many seconds a worker counts as dead.
-const unledSQL = `
-SELECT pg_catalog.split_part(wanted.schedule, '/', 1), pg_catalog.split_part(wanted.schedule, '/', 2),
-    pg_catalog.array_agg(client.client_id ORDER BY client.client_id)
-FROM "sexton".clients AS leader
-CROSS JOIN "sexton".clients AS client
-CROSS JOIN LATERAL pg_catalog.unnest(client.schedules) AS wanted (schedule)
-WHERE leader.client_id = $1
-  AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)
-  AND wanted.schedule <> ALL (leader.schedules)
-GROUP BY wanted.schedule
-ORDER BY wanted.schedule`
+//go:embed queries/unled.sql
+var unledSQL string
 
-const leaderSQL = `SELECT leader.leader_id, leader.expires_at FROM "sexton".river_leader AS leader WHERE leader.expires_at > pg_catalog.clock_timestamp()`
+//go:embed queries/leader.sql
+var leaderSQL string
 
 // readLeader returns nil where no worker leads.
 func readLeader(ctx context.Context, jobs database.Database, silence time.Duration) (*Leader, error) {

@@ -2,6 +2,7 @@ package pgcatalog
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -66,26 +67,11 @@ JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) opera
 WHERE method.amname OPERATOR(pg_catalog.=) 'btree' AND member.amoppurpose OPERATOR(pg_catalog.=) 's'
 AND member.amopstrategy OPERATOR(pg_catalog.=) ANY (ARRAY[3, 5]::pg_catalog.int2[])`
 
-const classesSQL = `
-SELECT pg_catalog.format('%I.%I', typehome.nspname, type.typname), pg_catalog.format('%I.%I', home.nspname, family.opfname)
-FROM pg_catalog.pg_opclass AS class
-JOIN pg_catalog.pg_am AS method ON method.oid OPERATOR(pg_catalog.=) class.opcmethod
-JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
-JOIN pg_catalog.pg_namespace AS home ON home.oid OPERATOR(pg_catalog.=) family.opfnamespace
-JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
-JOIN pg_catalog.pg_namespace AS typehome ON typehome.oid OPERATOR(pg_catalog.=) type.typnamespace
-WHERE method.amname OPERATOR(pg_catalog.=) 'btree' AND class.opcdefault`
+//go:embed queries/classes.sql
+var classesSQL string
 
-const castsSQL = `
-SELECT pg_catalog.format('%I.%I', fromhome.nspname, source.typname), pg_catalog.format('%I.%I', tohome.nspname, target.typname),
-    change.castmethod OPERATOR(pg_catalog.=) 'b', function.oid IS NULL OR function.provolatile OPERATOR(pg_catalog.=) 'i', target.typispreferred
-FROM pg_catalog.pg_cast AS change
-JOIN pg_catalog.pg_type AS source ON source.oid OPERATOR(pg_catalog.=) change.castsource
-JOIN pg_catalog.pg_namespace AS fromhome ON fromhome.oid OPERATOR(pg_catalog.=) source.typnamespace
-JOIN pg_catalog.pg_type AS target ON target.oid OPERATOR(pg_catalog.=) change.casttarget
-JOIN pg_catalog.pg_namespace AS tohome ON tohome.oid OPERATOR(pg_catalog.=) target.typnamespace
-LEFT JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) change.castfunc
-WHERE change.castcontext OPERATOR(pg_catalog.=) 'i'`
+//go:embed queries/casts.sql
+var castsSQL string
 
 // ReadOperators reads the operators of a database.
 func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {

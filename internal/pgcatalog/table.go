@@ -4,6 +4,7 @@ package pgcatalog
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 
@@ -68,12 +69,8 @@ func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) erro
 	return err
 }
 
-const namedSQL = `
-SELECT class.oid
-FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (schema, name)
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
-JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name
-WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')`
+//go:embed queries/named.sql
+var namedSQL string
 
 // Named finds tables, views and foreign tables by schema and name, the one beside the other in two slices. What does not
 // exist is left out.
@@ -81,11 +78,8 @@ func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint
 	return oids(ctx, db, namedSQL, schemas, names)
 }
 
-const inSchemasSQL = `
-SELECT class.oid
-FROM pg_catalog.pg_class AS class
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-WHERE namespace.nspname = ANY ($1) AND class.relkind IN ('r', 'p', 'v', 'm', 'f')`
+//go:embed queries/in_schemas.sql
+var inSchemasSQL string
 
 // InSchemas finds all tables, views and foreign tables of some schemas.
 func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32, error) {

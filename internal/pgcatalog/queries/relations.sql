@@ -1,0 +1,5 @@
+SELECT class.oid, namespace.nspname, class.relname, pg_catalog.format('%I.%I', namespace.nspname, class.relname), class.relkind::pg_catalog.text,
+    CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::pg_catalog.oid, class.oid) ELSE class.oid END
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+WHERE class.oid = ANY ($1);
