@@ -113,6 +113,7 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, er
 			return
 		}
 		request := &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
+		last := [2]string{}
 		for pages := s3.NewListMultipartUploadsPaginator(b.client, request); pages.HasMorePages(); {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
@@ -125,6 +126,11 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, er
 					return
 				}
 			}
+			next := [2]string{aws.ToString(page.NextKeyMarker), aws.ToString(page.NextUploadIdMarker)}
+			if next == last {
+				return // As with stopsInCircles, which this listing has no option for.
+			}
+			last = next
 		}
 	}
 }

@@ -397,11 +397,17 @@ func TestAListingThatGoesInCirclesEnds(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken></ListBucketResult>`)
+		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>
+			<NextKeyMarker>again</NextKeyMarker><NextUploadIdMarker>again</NextUploadIdMarker></ListBucketResult>`)
 	}))
 	t.Cleanup(service.Close)
 	store := open(t, "s3://diffs?anonymous=true&endpoint="+service.URL, blobstore.Options{})
 	for _, err := range store.List(t.Context(), "a/") {
 		require.NoError(t, err)
 	}
+	pages = 0
+	for _, err := range store.Uploads(t.Context(), "a/") {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, pages)
 }
