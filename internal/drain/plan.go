@@ -1,8 +1,3 @@
-// Package drain takes down what foreign keys hang below rows, children first and in small transactions, so that no statement sets off
-// a cascade which takes longer than a statement may.
-//
-// Read and Spread find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
-// of a Window. It keeps nothing that is needed later: killed anywhere, the next one finds what is left and goes on.
 package drain
 
 import (

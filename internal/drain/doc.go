@@ -1,0 +1,14 @@
+// Package drain deletes or changes the rows that refer to given keys, in small transactions, so that no statement sets off a cascade which takes
+// longer than a statement may.
+//
+// An Edge is one column list that refers to a Key; it makes the statements on rows of Keys, one leaf table at a time: those of loose foreign keys,
+// of the columns that refer to users, and of their dry runs. Lacking tells which privileges edges miss.
+//
+// Read and Spread find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
+// of a Window, children first. It keeps nothing that is needed later: killed anywhere, the next one finds what is left and goes on.
+//
+//	keys ── Edge ──> rows                    a loose foreign key, a column of users
+//	rows ── Ref ───> rows ── Ref ───> rows   what native cascades would take along: Clear begins at the right
+//
+// Its one invariant: a statement decides by the keys and versions of rows that its own snapshot shows, never by an earlier look.
+package drain
