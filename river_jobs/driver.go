@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"sexton/internal/database"
+	"sexton/internal/generation"
 )
 
 // River's topics, and the name that stands for all queues.
@@ -49,7 +50,7 @@ func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdrive
 }
 
 // setGenerations fills in own.
-func (d *driver) setGenerations(generations []Generation) {
+func (d *driver) setGenerations(generations []generation.Generation) {
 	d.said = map[string]time.Time{}
 	for _, g := range generations {
 		for _, queue := range g.Kinds {

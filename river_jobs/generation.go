@@ -2,82 +2,42 @@ package riverjobs
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 
 	"sexton/internal/config"
 	"sexton/internal/definitions"
+	"sexton/internal/generation"
 	"sexton/internal/loosefk"
 )
 
-// generationVersion is that of the form of entries. It changes with what an entry says, never with a release alone: workers of two
-// releases with the same definitions have the same digest.
-const generationVersion = "1"
-
-// Generation is the meaning of a job's definitions or lists: what is done to which columns of which tables. It comes from the files
-// alone. What only a catalogue says is the same for all workers, and changes under them all at once.
-type Generation struct {
-	// Kind is the job's, Kinds are all that work with it.
-	Kind  string
-	Kinds []string
-	// Keys are the keys of the leases that its work goes on under; Prefix begins them where each database has one.
-	Keys   []string
-	Prefix string
-	// Databases are the configured names of the ones that have these leases' fences.
-	Databases []string
-	// Entries are the definitions, one line each, in no order of the files.
-	Entries []string
-	// Digest is the form in which Postgres and workers keep them.
-	Digest string
-}
-
 // Generations returns those of the enabled jobs that have definitions or lists.
-func Generations(c *config.Config, defs []definitions.Definition) []Generation {
-	var found []Generation
+func Generations(c *config.Config, defs []definitions.Definition) []generation.Generation {
+	var found []generation.Generation
 	if c.LooseForeignKeys.Enabled {
-		g := Generation{Kind: LooseForeignKeys, Kinds: []string{LooseForeignKeys}, Prefix: looseForeignKeysLease(""), Databases: names(c)}
+		g := generation.Generation{Kind: LooseForeignKeys, Kinds: []string{LooseForeignKeys}, Prefix: looseForeignKeysLease(""), Databases: names(c)}
 		for _, name := range names(c) {
 			g.Keys = append(g.Keys, looseForeignKeysLease(name))
 		}
 		for _, d := range defs {
 			g.Entries = append(g.Entries, DefinitionEntry(c, d))
 		}
-		found = append(found, g)
+		found = append(found, generation.New(g))
 	}
 	jobs := []string{c.Jobs.Database}
 	if c.GhostUsers.Enabled {
-		found = append(found, Generation{
+		found = append(found, generation.New(generation.Generation{
 			Kind: GhostUsers, Kinds: []string{GhostUsers}, Keys: []string{ghostUsersLease}, Databases: jobs, Entries: ghostEntries(c),
-		})
+		}))
 	}
 	if c.PlaceholderUsers.Enabled {
-		found = append(found, Generation{
+		found = append(found, generation.New(generation.Generation{
 			Kind: PlaceholderCleanup, Kinds: []string{PlaceholderCleanup, DeletePlaceholder}, Keys: []string{placeholderLease}, Databases: jobs,
 			Entries: columnEntries(c, "reference", c.PlaceholderUsers.References),
-		})
-	}
-	for i := range found {
-		g := &found[i]
-		slices.Sort(g.Entries)
-		g.Entries = slices.Compact(g.Entries)
-		sum := sha256.Sum256([]byte(strings.Join(g.Entries, "\n")))
-		g.Digest = generationVersion + ":" + hex.EncodeToString(sum[:8])
+		}))
 	}
 	return found
-}
-
-// Digests are the generations by the keys of leases.
-func Digests(generations []Generation) map[string]string {
-	digests := map[string]string{}
-	for _, g := range generations {
-		for _, key := range g.Keys {
-			digests[key] = g.Digest
-		}
-	}
-	return digests
 }
 
 // DefinitionEntry says in one line what a definition means. Limits and labels of workers are no part of it.

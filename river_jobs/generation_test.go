@@ -17,6 +17,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/generation"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/triggers"
@@ -72,7 +73,7 @@ func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
 	deps := b.deps
 	deps.Bindings, deps.Definitions = &Bindings{}, defs
 	deps.Runner = &jobrun.Runner{Logger: deps.Logger, Leases: &lease.Manager{
-		Jobs: b.db.Connected, Holder: holder, Digests: Digests(Generations(deps.Config, defs)),
+		Jobs: b.db.Connected, Holder: holder, Digests: generation.Digests(Generations(deps.Config, defs)),
 	}}
 	return deps
 }
@@ -85,7 +86,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
 	b.db.TrackKeys(t, tracked...)
-	added, _, err := InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann")
+	added, _, err := generation.Install(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann")
 	require.NoError(t, err)
 	return added
 }
@@ -143,10 +144,10 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	// The jobs database comes last, and is not reached.
-	_, _, err := InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann")
+	_, _, err := generation.Install(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann")
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
-		_, err := installGenerations(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+		_, err := generation.InstallIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
 		return err
 	}))
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome)
@@ -160,7 +161,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome, "it has children in a database where others are installed")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
-	differs, err := CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, every))
+	differs, err := generation.Compare(t.Context(), ci.Connected, Generations(b.deps.Config, every))
 	require.NoError(t, err)
 	require.Contains(t, differs[LooseForeignKeys], "(1:other is installed")
 

@@ -1,4 +1,4 @@
-package riverjobs
+package generation
 
 import (
 	"context"
@@ -28,13 +28,13 @@ func (m Moved) String() string {
 	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
 }
 
-// InstallGenerations makes the generations the installed ones, in every database, and returns which of their entries the last
+// Install makes the generations the installed ones, in every database, and returns which of their entries the last
 // installation did not have, and which generations it moved. Each is recorded as the actor's change; the first one moves none. From
 // its commit in a database on, no batch of another generation commits there.
 //
 // No transaction spans databases. While some of them have the one generation and some the other, passes that need both wait. The
 // jobs database comes last: an installation that breaks off before is found undone by the next one, which then says the same.
-func InstallGenerations(
+func Install(
 	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
 ) (_ map[string]bool, moved []Moved, _ error) {
 	added := map[string]bool{}
@@ -57,7 +57,7 @@ func InstallGenerations(
 	}
 	for _, db := range append(ordered, jobs) {
 		err := pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			found, err := installGenerations(ctx, tx, db, db.Name == jobs.Name, generations)
+			found, err := InstallIn(ctx, tx, db, db.Name == jobs.Name, generations)
 			for _, m := range found {
 				if err == nil {
 					entry := audittrail.Entry{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
@@ -75,7 +75,7 @@ func InstallGenerations(
 	return added, moved, nil
 }
 
-func installGenerations(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []Moved, _ error) {
+func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []Moved, _ error) {
 	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", installLockTimeout); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func installGenerations(ctx context.Context, tx pgx.Tx, db database.Database, de
 	return moved, nil
 }
 
-// CompareGenerations says by kind how what a database has installed differs from the generations; a kind that is missing fits.
-func CompareGenerations(ctx context.Context, db database.Database, generations []Generation) (map[string]string, error) {
+// Compare says by kind how what a database has installed differs from the generations; a kind that is missing fits.
+func Compare(ctx context.Context, db database.Database, generations []Generation) (map[string]string, error) {
 	differs := map[string]string{}
 	for _, g := range generations {
 		if !slices.Contains(g.Databases, db.Name) {
