@@ -116,12 +116,12 @@ func TestDoctorCountsConnectionsPerServer(t *testing.T) {
 	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 35")
 	report, _ := s.Examined(5)
 	_, lines := s.Diagnosis(report, "connections")
-	require.Empty(t, lines, "18 for each, as two roles")
+	require.Empty(t, lines, "34 for each, as two roles")
 	ci := (&clitest.Site{Database: s.Ci, Tb: t}).AsRole(role)
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+ci)
 	report, _ = s.Examined(5)
 	_, lines = s.Diagnosis(report, "connections")
-	want := "warning | role " + role + " | of 35 connections others have 0, and a worker may open 36 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 36; or lower jobs.max_workers"
+	want := "warning | role " + role + " | of 35 connections others have 0, and a worker may open 68 to databases main, ci together | " +
+		"ALTER ROLE " + role + " CONNECTION LIMIT 68; or lower jobs.max_workers"
 	require.Equal(t, []string{want, want}, lines)
 }
