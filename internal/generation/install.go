@@ -75,6 +75,8 @@ func Install(
 	return added, moved, nil
 }
 
+// InstallIn records the digests of the definitions that a transaction installs, raises the fences of kinds whose digests move, and
+// returns those. described is true in the database of the jobs, which alone describes generations.
 func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []Moved, _ error) {
 	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", installLockTimeout); err != nil {
 		return nil, err

@@ -147,17 +147,15 @@ func (l *Lane) call() {
 	}
 }
 
-// sleep ends when the lane is called, which it reports, or when the time is over.
-func (l *Lane) sleep(ctx context.Context, d time.Duration) (called bool) {
+// sleep ends when the lane is called or when the time is over.
+func (l *Lane) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-l.woken:
-		return true
 	case <-ctx.Done():
 	}
-	return false
 }
 
 // watch looks and works on one connection until there is nothing to do. It returns for how long the lane may sleep. called says that

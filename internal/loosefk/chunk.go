@@ -179,10 +179,11 @@ func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
 	// cannot tell that it was enough.
 	const unknown, fill = 100, 0.9
 	size := loadSize
-	for i, reference := range p.References {
-		if !live[i] {
+	for i, counts := range live {
+		if !counts {
 			continue
 		}
+		reference := p.References[i]
 		rows := reference.rowsPerParent
 		if rows == 0 {
 			rows = unknown

@@ -1,15 +1,16 @@
 package operator
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/audittrail"
-	"sexton/internal/cli"
 	"sexton/internal/installation"
 	"sexton/internal/web"
+	riverjobs "sexton/river_jobs"
 )
 
 func TestNotReadyWithoutSuccess(t *testing.T) {
@@ -57,9 +58,9 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	job, err := cli.FindJob(s.all.Config, cleanUp)
-	require.NoError(t, err)
-	_, err = s.all.SetPaused(t.Context(), job, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
+	jobs := riverjobs.Jobs(s.all.Config)
+	at := slices.IndexFunc(jobs, func(j riverjobs.Job) bool { return j.Kind == cleanUp })
+	_, err := s.all.SetPaused(t.Context(), jobs[at], &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
 	require.NoError(t, err)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }

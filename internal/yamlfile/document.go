@@ -75,23 +75,25 @@ func (d *Document) Override(source, text string, list bool, path ...string) prob
 }
 
 func (d *Document) set(n *yaml.Node, path []string, source string, value *yaml.Node) {
-	if n.Tag == tagNull {
-		*n = yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Column: n.Column}
+	for i, key := range path {
+		if n.Tag == tagNull {
+			*n = yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Column: n.Column}
+		}
+		if n.Kind != yaml.MappingNode {
+			return
+		}
+		at := find(n, key)
+		if at < 0 {
+			at = len(n.Content)
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: tagText, Value: key}, &yaml.Node{Kind: yaml.MappingNode})
+			d.sources[n.Content[at]], d.sources[n.Content[at+1]] = source, source
+		}
+		if i == len(path)-1 {
+			d.sources[n.Content[at]], n.Content[at+1] = source, value
+			return
+		}
+		n = n.Content[at+1]
 	}
-	if n.Kind != yaml.MappingNode {
-		return
-	}
-	at := find(n, path[0])
-	if at < 0 {
-		at = len(n.Content)
-		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: tagText, Value: path[0]}, &yaml.Node{Kind: yaml.MappingNode})
-		d.sources[n.Content[at]], d.sources[n.Content[at+1]] = source, source
-	}
-	if len(path) > 1 {
-		d.set(n.Content[at+1], path[1:], source, value)
-		return
-	}
-	d.sources[n.Content[at]], n.Content[at+1] = source, value
 }
 
 // Move puts the value of a key of a section under the same key of another one, where that has none, and returns the place that it came from.

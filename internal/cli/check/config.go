@@ -43,7 +43,8 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 			if err := problems.Err(); err != nil {
 				return err
 			}
-			return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n", words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
+			return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n",
+				words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
 		}),
 	})
 }

@@ -127,7 +127,7 @@ func resolve(
 			return resolved[db.Name], problems, partial, err
 		}
 		// It was there a moment ago: once more without it.
-		other, _ := w.database(failed.Database)
+		other := w.database(failed.Database)
 		_ = elsewhere.lose(ctx, other, other.Unreachable(failed.Err))
 	}
 }

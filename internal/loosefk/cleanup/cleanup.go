@@ -50,12 +50,12 @@ func (w *Work) limits() batch.Limits {
 	return batch.Limits{StatementTimeout: w.Config.Jobs.StatementTimeout, LockTimeout: w.Config.Jobs.LockTimeout}
 }
 
-func (w *Work) database(name string) (database.Database, bool) {
-	at := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name })
-	if at < 0 {
-		return database.Database{}, false
+// database returns the configured database of that name, or an empty one.
+func (w *Work) database(name string) database.Database {
+	if at := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name }); at >= 0 {
+		return w.Databases[at]
 	}
-	return w.Databases[at], true
+	return database.Database{}
 }
 
 // names are those of all configured databases.
@@ -129,7 +129,7 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session:  session, Elsewhere: elsewhere,
 		Lost: func(name string, err error) {
-			other, _ := w.database(name)
+			other := w.database(name)
 			_ = others.lose(ctx, other, other.Unreachable(err))
 		},
 	}
