@@ -389,7 +389,7 @@ func TestUntracedRequirementsAreFound(t *testing.T) {
 	}
 
 	const ttl = "| TTL: max_runtime + 10秒 | TTL: the longest run time + 10 s | built " +
-		"| `river_jobs/loose_foreign_keys.go` `looseForeignKeysTTL` | `river_jobs/loose_foreign_keys_test.go` `TestTimeoutIsTheLeaseAndASlowNetwork` | none |\n"
+		"| `river_jobs/loose_foreign_keys.go` `looseForeignKeys` | `river_jobs/register_test.go` `TestTimeoutsAreThoseOfTheLeases` | none |\n"
 	require.Contains(t, page, ttl)
 	for name, test := range map[string]struct{ old, spoilt, want string }{
 		"unknown row":        {"TTL: max_runtime + 10秒", "TTL: max_runtime + 11秒", "TTL: max_runtime + 11秒: no document has this row"},
@@ -398,14 +398,14 @@ func TestUntracedRequirementsAreFound(t *testing.T) {
 		"nothing asked":      {"| TTL: the longest run time + 10 s |", "| |", "does not say what is asked"},
 		"unknown state":      {"| built |", "| done |", `"done" is no state`},
 		"misspelt file":      {"keys.go", "key.go", "there is no file river_jobs/loose_foreign_key.go"},
-		"misspelt symbol":    {"looseForeignKeysTTL", "looseForeignKeysTTl", "none of its files declares looseForeignKeysTTl"},
-		"no file":            {"`river_jobs/loose_foreign_keys.go` `looseForeignKeysTTL`", "none", "names no file"},
-		"misspelt test":      {"TestTimeoutIsTheLeaseAndASlowNetwork", "TestTimeoutIsTheLeas", "none of its files has a test TestTimeoutIsTheLeas"},
-		"unknown subtest":    {"TestTimeoutIsTheLeaseAndASlowNetwork", "TestTimeoutIsTheLeaseAndASlowNetwork/never", "none of its files has a test TestTimeoutIsTheLeaseAndASlowNetwork/never"},
-		"misspelt test file": {"keys_test.go", "key_test.go", "there is no file river_jobs/loose_foreign_key_test.go"},
-		"helper as test":     {"`TestTimeoutIsTheLeaseAndASlowNetwork`", "`bundle.work`", "none of its files has a test bundle.work"},
-		"test in other code": {"`river_jobs/loose_foreign_keys_test.go` ", "`river_jobs/loose_foreign_keys.go` ", "none of its files has a test TestTimeoutIsTheLeaseAndASlowNetwork"},
-		"no test":            {"`river_jobs/loose_foreign_keys_test.go` `TestTimeoutIsTheLeaseAndASlowNetwork`", "none", "is built and names no test"},
+		"misspelt symbol":    {"looseForeignKeys", "looseForeignKeyz", "none of its files declares looseForeignKeyz"},
+		"no file":            {"`river_jobs/loose_foreign_keys.go` `looseForeignKeys`", "none", "names no file"},
+		"misspelt test":      {"TestTimeoutsAreThoseOfTheLeases", "TestTimeoutsAreThose", "none of its files has a test TestTimeoutsAreThose"},
+		"unknown subtest":    {"TestTimeoutsAreThoseOfTheLeases", "TestTimeoutsAreThoseOfTheLeases/never", "none of its files has a test TestTimeoutsAreThoseOfTheLeases/never"},
+		"misspelt test file": {"register_test.go", "registers_test.go", "there is no file river_jobs/registers_test.go"},
+		"helper as test":     {"`TestTimeoutsAreThoseOfTheLeases`", "`bundle.work`", "none of its files has a test bundle.work"},
+		"test in other code": {"`river_jobs/register_test.go` ", "`river_jobs/loose_foreign_keys.go` ", "none of its files has a test TestTimeoutsAreThoseOfTheLeases"},
+		"no test":            {"`river_jobs/register_test.go` `TestTimeoutsAreThoseOfTheLeases`", "none", "is built and names no test"},
 		"silent difference":  {"| built |", "| differs |", "differs and does not say how"},
 		"plan with a test":   {"| built |", "| planned |", "is planned and names a test"},
 		"silent plan":        {"| built |", "| planned |", "is planned and does not say what"},
