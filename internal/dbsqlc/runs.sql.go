@@ -91,7 +91,7 @@ func (q *Queries) RunCounts(ctx context.Context) ([]RunCountsRow, error) {
 	return items, nil
 }
 
-const runCountsAdded = `-- name: RunCountsAdded :exec
+const runCountsAdded = `-- name: RunCountsAdded :execrows
 DELETE FROM "sexton".run_counts AS known
 USING (SELECT pg_catalog.unnest($1::bigint[]) AS id, pg_catalog.unnest($2::bigint[]) AS rows) AS added
 WHERE known.run_id = $3
@@ -106,9 +106,12 @@ type RunCountsAddedParams struct {
 }
 
 // A row that has grown since it was read is left for the next time.
-func (q *Queries) RunCountsAdded(ctx context.Context, arg RunCountsAddedParams) error {
-	_, err := q.db.Exec(ctx, runCountsAdded, arg.Ids, arg.Counted, arg.RunID)
-	return err
+func (q *Queries) RunCountsAdded(ctx context.Context, arg RunCountsAddedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, runCountsAdded, arg.Ids, arg.Counted, arg.RunID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const runCountsTold = `-- name: RunCountsTold :exec
@@ -163,12 +166,12 @@ WITH durable AS MATERIALIZED (
         ELSE pg_catalog.current_setting('synchronous_commit')
     END, true) AS synchronous_commit
 ), told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed'
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed' RETURNING known.id
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = $1::pg_catalog.text,
-    changed = $2::boolean,
+    changed = $2::boolean OR EXISTS (SELECT FROM told),
     stats = $3,
     error = $4,
     held = $5
@@ -187,7 +190,8 @@ type RunFinishParams struct {
 	ID      int64
 }
 
-// The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
+// The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
+// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
 // The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
 	row := q.db.QueryRow(ctx, runFinish,

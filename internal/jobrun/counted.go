@@ -79,10 +79,9 @@ func (r *Runner) settleRun(ctx context.Context, log *slog.Logger, db database.Da
 		}
 		return queries.RunCounted(ctx, change)
 	})
+	unknown := errors.Is(err, pgx.ErrNoRows)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		// A crash of the jobs database's server may lose the row of a run, and the history ends some time.
-		log.WarnContext(ctx, "counts of a run that is not in the history are dropped", "counted_in", db.Name, "counted_run_id", runID, "counts", found)
+	case unknown: // A crash of the jobs database's server may lose the row of a run, and the history ends some time.
 	case err != nil:
 		return fmt.Errorf("add counts to run %d: %w", runID, err)
 	case run.Outcome == "":
@@ -95,8 +94,12 @@ func (r *Runner) settleRun(ctx context.Context, log *slog.Logger, db database.Da
 	for _, one := range found {
 		drop.Ids, drop.Counted = append(drop.Ids, one.ID), append(drop.Counted, one.Rows)
 	}
-	if err := db.Queries().RunCountsAdded(ctx, drop); err != nil {
+	dropped, err := db.Queries().RunCountsAdded(ctx, drop)
+	if err != nil {
 		return fmt.Errorf("remove counts of run %d: %w", runID, err)
+	}
+	if unknown && dropped > 0 { // A run that ended meanwhile has removed its counts itself.
+		log.WarnContext(ctx, "counts of a run that is not in the history are dropped", "counted_in", db.Name, "counted_run_id", runID, "counts", found)
 	}
 	return nil
 }

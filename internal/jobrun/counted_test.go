@@ -157,3 +157,46 @@ func TestCountsOfARunThatWasTakenForDead(t *testing.T) {
 	require.Empty(t, first.added)
 	require.Empty(t, first.ended[0].Counts)
 }
+
+// A run that lost the answer to a COMMIT, and found nothing left to do, has counts and does not know of a change.
+func TestARunWithCountsIsNotFolded(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) VALUES ('some_kind', 'main', 'test', now() + interval '1 hour', now(), 'done')")
+	report, err := b.runner.Do(t.Context(), b.spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+		b.db.Exec(insertCount, granted.Run(), 10, "deleted", "notes", 5)
+		return idle(ctx, granted, progress)
+	})
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"done", "t"}}, b.db.Rows("SELECT outcome, changed FROM sexton.runs WHERE id = $1", report.RunID))
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, allCounts))
+}
+
+// A process reads the counts of a run, which ends, removes its counts and leaves the history before the process looks there.
+func TestCountsThatARunHasRemovedItselfAreNotCalledDropped(t *testing.T) {
+	t.Parallel()
+
+	b, _ := withDead(t)
+	ending, err := b.db.Connected.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = ending.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = ending.Exec(t.Context(), "WITH told AS (DELETE FROM sexton.run_counts WHERE run_id = 1) DELETE FROM sexton.runs WHERE id = 1")
+	require.NoError(t, err)
+	var other sync.WaitGroup
+	other.Go(func() {
+		spec := b.spec
+		spec.Kind, spec.Fences = "another_kind", b.spec.Fences[:1]
+		_, err := b.runner.Do(t.Context(), spec, busy)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	pgtest.WaitFor(t, "the look for the run", func(context.Context) (bool, error) {
+		return pgtest.Scalar[bool](t, b.db.Database, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'name: RunEnded')"), nil
+	})
+	require.NoError(t, ending.Commit(t.Context()))
+	other.Wait()
+	require.Contains(t, b.log.String(), "run_ended kind=another_kind")
+	require.NotContains(t, b.log.String(), "level=WARN")
+}

@@ -15,7 +15,7 @@ type SchemaError struct {
 	Current, Want int64
 	// Object is the table that is missing although the version says it is there; usually empty.
 	Object string
-	// Functions says that the versions fit and the functions are those of another release.
+	// Functions says that the versions fit and the functions are those of an earlier release, or of one that this database does not know.
 	Functions bool
 }
 

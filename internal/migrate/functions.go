@@ -18,8 +18,12 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// functions is the kind of the registry's entry that says which text of a component's functions is installed.
-const functions = "functions"
+// The kinds of the registry's entries that say which text of a component's functions is installed, and which ones were before. A worker
+// that brings an earlier one goes on with what is installed, and may start with it: old and new workers run side by side during a deploy.
+const (
+	functions = "functions"
+	earlier   = "earlier functions"
+)
 
 // signature matches the line of a file by which the function's name and arguments are known.
 var signature = regexp.MustCompile(`(?m)^COMMENT ON FUNCTION ("sexton"\.\w+\([^)]*\)) IS`)
@@ -56,6 +60,16 @@ func (db Database) functionsDiffer(look inspection, c component) bool {
 	return len(found) > 0 && look.objects[object{functions, digest}] != c.name()
 }
 
+// functionsOutdated reports whether the component's functions are missing or come from an earlier release.
+func (db Database) functionsOutdated(look inspection, c component) bool {
+	if !db.functionsDiffer(look, c) {
+		return false
+	}
+	own, _ := c.(sqlComponent)
+	_, digest := own.functions(db)
+	return look.objects[object{earlier, digest}] != c.name()
+}
+
 // installFunctions writes the component's functions, all in one transaction, where their text differs from what was installed last.
 // What is replaced keeps its owner and rights.
 func (c sqlComponent) installFunctions(ctx context.Context, s *session, look inspection) error {
@@ -85,7 +99,12 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM "+objects+" WHERE kind = $1 AND component = $2", functions, c.name()); err != nil {
+		// After a step back what was installed until now is a later text: a program that brings it must not take this one for later still.
+		supersede := "UPDATE " + objects + " SET kind = $3 WHERE kind = $1 AND component = $2"
+		if look.objects[object{earlier, digest}] == c.name() {
+			supersede = "DELETE FROM " + objects + " WHERE kind IN ($1, $3) AND component = $2"
+		}
+		if _, err := tx.Exec(ctx, supersede, functions, c.name(), earlier); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, register, functions, digest, c.name())

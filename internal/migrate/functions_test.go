@@ -41,6 +41,27 @@ func TestFunctionsOfAnotherReleaseAreInstalledAnew(t *testing.T) {
 	require.Equal(t, before, catalogue(d), "the same text is not installed again")
 }
 
+// Old and new workers run side by side during a deploy: an old one may start again after `migrate up` of the new release, which must
+// not work with functions that are older than its own.
+func TestFunctionsOfALaterReleaseAreWorkedWith(t *testing.T) {
+	t.Parallel()
+	d, db := installed(t)
+	d.Exec(`UPDATE sexton.objects SET identity = 'old' WHERE kind = 'functions' AND component = 'base'`)
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	up(t, db)
+	require.Equal(t, [][]string{{"old"}}, d.Rows("SELECT identity FROM sexton.objects WHERE kind = 'earlier functions'"))
+
+	d.Exec(`UPDATE sexton.objects SET kind = 'earlier functions' WHERE kind = 'functions' AND component = 'base';
+		INSERT INTO sexton.objects (kind, identity, component) VALUES ('functions', 'new', 'base')`)
+	require.NoError(t, migrate.Check(t.Context(), db))
+
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	require.Empty(t, d.Rows("SELECT identity FROM sexton.objects WHERE kind = 'earlier functions' OR identity = 'new'"),
+		"the step back was meant: the later release asks for migrate up")
+}
+
 // A function that another role has put there first would keep that role's rights on it.
 func TestAFunctionOfAnotherRoleIsNotReplaced(t *testing.T) {
 	t.Parallel()

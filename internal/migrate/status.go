@@ -62,7 +62,7 @@ func Check(ctx context.Context, db Database) error {
 		if current := look.versions[c.name()]; current < latest(c) {
 			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
 		}
-		if db.functionsDiffer(look, c) {
+		if db.functionsOutdated(look, c) {
 			return &SchemaError{Database: db.Name, Component: c.name(), Current: latest(c), Want: latest(c), Functions: true}
 		}
 		if missing, component := db.removed(look); missing != "" && component == c.name() {

@@ -38,7 +38,8 @@ WHERE id = @id
   AND ended_at IS NULL;
 
 -- name: RunFinish :one
--- The counts of a run that failed stay: the answer to its last COMMIT may be lost. It returns whether another process has taken the run for dead.
+-- The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
+-- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
 -- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', CASE
@@ -46,12 +47,12 @@ WITH durable AS MATERIALIZED (
         ELSE pg_catalog.current_setting('synchronous_commit')
     END, true) AS synchronous_commit
 ), told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed'
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed' RETURNING known.id
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = @outcome::pg_catalog.text,
-    changed = @changed::boolean,
+    changed = @changed::boolean OR EXISTS (SELECT FROM told),
     stats = @stats,
     error = sqlc.narg('error'),
     held = sqlc.narg('held')
@@ -77,7 +78,7 @@ USING hurried
 WHERE known.run_id = @run_id
   AND hurried.synchronous_commit IS NOT NULL;
 
--- name: RunCountsAdded :exec
+-- name: RunCountsAdded :execrows
 -- A row that has grown since it was read is left for the next time.
 DELETE FROM "sexton".run_counts AS known
 USING (SELECT pg_catalog.unnest(@ids::bigint[]) AS id, pg_catalog.unnest(@counted::bigint[]) AS rows) AS added
