@@ -1,16 +1,3 @@
-// Package batch runs small write transactions under a lease, each in one round trip.
-//
-// Every transaction begins with begin_batch, which sets its timeouts and planner settings for the length
-// of the transaction alone (nothing leaks through a transaction pooler) and compares the fencing token.
-// The application's triggers then get their own search_path back, in a statement of its own: what a function with a pinned path
-// sets for itself ends with it. So SQL in a batch must name functions, types and operators by schema.
-// The whole transaction is sent as one pipeline: when a statement fails, those behind it and the COMMIT
-// are skipped by the server.
-//
-// Statements that are new to a connection are prepared inside their first transaction, since preparing one
-// waits for the locks of other sessions as well and must be bound by the same timeouts. Where the
-// connection's query mode does without prepared statements, as it must behind a transaction pooler, none are:
-// the next transaction may be another server session's.
 package batch
 
 import (

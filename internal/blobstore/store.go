@@ -1,9 +1,3 @@
-// Package blobstore keeps objects in a folder or in a bucket of any S3-compatible service, chosen by URL.
-//
-// It is made for objects that are the only copy of something: what Put has returned for is whole and, in a folder, on disk; a
-// write names the version that it replaces, so that of two writers who do not know each other one fails; and every error
-// says whether it will pass by itself (OutageError), needs an operator to act (AccessError), or is about the one object.
-// Objects are streamed: memory does not depend on their size.
 package blobstore
 
 import (

@@ -1,5 +1,3 @@
-// Package cli holds what the commands share: streams, flags and configuration, connections, JSON or tables, and exit codes. The commands
-// themselves are in the packages below, one for each thing that an operator looks for.
 package cli
 
 import (

@@ -1,6 +1,3 @@
-// Package component describes one family of jobs to the rest of the program: what waits in its tables, what failed there, what keeps it
-// from its work, and which rights it needs. The values are in internal/components; status, page, readiness, metrics, failures, plan,
-// doctor and grants loop over them and know no family by name.
 package component
 
 import (

@@ -1,4 +1,3 @@
-// Package components is the list of the families of jobs, each with all that the program knows of it in one file.
 package components
 
 import (

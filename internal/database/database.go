@@ -1,4 +1,3 @@
-// Package database connects to the configured databases and says in one sentence why it cannot.
 package database
 
 import (

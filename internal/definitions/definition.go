@@ -1,8 +1,3 @@
-// Package definitions reads loose foreign key definitions in GitLab's format: a YAML document whose
-// keys are child tables and whose values list the parents they depend on.
-//
-// It knows nothing of a database: what only a catalogue can tell (missing tables, types, partitions)
-// is checked by package loosefk.
 package definitions
 
 import (

@@ -1,6 +1,3 @@
-// Package demo shows Sexton at work: an application deletes parents and users at random, a worker does what follows,
-// and a view shows both, until there is nothing left to do or the viewer has seen enough. There is a Scene per
-// kind of job.
 package demo
 
 import (

@@ -1,11 +1,3 @@
-// Package devpg runs a private Postgres server for the demo and the tests.
-//
-// The server listens on a Unix socket only, in a folder that no other user can enter, and runs as an unprivileged user when the
-// caller is root, because Postgres refuses to run as root. It is tied to the life of its parent in three ways, so that nothing
-// stays behind however the parent ends: Stop ends it in order; on Linux the kernel sends it SIGINT when the parent dies; and a
-// small watching shell ends it and removes the temporary folder when the parent's end of a pipe closes.
-//
-// The package needs a Unix: Linux, macOS or a BSD.
 package devpg
 
 import (

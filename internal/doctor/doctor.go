@@ -1,8 +1,3 @@
-// Package doctor looks for what will keep Sexton from its work, or slow it down, before a person has to find
-// out by a growing backlog: server, settings, roles, clocks, notifications and workers.
-//
-// Nothing is changed: all reading happens in READ ONLY transactions, and the one notification goes over a
-// channel of its own. A check that finds something, or fails, keeps none of the others from running.
 package doctor
 
 import (

@@ -1,13 +1,3 @@
-// Package heartbeat tells living workers from dead ones, so that a dead one blocks nothing for long.
-//
-// Each worker, and each pass in the foreground, writes the time into its row of sexton.clients every few seconds. A client that finds another
-// silent for too long removes its row and, in the same transaction, gives its running jobs back to River and
-// ends its leases. River's own rescuer would wait for an hour, and its unique jobs would be blocked as long.
-//
-// A worker may be taken for dead and live: it stood still, or only its heartbeat did not get through. That
-// costs work, never correctness, since the fences let no holder commit whose lease has passed on.
-//
-// All times are the server's, so clocks of machines need not agree.
 package heartbeat
 
 import (

@@ -1,5 +1,3 @@
-// Package installation is an installation as the configuration describes it: its databases, open, with definitions and parents.
-// It checks that they fit together, and brings databases to the state that a worker needs.
 package installation
 
 import (

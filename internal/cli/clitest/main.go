@@ -1,4 +1,3 @@
-// Package clitest is for tests that run whole commands: in process, on databases with a small application.
 package clitest
 
 import (

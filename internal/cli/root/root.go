@@ -1,4 +1,3 @@
-// Package root puts the commands together and runs one command line. No other package knows all the parts.
 package root
 
 import (
