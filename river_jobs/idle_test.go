@@ -15,7 +15,7 @@ import (
 
 // counting counts the transactions of a pulse, and the statements in them.
 type counting struct {
-	pulse.Sender
+	pulse.Pool
 
 	transactions, statements int
 }
@@ -23,7 +23,7 @@ type counting struct {
 func (c *counting) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	c.transactions++
 	c.statements += b.Len()
-	return c.Sender.SendBatch(ctx, b)
+	return c.Pool.SendBatch(ctx, b)
 }
 
 // However many kinds a worker has, its jobs database is asked once every two seconds; River's leader adds 28 transactions a minute.
@@ -49,7 +49,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 			require.Len(t, ears, 1)
 			_, err := NewClient(b.deps, "test")
 			require.NoError(t, err)
-			sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config)}
+			sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
 			b.deps.Ask(sampler.Questions(b.db.Connected)...)
 
 			every := map[time.Duration]int{}
@@ -62,7 +62,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 			require.GreaterOrEqual(t, fetchPoll, time.Minute)
 
 			idle := heart.Pulse()
-			sent := &counting{Sender: idle.On}
+			sent := &counting{Pool: idle.On}
 			idle.On = sent
 			require.Equal(t, pulse.Usual, idle.Period)
 			for range int(time.Minute / idle.Period) {

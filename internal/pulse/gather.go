@@ -9,7 +9,10 @@ import (
 )
 
 // lockTimeout bounds the wait for a table that another session has locked.
-const lockTimeout = "500ms"
+const (
+	lockTimeout = "500ms"
+	lockSQL     = "SELECT pg_catalog.set_config('lock_timeout', $1, true)"
+)
 
 // Sender sends statements together.
 type Sender interface {
@@ -23,7 +26,7 @@ type Then func(ctx context.Context) error
 // before, changes nothing for the others.
 func gather(ctx context.Context, on Sender, questions []Question) (all []Then, err error) {
 	pipeline := &pgx.Batch{}
-	pipeline.Queue("SELECT pg_catalog.set_config('lock_timeout', $1, true)", lockTimeout)
+	pipeline.Queue(lockSQL, lockTimeout)
 	var seats []*seat
 	for _, q := range questions {
 		s := &seat{asked: make(chan struct{}), answers: make(chan pgx.BatchResults), ended: make(chan struct{})}

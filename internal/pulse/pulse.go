@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
@@ -31,14 +32,21 @@ type Question struct {
 	Guest bool
 	// Ask sends one statement over on, or none, and returns what follows from the answer; nil for nothing.
 	Ask func(ctx context.Context, on dbsqlc.DBTX) (Then, error)
-	// Failed is told that it was not answered. Where it is nil the pulse has failed, unless the question is a guest.
+	// Failed is told that it was not answered; a guest also where another one was the reason. Where it is nil the pulse has failed, unless the
+	// question is a guest.
 	Failed func(context.Context, error)
+}
+
+// Pool is where a pulse asks.
+type Pool interface {
+	Sender
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // Pulse asks one database. Its questions are added before it begins.
 type Pulse struct {
-	// On is where it asks.
-	On Sender
+	// On is where it asks, a pool.
+	On Pool
 	// Period is the time between two pulses, 0 means 2 s. Answer bounds a pulse, 0 means 5 s.
 	Period, Answer time.Duration
 
@@ -47,6 +55,8 @@ type Pulse struct {
 	// count counts the pulses since the last one that failed.
 	count  int
 	failed bool
+	// alone is true after a pulse without an answer. Then the next one asks each question alone, until all are answered.
+	alone bool
 }
 
 // Add adds questions.
@@ -73,32 +83,75 @@ func (p *Pulse) Next(ctx context.Context) error {
 	defer p.mu.Unlock()
 	own, guests := p.due(p.count)
 	p.count++
-	if len(guests) > 0 && !p.failed && p.ask(ctx, min(guestsAnswer, p.answer()/2), slices.Concat(own, guests)...) == nil {
-		return nil
-	}
-	err := p.ask(ctx, p.answer(), own...)
-	if p.failed = err != nil; !p.failed {
-		return nil
-	}
-	_, refused := errors.AsType[*pgconn.PgError](err)
-	var failed error
-	for _, q := range own {
-		alone := err
-		if refused && len(own) > 1 { // Another one may be the reason.
-			alone = p.ask(ctx, p.answer(), q)
+	if len(guests) > 0 && !p.failed {
+		err := p.ask(ctx, min(guestsAnswer, p.answer()/2), slices.Concat(own, guests)...)
+		if err == nil {
+			return nil
 		}
-		switch {
-		case alone == nil:
-		case q.Failed != nil:
-			q.Failed(ctx, alone)
-		default:
-			failed = errors.Join(failed, alone)
+		for _, q := range guests {
+			if q.Failed != nil {
+				q.Failed(ctx, err)
+			}
 		}
 	}
-	if p.failed = failed != nil; p.failed {
+	err := p.askOwn(ctx, own)
+	if p.failed = err != nil; p.failed {
 		p.count = 0 // The next pulse asks everything again, without guests.
 	}
+	return err
+}
+
+// askOwn asks questions together or, where one may be the reason that the others are not answered, each alone.
+func (p *Pulse) askOwn(ctx context.Context, own []Question) (failed error) {
+	var together error
+	if !p.alone {
+		if together = p.ask(ctx, p.answer(), own...); together == nil {
+			return nil
+		}
+	}
+	unanswered := together != nil && !refused(together)
+	p.alone = unanswered
+	for _, q := range own {
+		err := together
+		if !unanswered {
+			err = p.askAlone(ctx, q)
+			unanswered = err != nil && !refused(err) // The others would wait as long.
+			together = err
+		}
+		p.alone = p.alone || err != nil
+		switch {
+		case err == nil:
+		case q.Failed != nil:
+			q.Failed(ctx, err)
+		default:
+			failed = errors.Join(failed, err)
+		}
+	}
 	return failed
+}
+
+// refused reports whether the server has answered that a question cannot be answered.
+func refused(err error) bool {
+	_, is := errors.AsType[*pgconn.PgError](err)
+	return is
+}
+
+// askAlone asks a question in a transaction that has the lock timeout before the statement is prepared: that waits for a locked table, too.
+func (p *Pulse) askAlone(ctx context.Context, q Question) error {
+	bounded, cancel := context.WithTimeout(ctx, p.answer())
+	defer cancel()
+	var then []Then
+	err := pgx.BeginFunc(bounded, p.On, func(tx pgx.Tx) error {
+		_, err := tx.Exec(bounded, lockSQL, lockTimeout)
+		if err == nil {
+			then, err = gather(bounded, tx, []Question{q})
+		}
+		return err //nolint:wrapcheck // the asker has worded it
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // see above
+	}
+	return follow(ctx, then)
 }
 
 // due are the questions of the n-th pulse.
@@ -125,6 +178,10 @@ func (p *Pulse) ask(ctx context.Context, within time.Duration, questions ...Ques
 	if err != nil {
 		return err
 	}
+	return follow(ctx, then)
+}
+
+func follow(ctx context.Context, then []Then) (err error) {
 	for _, do := range then {
 		err = errors.Join(err, do(ctx))
 	}

@@ -108,3 +108,24 @@ func TestAQuestionFailsAlone(t *testing.T) {
 	require.ErrorContains(t, told, "missing")
 	require.Empty(t, broken)
 }
+
+// An operator has a table of the worker's own locked, and the connection is a new one: to prepare a statement waits whatever the lock timeout is.
+func TestALockedTableOfTheWorkerKeepsNoOtherQuestionFromItsAnswer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec("CREATE TABLE jobs ()")
+	tx, err := db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE jobs")
+	require.NoError(t, err)
+	var well, locked, behind asked
+	p := &pulse.Pulse{On: db.Pool(), Answer: 2 * time.Second}
+	p.Add(well.question(transaction), locked.question("SELECT count(*)::text FROM jobs"), behind.question(transaction))
+	require.Error(t, p.Next(t.Context()), "no answer: not even which question waits")
+	require.ErrorContains(t, p.Next(t.Context()), "lock timeout")
+	require.Len(t, well, 1)
+	require.Len(t, behind, 1)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, p.Next(t.Context()))
+	require.Len(t, locked, 1)
+}

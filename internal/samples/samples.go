@@ -7,6 +7,7 @@ package samples
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type Sampler struct {
 	Jobs string
 	// Tables are the deletion tables of a database that belong to enabled kinds. Others are sampled while something waits in them.
 	Tables map[string][]string
+	// Logger learns at level debug why a sample is missing, which is seen in the history.
+	Logger *slog.Logger
 
 	mu sync.Mutex
 	// elsewhere is the last that each other database has said.
@@ -42,7 +45,7 @@ type reading struct {
 // those past their time. What another database has not said lately is left out: it may be down.
 func (s *Sampler) Questions(db database.Database) []pulse.Question {
 	if db.Name != s.Jobs {
-		return []pulse.Question{{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+		return []pulse.Question{{Every: Every, Guest: true, Failed: s.failed, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 			rows, err := db.Names.Queries(on).SamplesBacklog(ctx, s.Tables[db.Name])
 			if err != nil {
 				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
@@ -69,7 +72,14 @@ func (s *Sampler) Questions(db database.Database) []pulse.Question {
 			return nil, nil
 		}})
 	}
+	questions[0].Failed = s.failed
 	return questions
+}
+
+func (s *Sampler) failed(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		s.Logger.DebugContext(ctx, "backlog is not sampled", "error", err)
+	}
 }
 
 func (s *Sampler) sample() dbsqlc.SamplesAddParams {

@@ -1,6 +1,8 @@
 package samples_test
 
 import (
+	"bytes"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +34,7 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at)
 		SELECT 'public.parents', 1, now() - interval '1 minute' FROM generate_series(1, 3)`)
 	worker := func() *samples.Sampler {
-		return &samples.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}}
+		return &samples.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}, Logger: slog.New(slog.DiscardHandler)}
 	}
 	var workers sync.WaitGroup
 	for range 8 {
@@ -56,6 +58,18 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 		FROM sexton.samples WHERE database = 'main'`)[0][0])
 }
 
+// A sample that is missing has its reason in the log, at level debug.
+func TestWhySamplesAreMissing(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	d.Exec("DROP VIEW sexton.backlog")
+	var log bytes.Buffer
+	s := &samples.Sampler{Jobs: "main", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	require.NoError(t, sampling(s, d.Connected).Next(t.Context()), "the other questions are answered")
+	require.Contains(t, log.String(), "backlog is not sampled")
+	require.Contains(t, log.String(), "does not exist")
+}
+
 func TestSamplesAreKeptForSevenDays(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -64,7 +78,7 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 		FROM (VALUES (interval '23 hours', false), ('25 hours', false), ('26 hours', true), ('6 days', false), ('167 hours', true), ('8 days', true), ('9 days', false))
 			AS kept (age, coarse)`)
 	add := func() {
-		require.NoError(t, sampling(&samples.Sampler{Jobs: "main"}, d.Connected).Next(t.Context()))
+		require.NoError(t, sampling(&samples.Sampler{Jobs: "main", Logger: slog.New(slog.DiscardHandler)}, d.Connected).Next(t.Context()))
 	}
 	add()
 	require.Equal(t, [][]string{{"167", "t"}, {"26", "t"}, {"23", "f"}}, d.Rows(
