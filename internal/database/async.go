@@ -29,7 +29,7 @@ import (
 //   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
 //
 // With databases on several servers a crash of one could give a token twice, while a batch under it lives on the other: there all commits wait,
-// also where a database moves while the worker runs.
+// also where a database moves while the worker runs. So they do where one is behind a transaction pooler, whose connections outlive a crash.
 // Pauses, cancellations and whatever else an operator was told go through Pool, and wait everywhere.
 
 // Async returns connections whose commits do not wait for the disk, in a worker on one server; elsewhere those of Pool. A batch says itself
@@ -61,7 +61,7 @@ func ForWork(ctx context.Context, databases []Database) error {
 		}
 		settings := d.Pool.Config()
 		settings.MinConns = max(settings.MinConns, min(warm, settings.MaxConns))
-		async := waits != nil && !d.pooled
+		async := waits != nil
 		if async {
 			// Not by SET: a pooler that looks like a server would hand such a session on to the application. It refuses these, or drops them.
 			settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
@@ -101,8 +101,11 @@ func (s server) is(other server) bool {
 }
 
 // onOneServer returns each database's synchronous_commit, for the batches that wait (see begin_batch), and its server; nil where they are not all
-// on one running server. One that cannot be reached may be anywhere.
+// on one running server without a pooler. One that cannot be reached may be anywhere.
 func onOneServer(ctx context.Context, databases []Database) (waits []string, on []server, err error) {
+	if slices.ContainsFunc(databases, Database.Pooled) {
+		return nil, nil, nil
+	}
 	for _, d := range databases {
 		var each server
 		var wait string

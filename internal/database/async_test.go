@@ -31,6 +31,7 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 		"two on one server":   {[]string{first.URL, second.URL}, "", wants{"off", "local"}},
 		"two servers":         {[]string{first.URL, far.URL}, "", wants{"local", ""}},
 		"pooler":              {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
+		"pooler for another":  {[]string{first.URL, query(t, second.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
 		"pooler and listener": {[]string{first.URL}, second.URL, wants{"local", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
