@@ -44,7 +44,7 @@ func (r *Runner) told(ctx context.Context, log *slog.Logger, runID int64, result
 // settle hands the counts in a database on to the runs that have ended, and to failed, a run without any, if it is not 0. It says in the log what it
 // cannot do, which is tried again within a minute.
 func (r *Runner) settle(ctx context.Context, log *slog.Logger, db database.Database, failed int64) {
-	found, err := db.Queries().RunCounts(ctx)
+	found, err := db.AsyncQueries().RunCounts(ctx) // On a connection that is kept: a look each minute opens none.
 	for len(found) > 0 && err == nil {
 		n, runID := 1, found[0].RunID
 		for n < len(found) && found[n].RunID == runID {

@@ -10,17 +10,20 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// tidyEvery is how often one process looks for history past its time, and for runs that were left open without
+// tidyEvery is how often one process looks for counts of runs that have ended, and for runs that were left open without
 // their holder having had the lease. A busy worker runs many passes per second, and each look costs as much as
 // a small batch.
 const tidyEvery = time.Minute
 
+// pruneEvery is how often one process removes history past its time; where there was as much as one look removes, it looks again after tidyEvery.
+const pruneEvery, pruneMost = 10 * time.Minute, 1000
+
 // tidied is a process's knowledge about the history of the passes under one lease, or of all those of a kind whose passes
 // run side by side.
 type tidied struct {
-	// token is that of the last pass, closed and pruned when runs were last looked for.
-	token          int64
-	closed, pruned time.Time
+	// token is that of the last pass, closed and settled when runs and their counts were last looked for, prune when history is next.
+	token                  int64
+	closed, settled, prune time.Time
 	// uncounted tells that a run was closed whose statistics may miss what its batches have counted.
 	uncounted bool
 }
@@ -87,28 +90,35 @@ func (r *Runner) passed(key string, token int64) bool {
 // tidy hands on what batches have counted for runs that have ended, the failed one among them, and removes history and events past their time, a
 // bounded number of each.
 func (r *Runner) tidy(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, written []database.Database, failed int64) error {
-	due, uncounted := false, false
+	settle, prune := failed > 0, false
 	r.note(spec.history(), func(t *tidied) {
-		uncounted, t.uncounted = t.uncounted, false
-		if due = time.Since(t.pruned) >= tidyEvery; due {
-			t.pruned = time.Now()
+		if now := time.Now(); now.Sub(t.settled) >= tidyEvery {
+			t.settled, settle = now, true
+			prune = !now.Before(t.prune)
 		}
+		settle, t.uncounted = settle || t.uncounted, false
 	})
-	if due || uncounted || failed > 0 {
+	if settle {
 		for _, db := range written {
 			r.settle(ctx, log, db, failed)
 		}
 	}
-	if !due {
+	if !prune {
 		return nil
 	}
-	if _, err := queries.RunsPrune(ctx); err != nil {
+	most, err := queries.RunsPrune(ctx)
+	if err != nil {
 		return fmt.Errorf("prune runs: %w", err)
 	}
 	for _, db := range spec.Fences {
-		if _, err := db.Queries().EventsPrune(ctx); err != nil {
+		pruned, err := db.AsyncQueries().EventsPrune(ctx)
+		if err != nil {
 			return fmt.Errorf("prune events in database %s: %w", db.Name, err)
 		}
+		most = max(most, pruned)
+	}
+	if most < pruneMost {
+		r.note(spec.history(), func(t *tidied) { t.prune = time.Now().Add(pruneEvery) })
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 	for _, change := range []string{
 		"CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2)",
 		"ALTER TABLE children DETACH PARTITION children_2",
+		"CREATE INDEX ours ON children (parent_id)",
+		"DROP INDEX ours",
 		"ALTER TABLE children ADD COLUMN note text",
 		"ALTER TABLE parents RENAME id TO key",
 		"ALTER TABLE parents RENAME TO elders",

@@ -13,9 +13,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the
-// tables are seen at once, changes of privileges, NOT NULL and the like by then.
-const bindingAge = time.Minute
+// bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the tables, their privileges and
+// indexes are seen at once, those of roles, NOT NULL and the like by then. To bind costs six transactions, which is not for every tick.
+const bindingAge = 5 * time.Minute
 
 // binding holds the tools of a pass: definitions bound to tables, with what passes have learned about them.
 type binding struct {
