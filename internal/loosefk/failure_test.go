@@ -132,8 +132,13 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
 	}, b.tombstones())
 
-	b.Exec("UPDATE children SET note = NULL")
-	require.EqualValues(t, 2, b.run(t).Processed, "once the cause is gone the rest follows")
+	b.Exec("CREATE TABLE grandchildren (child_id bigint CONSTRAINT kept REFERENCES children); UPDATE children SET note = NULL; INSERT INTO grandchildren VALUES (15)")
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Equal(t, [][]string{{"1", "2", "f", `children: SQLSTATE 23503: update or delete on table "children" violates foreign key constraint ` +
+		`"kept" on table "grandchildren": Key (id)=(15) is still referenced from table "grandchildren".`}}, b.tombstones())
+
+	b.Exec("DROP TABLE grandchildren")
+	require.EqualValues(t, 1, b.run(t).Processed, "once the cause is gone the rest follows")
 	require.Zero(t, b.Pending(t))
 }
 

@@ -198,15 +198,26 @@ func (r *Reference) same(other *Reference) bool {
 		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
 }
 
-// contradicts reports whether two references of one parent may do different things to one row.
+// contradicts reports whether two references of one parent may do different things to one row, of a partition that both have or after one of them
+// has changed it.
 func (r *Reference) contradicts(other *Reference) bool {
-	if r.Database != other.Database || r.Child.OID != other.Child.OID || !slices.Equal(r.Definition.Columns, other.Definition.Columns) ||
+	shared := slices.ContainsFunc(r.Leaves, func(leaf Table) bool {
+		return slices.ContainsFunc(other.Leaves, func(l Table) bool { return l.OID == leaf.OID })
+	})
+	if r.Database != other.Database || !shared || !slices.Equal(r.Definition.Columns, other.Definition.Columns) ||
 		r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value) {
 		return false
 	}
 	return !slices.ContainsFunc(r.Conditions, func(a drain.Value) bool {
-		return slices.ContainsFunc(other.Conditions, func(b drain.Value) bool { return a.Column == b.Column && a.Value != b.Value })
+		return slices.ContainsFunc(other.Conditions, func(b drain.Value) bool {
+			return a.Column == b.Column && a.Value != b.Value && !r.assigns(b) && !other.assigns(a)
+		})
 	})
+}
+
+// assigns reports whether the reference gives rows a value that a condition asks for.
+func (r *Reference) assigns(asked drain.Value) bool {
+	return r.Target.Column == asked.Column && r.Target.Value == asked.Value
 }
 
 // parent returns the parent's entry, or nil where it is unusable or out of reach.

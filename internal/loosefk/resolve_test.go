@@ -22,7 +22,7 @@ CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
 CREATE VIEW seen AS SELECT * FROM parents;
 CREATE TYPE mood AS ENUM ('good', 'bad');
 CREATE TABLE children (
-	id bigint PRIMARY KEY, parent_id bigint NOT NULL, code varchar(9), flag boolean, mood mood, part_id int,
+	id bigint PRIMARY KEY, parent_id bigint NOT NULL, code varchar(9), flag boolean, mood mood, part_id int, stage int,
 	twice bigint GENERATED ALWAYS AS (id * 2) STORED, list bigint[], at timestamp
 );
 CREATE DOMAIN present AS bigint CHECK (value IS NOT NULL);
@@ -65,6 +65,8 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"array":                 {"children: [{table: lists, column: list, on_delete: async_delete}]", "children[0].parent_column: column list of parent lists: type bigint[] is an array, which deletions cannot be recorded by"},
 		"time zones":            {"children: [{table: moments, column: at, on_delete: async_delete}]", "children.at is of type timestamp, but moments.at is of type timestamptz: timestamp with timestamptz is compared by the time zone of the session"},
 		"overlap":               {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12, which does something else with it"},
+		"overlap, partition":    {"{halved: [{table: parents, column: id, on_delete: update_column_to, target_column: parent_id, target_value: 1}], halved_1: [{table: parents, column: id, on_delete: async_delete}]}", "halved_1[0].on_delete: a row of halved_1 can meet this definition and that at lfk.yml:1:11"},
+		"overlap, afterwards":   {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 2, conditions: [{column: stage, value: 1}]}, {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: stage, value: 2}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"partition as parent":   {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
 		"view as parent":        {"children: [{table: seen, column: parent_id, on_delete: async_delete}]", "children[0].table: parent seen is not a table"},
 		"view as child":         {"seen: [{table: parents, column: id, on_delete: async_delete}]", "seen[0]: child seen is not a table"},

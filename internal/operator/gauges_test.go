@@ -189,6 +189,9 @@ func TestGaugesOfABacklog(t *testing.T) {
 	require.InDelta(t, 10_000, values["sexton_backlog_rows ci"+table], 0)
 	require.InDelta(t, 1, values["sexton_backlog_capped ci"+table], 0)
 	require.InDelta(t, 1, values["sexton_backlog_undefined_tables ci"+table], 0)
+	require.InDelta(t, 5, values["sexton_backlog_parent_rows main public.parents"], 0)
+	require.InDelta(t, 3600, values["sexton_backlog_parent_oldest_age_seconds main public.parents"], 60)
+	require.InDelta(t, 1_000, values["sexton_backlog_parent_rows ci public.strangers"], 0)
 	require.Equal(t, []string{"worker"}, waits(values, "main"))
 	require.Equal(t, []string{"definition"}, waits(values, "ci"))
 }

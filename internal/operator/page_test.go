@@ -47,6 +47,10 @@ func TestOverview(t *testing.T) {
 	require.EqualValues(t, 3, o.Tables[1].Pending)
 	require.InDelta(t, time.Minute, o.Tables[1].OldestAge, float64(30*time.Second))
 	require.EqualValues(t, 2, o.Tables[1].Deferred)
+	require.Len(t, o.Tables[1].Parents, 1)
+	require.Equal(t, "public.parents", o.Tables[1].Parents[0].Name)
+	require.EqualValues(t, 3, o.Tables[1].Parents[0].Pending)
+	require.InDelta(t, time.Minute, o.Tables[1].Parents[0].OldestAge, float64(30*time.Second))
 	require.WithinDuration(t, time.Now().Add(10*time.Minute), o.Tables[1].DeferredUntil, time.Minute)
 	require.NotEmpty(t, o.Tables[2].Unreachable)
 
