@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,5 +141,27 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 			}
 			require.Contains(t, headings, heading, "link %s of %s", link[1], file)
 		}
+	}
+}
+
+func TestTheTestsOfSecurityExist(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
+	require.NoError(t, err)
+	there := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllSubmatch(source, -1) {
+			there[string(match[1])] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(named), 40)
+	for _, match := range named {
+		require.True(t, there[match[1]], "docs/security.md names %s, which no package has", match[1])
 	}
 }
