@@ -84,9 +84,9 @@ func (p *Pulse) Next(ctx context.Context) error {
 	own, guests := p.due(p.count)
 	p.count++
 	if len(guests) > 0 && !p.failed {
-		err := p.ask(ctx, min(guestsAnswer, p.answer()/2), slices.Concat(own, guests)...)
+		then, err := p.ask(ctx, min(guestsAnswer, p.answer()/2), slices.Concat(own, guests)...)
 		if err == nil {
-			return nil
+			return p.ended(follow(ctx, then))
 		}
 		for _, q := range guests {
 			if q.Failed != nil {
@@ -94,7 +94,11 @@ func (p *Pulse) Next(ctx context.Context) error {
 			}
 		}
 	}
-	err := p.askOwn(ctx, own)
+	return p.ended(p.askOwn(ctx, own))
+}
+
+// ended notes how a pulse ended.
+func (p *Pulse) ended(err error) error {
 	if p.failed = err != nil; p.failed {
 		p.count = 0 // The next pulse asks everything again, without guests.
 	}
@@ -105,8 +109,9 @@ func (p *Pulse) Next(ctx context.Context) error {
 func (p *Pulse) askOwn(ctx context.Context, own []Question) (failed error) {
 	var together error
 	if !p.alone {
-		if together = p.ask(ctx, p.answer(), own...); together == nil {
-			return nil
+		var then []Then
+		if then, together = p.ask(ctx, p.answer(), own...); together == nil {
+			return follow(ctx, then)
 		}
 	}
 	unanswered := together != nil && !refused(together)
@@ -114,9 +119,13 @@ func (p *Pulse) askOwn(ctx context.Context, own []Question) (failed error) {
 	for _, q := range own {
 		err := together
 		if !unanswered {
-			err = p.askAlone(ctx, q)
+			var then []Then
+			then, err = p.askAlone(ctx, q)
 			unanswered = err != nil && !refused(err) // The others would wait as long.
 			together = err
+			if err == nil {
+				failed = errors.Join(failed, follow(ctx, then))
+			}
 		}
 		p.alone = p.alone || err != nil
 		switch {
@@ -137,21 +146,17 @@ func refused(err error) bool {
 }
 
 // askAlone asks a question in a transaction that has the lock timeout before the statement is prepared: that waits for a locked table, too.
-func (p *Pulse) askAlone(ctx context.Context, q Question) error {
-	bounded, cancel := context.WithTimeout(ctx, p.answer())
+func (p *Pulse) askAlone(ctx context.Context, q Question) (then []Then, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.answer())
 	defer cancel()
-	var then []Then
-	err := pgx.BeginFunc(bounded, p.On, func(tx pgx.Tx) error {
-		_, err := tx.Exec(bounded, lockSQL, lockTimeout)
-		if err == nil {
-			then, err = gather(bounded, tx, []Question{q})
+	err = pgx.BeginFunc(ctx, p.On, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockSQL, lockTimeout); err != nil {
+			return err
 		}
-		return err //nolint:wrapcheck // the asker has worded it
+		then, err = gather(ctx, tx, []Question{q})
+		return err
 	})
-	if err != nil {
-		return err //nolint:wrapcheck // see above
-	}
-	return follow(ctx, then)
+	return then, err
 }
 
 // due are the questions of the n-th pulse.
@@ -170,17 +175,14 @@ func (p *Pulse) due(n int) (own, guests []Question) {
 
 func (p *Pulse) answer() time.Duration { return cmp.Or(p.Answer, answer) }
 
-// ask asks questions together, and does what follows from the answers.
-func (p *Pulse) ask(ctx context.Context, within time.Duration, questions ...Question) error {
-	bounded, cancel := context.WithTimeout(ctx, within)
+// ask asks questions together.
+func (p *Pulse) ask(ctx context.Context, within time.Duration, questions ...Question) ([]Then, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	then, err := gather(bounded, p.On, questions)
-	if err != nil {
-		return err
-	}
-	return follow(ctx, then)
+	return gather(ctx, p.On, questions)
 }
 
+// follow does what follows from the answers: once, whatever comes of it.
 func follow(ctx context.Context, then []Then) (err error) {
 	for _, do := range then {
 		err = errors.Join(err, do(ctx))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbsqlc"
@@ -128,4 +129,26 @@ func TestALockedTableOfTheWorkerKeepsNoOtherQuestionFromItsAnswer(t *testing.T) 
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, p.Next(t.Context()))
 	require.Len(t, locked, 1)
+}
+
+// What follows from an answer may be that something is missing for the second time, so it must not come twice in one pulse.
+func TestWhatFollowsFromAnAnswerComesOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var well, behind asked
+	failing := behind.question(transaction)
+	ask := failing.Ask
+	failing.Ask = func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+		then, err := ask(ctx, on)
+		return func(ctx context.Context) error {
+			return errors.Join(then(ctx), &pgconn.PgError{Code: "55P03", Message: "it follows badly"})
+		}, err
+	}
+	p := &pulse.Pulse{On: db.Pool()}
+	p.Add(well.question(transaction), failing, guest(new(asked).question(transaction)))
+	for n := range 2 {
+		require.ErrorContains(t, p.Next(t.Context()), "it follows badly")
+		require.Len(t, well, n+1)
+		require.Len(t, behind, n+1)
+	}
 }
