@@ -17,6 +17,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/jobrun"
+	"sexton/internal/migrate"
 )
 
 const (
@@ -81,6 +82,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		ErrorHandler:                failures{log},
 		Middleware:                  []rivertype.Middleware{deps.working()},
 		ReindexerSchedule:           reindex,
+		ReindexerIndexNames:         reindexed(),
 		PeriodicJobs:                periodic,
 		Plugins:                     []rivertype.Plugin{ticker},
 		SoftStopTimeout:             softStop,
@@ -89,6 +91,11 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		return nil, fmt.Errorf("make river client: %w", err)
 	}
 	return client, nil
+}
+
+// reindexed are River's indexes that are there: it warns of others.
+func reindexed() []string {
+	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool { return slices.Contains(migrate.LeftOut, name) })
 }
 
 // working tells of each job that this process works on.

@@ -139,3 +139,13 @@ func TestClientWorksJobs(t *testing.T) {
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
+
+// River warns of indexes that are not there, and says to run migrations.
+func TestRiverReindexesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names := reindexed()
+	require.Contains(t, names, "river_job_unique_idx")
+	missing := b.db.Rows("SELECT name FROM unnest($1::text[]) AS wanted (name) WHERE to_regclass('sexton.' || name) IS NULL", names)
+	require.Empty(t, missing)
+}
