@@ -1,5 +1,3 @@
-// Package riverjobs adapts the jobs to River: one file per kind, which begins with its arguments and its declaration, one worker for all
-// of them (kind.go), and in this file the only list. What a job does lives in its domain package.
 package riverjobs
 
 import (

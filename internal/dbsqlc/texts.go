@@ -1,4 +1,3 @@
-// Package dbsqlc has what sqlc generates of sql/queries.
 package dbsqlc
 
 // TombstoneParentsSQL is the text of TombstoneParents, for batches.

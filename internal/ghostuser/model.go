@@ -1,13 +1,3 @@
-// Package ghostuser deletes users and keeps what they have written.
-//
-// A user that is to go stands in the queue users_ghost_user_migrations. Resolve binds the configured lists to the
-// columns of the database that refer to users; Engine.Run then takes the due users and, in small transactions, moves
-// their contributions to the ghost user, deletes and nullifies the rest, and in a last transaction each deletes the user
-// itself. Users take turns; the rows of many small ones are worked off together.
-//
-// Each batch commits alone and counts itself in the queue's row, so a run may end or be killed anywhere. What comes
-// in meanwhile is not lost: the last transaction locks the user, which keeps foreign keys to it from appearing, looks
-// again at every column, and deletes the user only where nothing refers to it.
 package ghostuser
 
 import (

@@ -1,11 +1,3 @@
-// Package groupdelete ends groups whose time has come.
-//
-// Engine.Run takes one group down in small transactions: the trees of its projects, its sub-groups, each under a lease of its
-// own, memberships and shares, and at last the group. What hangs below what is read from the catalogue (Resolve). Rows
-// go children first, and a row is deleted only once nothing below it is left, so no statement sets off a cascade; what the
-// keys' own actions still find are rows that came in between a statement's snapshot and its lock.
-//
-// Everything that a run knows it has read from the database: killed anywhere, the next one finds what is left and goes on.
 package groupdelete
 
 import (

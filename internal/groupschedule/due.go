@@ -1,8 +1,3 @@
-// Package groupschedule decides about groups whose deletion was asked for and whose period is over: whether they are to
-// be destroyed, which is other packages' work, or restored, as the user who asked for it may not remove them any more.
-//
-// What is decided about a group is decided by sexton.decide_group_deletion, in one transaction per group. A group that
-// cannot be decided about is put off and holds up no other.
 package groupschedule
 
 // dueSQL are the groups that a pass may take now: marked before the cutoff, with a schedule, or with a destruction that has

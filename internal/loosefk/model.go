@@ -1,9 +1,3 @@
-// Package loosefk cleans up the children of deleted parents: the asynchronous counterpart of ON DELETE
-// CASCADE and ON DELETE SET NULL.
-//
-// A trigger on each parent leaves one tombstone per deleted row. Resolve checks the definitions against a
-// database and binds them to its tables; Engine.Run then loads tombstones, works the children off in small
-// transactions and removes each tombstone in the transaction of its last batch.
 package loosefk
 
 import (

@@ -1,5 +1,3 @@
-// Package metrics counts what runs do and shows the state of the databases, for Prometheus. Table is the one list of
-// metrics; collectors are made from it, and documents are checked against it.
 package metrics
 
 // Type is a metric's type.

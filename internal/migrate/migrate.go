@@ -1,13 +1,3 @@
-// Package migrate installs, compares and removes Sexton's own database objects.
-//
-// Objects come in components, each with a version table of its own in Sexton's schema: base and, where
-// enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and
-// external_diffs in the jobs database. Each migration commits together with its version and its entries in the registry ("sexton".objects), so a
-// crash at any point leaves a state from which Up and Down both go on. One advisory lock per database
-// keeps two of them apart.
-//
-// Functions are no migrations but code, installed anew after them where their text differs. So are the triggers on tracked tables and their
-// functions, see package triggers.
 package migrate
 
 import (

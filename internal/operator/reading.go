@@ -1,5 +1,3 @@
-// Package operator reads the state of an installation once, for all who look after it: status, page, readiness, metrics, failures, plan
-// and doctor present the same reading, and know no family of jobs by name.
 package operator
 
 import (

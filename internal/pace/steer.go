@@ -1,5 +1,3 @@
-// Package pace keeps long work small and polite: it finds the number of rows that a statement may have, leaves others their
-// share of the time, holds where it is asked to, and says whom a batch waits for.
 package pace
 
 import (

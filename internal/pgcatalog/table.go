@@ -1,5 +1,3 @@
-// Package pgcatalog reads from Postgres's catalogue what engines have to know of tables that are not their own: columns,
-// partitions, indexes, foreign keys.
 package pgcatalog
 
 import (

@@ -1,13 +1,3 @@
-// Package placeholder cleans up the users that imports have made to stand for people of another server.
-//
-// Each has a row in import_placeholder_user_details, which loses its namespace when the group that was imported into goes.
-// From then on no user will take the placeholder's work over, and it may be deleted. Engine.Run looks at many in one statement. Those
-// that rows refer to stay, and their rows say what keeps them, until they are looked at again after some days. The others it offers one
-// after the other: it counts an attempt in one transaction with the job that it inserts. That job, Remover.Remove, looks again under a
-// lock on the user, and has it enter the queue of the users to be deleted, which is another job's.
-//
-// All that is known stands in the database. An attempt that offers a user is a job that was inserted: a worker that is killed anywhere
-// has counted neither an attempt without a job nor a job without an attempt.
 package placeholder
 
 import (

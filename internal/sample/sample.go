@@ -1,7 +1,3 @@
-// Package sample is the reference application: its schema, its loose foreign key definitions and made-up data. The demo shows what
-// Sexton does on it, and tests find in it what a real application has.
-//
-// The SQL is in sql/reference; this package only reads and drives it.
 package sample
 
 import sqlfiles "sexton/sql"

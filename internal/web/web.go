@@ -1,6 +1,3 @@
-// Package web is a worker's HTTP server: the page, River's pages, metrics, health, and what protects them.
-//
-// Work does not depend on it: a port that is taken is a warning, and is tried again until it is free.
 package web
 
 import (

@@ -1,5 +1,3 @@
-// Package cleanup runs one pass of the clean-up after deleted parents: it binds the definitions to the tables, connects to the databases
-// that children are in, sets the engine of loosefk to work, and keeps what the next pass can use of all that.
 package cleanup
 
 import (

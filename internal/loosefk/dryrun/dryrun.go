@@ -1,5 +1,3 @@
-// Package dryrun foresees what passes over loose foreign keys would do now, on the statements that passes send. Its one invariant: it changes
-// nothing. Its entry points are Plan and MissingIndexes.
 package dryrun
 
 import (

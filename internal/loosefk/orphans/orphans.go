@@ -1,5 +1,3 @@
-// Package orphans finds children of gone parents that no tombstone leads to, and leaves tombstones for them. Its one invariant: a key that has a
-// parent in any snapshot of a look gets none. Its entry point is Auditor.Audit.
 package orphans
 
 import (

@@ -1,8 +1,3 @@
-// Package page is the operator's page: what waits and why, what runs and how fast, what failed, and the buttons for it.
-//
-// It is rendered on the server and reads without JavaScript. With it, two fragments are exchanged every two seconds and
-// the backlog is drawn over time. Nothing is loaded from elsewhere, and nothing stands inline: the content security policy
-// allows neither. However many look at it, the source is read once in that time.
 package page
 
 import (
