@@ -5,6 +5,6 @@
 //	                   ├─► sqlc ─► *.sql.go, models.go
 //	sql/migrations ────┘
 //
-// Its one invariant: no file here but this one and texts.go is written by hand, and each is what sqlc makes of the SQL today. To change a
+// Its one invariant: only this file and texts.go are written by hand; the others equal the output of sqlc for the SQL of today. To change a
 // statement, edit the .sql file and generate again. Package diffsqlc below has the statements about diffs.
 package dbsqlc

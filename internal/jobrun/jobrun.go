@@ -1,5 +1,3 @@
-// Package jobrun surrounds one pass of any job: it takes the lease, keeps the history in sexton.runs, writes
-// the log lines and says how it ended. A lease that is taken is an ordinary end, not a failure.
 package jobrun
 
 import (

@@ -14,6 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// root is the folder of the project.
+const root = "../.."
+
+// tracked are the paths of git's files of such names that are still there.
+func tracked(t *testing.T, patterns ...string) []string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", append([]string{"ls-files"}, patterns...)...)
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Skip("no git repository: ", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool {
+		_, err := os.Stat(filepath.Join(root, name))
+		return os.IsNotExist(err)
+	})
+}
+
 func TestWords(t *testing.T) {
 	t.Parallel()
 	// Parts of the names of files in which the patterns may stand until they are written anew.
@@ -21,23 +39,12 @@ func TestWords(t *testing.T) {
 	words := regexp.MustCompile(`(?i)\b(?:those that|nobody|whoever|tells? whether|is what|sees to it|but for|as far as)\b`)
 	// The system user of that name and Go's empty body are no words of ours.
 	names := regexp.MustCompile(`"postgres", "nobody"|http\.NoBody`)
-	root := filepath.Join("..", "..")
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.go", "*.sql", "*.md", "*.html", "*.js", "*.yml", "*.yaml", "*.sh")
-	list.Dir = root
-	out, err := list.Output()
-	if err != nil {
-		t.Skip("no git repository: ", err)
-	}
 	read, unused := 0, slices.Clone(allowed)
-	for name := range strings.Lines(string(out)) {
-		name = strings.TrimSpace(name)
+	for _, name := range tracked(t, "*.go", "*.sql", "*.md", "*.html", "*.js", "*.yml", "*.yaml", "*.sh") {
 		if name == "internal/plainenglish/words_test.go" {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue
-		}
 		require.NoError(t, err)
 		read++
 		for i, line := range strings.Split(string(text), "\n") {

@@ -1,4 +1,6 @@
-// Package bench holds the commands that measure Sexton; they prepare databases for internal/bench.
+// Package bench holds the commands that measure Sexton; they prepare databases for internal/bench. Its entry point is Commands.
+//
+//	sexton bench … ─► databases on a private or a given Postgres ─► package bench ─► Report: text or JSON
 package bench
 
 import (

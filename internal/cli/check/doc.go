@@ -1,4 +1,10 @@
-// Package check holds the commands that look at an installation and say what is wrong with it.
+// Package check holds the commands that look at an installation and say what is wrong with it. Its entry point is Commands.
+//
+//	status, failures, plan, doctor ─► operator
+//	audit ──────────────────────────► loosefk/orphans
+//	config ─────────────────────────► config
+//
+// Its one invariant: they change nothing, except for a retry of failures and an audit that repairs, which say so.
 package check
 
 import (

@@ -1,4 +1,6 @@
-// Package demo is the command that shows Sexton at work on a private Postgres.
+// Package demo is the command that shows Sexton at work on a private Postgres. Its entry point is Commands.
+//
+//	devpg ─► sample data ─► installation.Install ─► worker in the same process ─► package demo's view and summary
 package demo
 
 import (

@@ -1,4 +1,8 @@
-// Package jobs holds the commands about jobs: what there is to run, one pass, the queue, and leases.
+// Package jobs holds the commands about jobs: which kinds there are, one pass, the queue, and leases. Its entry point is Commands.
+//
+//	job list, run, enqueue ─┐
+//	pause, resume ──────────┼─► river_jobs, installation
+//	lease ──────────────────┘
 package jobs
 
 import (

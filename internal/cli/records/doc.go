@@ -1,4 +1,8 @@
-// Package records holds the commands about data: tombstones, users, groups, placeholder users and diffs.
+// Package records holds the commands about data: tombstones, users, groups, placeholder users and diffs. Its entry point is Commands.
+//
+//	tombstones ─► loosefk                        placeholders ─► placeholder
+//	group ──────► groupschedule, groupdelete     diffs ────────► extdiff
+//	user ───────► functions of the database
 package records
 
 import (

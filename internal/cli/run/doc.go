@@ -1,4 +1,8 @@
-// Package run is the command that runs the worker: it starts and stops River, the heartbeat and the HTTP server, and reloads.
+// Package run is the command that runs the worker. Its entry point is Commands.
+//
+//	installation.BindForWork ─► River's client, lanes, heartbeat, HTTP server ─► signal: passes end after the batch in hand
+//	        ▲                                                                      │
+//	        └──────────────────────── SIGHUP: reload ◄─────────────────────────────┘
 package run
 
 import (

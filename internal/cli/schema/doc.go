@@ -1,4 +1,7 @@
-// Package schema holds the commands that change what Sexton has in databases: its tables and its triggers.
+// Package schema holds the commands that change what Sexton has in databases: its tables and its triggers. Its entry point is Commands.
+//
+//	migrate ──► package migrate
+//	triggers ─► installation, package triggers
 package schema
 
 import (

@@ -6,5 +6,5 @@
 //
 // It is apart from package dbsqlc because its statements are about the application's tables of diffs, which not every installation has.
 //
-// Its one invariant: no file here but this one is written by hand, and each is what sqlc makes of the SQL today.
+// Its one invariant: only this file is written by hand; the others equal the output of sqlc for the SQL of today.
 package diffsqlc
