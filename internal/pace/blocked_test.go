@@ -15,13 +15,13 @@ func TestBlockedWorkComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b Blocked
 		var all Obstacles
-		for _, pause := range []time.Duration{1, 2, 5, 15, 15} {
+		for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, 15 * time.Second} {
 			b.Again("row locked by pid 7", "3/4")
 			all.Add(&b)
-			time.Sleep(pause*time.Second - 1)
+			<-time.After(pause - 1)
 			require.True(t, b.Waits())
 			require.Equal(t, "row locked by pid 7", all.Reason())
-			time.Sleep(1)
+			<-time.After(1)
 			require.False(t, b.Waits())
 			require.Empty(t, all.Reason())
 		}
@@ -34,7 +34,7 @@ func TestBlockedWorkComesBack(t *testing.T) {
 				return over, nil
 			}))
 			require.Equal(t, !over, b.Waits())
-			time.Sleep(freeEvery)
+			<-time.After(freeEvery)
 		}
 	})
 }
