@@ -95,7 +95,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 
 // reindexed are River's indexes that are there: it warns of others.
 func reindexed() []string {
-	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool { return slices.Contains(migrate.LeftOut, name) })
+	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool { return slices.Contains(migrate.LeftOut(), name) })
 }
 
 // working tells of each job that this process works on.

@@ -42,9 +42,9 @@ func (riverComponent) migrations() []Migration {
 	return migrations
 }
 
-// LeftOut are the indexes of River that up drops. They serve searches in arguments and metadata, which neither River nor its page ever makes, and
+// LeftOut returns the indexes of River that up drops. They serve searches in arguments and metadata, which neither River nor its page ever makes, and
 // were a quarter of the log that a deletion wrote: each change of a job enters both into them anew.
-var LeftOut = []string{"river_job_args_index", "river_job_metadata_index"}
+func LeftOut() []string { return []string{"river_job_args_index", "river_job_metadata_index"} }
 
 func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
@@ -58,7 +58,7 @@ func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 	if err != nil {
 		return applied, err
 	}
-	for _, index := range LeftOut {
+	for _, index := range LeftOut() {
 		if _, err := s.pool.Exec(ctx, "DROP INDEX IF EXISTS "+pgx.Identifier{s.db.JobsSchema, index}.Sanitize()); err != nil {
 			return applied, fmt.Errorf("drop River's index %s, which no query uses: %w", index, err)
 		}
