@@ -29,9 +29,9 @@ const (
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: each pulse looks for jobs that wait. Behind a transaction pooler no notification arrives, and River polls as
-	// lanes do.
-	fetchPoll, pooledFetchPoll = 5 * time.Minute, time.Second
+	// fetchPoll may be long: each pulse looks for jobs that wait; only where that question fails do they wait for the poll. Behind a
+	// transaction pooler no notification arrives, and River polls as lanes do.
+	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second
 )
