@@ -19,7 +19,8 @@ WITH RECURSIVE tree AS (
     FROM tree
     JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent = tree.oid
 )
-SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', class.oid, class.xmin, hook.tgfoid, columns.names, indexes.oids), ',' ORDER BY class.oid)), '')
+SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', class.oid, class.xmin, hook.tgfoid, columns.names, indexes.oids),
+    ',' ORDER BY class.oid)), '')
 FROM tree
 JOIN pg_catalog.pg_class AS class ON class.oid = tree.oid
 LEFT JOIN pg_catalog.pg_trigger AS hook ON hook.tgrelid = class.oid AND hook.tgname = 'sexton_track' AND NOT hook.tgisinternal
