@@ -61,7 +61,7 @@ var _ pgxlisten.BacklogHandler = (*Ear)(nil)
 // Add makes lanes hear by the ear and run with it.
 func (e *Ear) Add(lanes ...*Lane) {
 	for _, l := range lanes {
-		l.Ear, l.woken, l.assured = e, make(chan struct{}, 1), make(chan assurance, 1)
+		l.Ear, l.woken, l.answers = e, make(chan struct{}, 1), make(chan answer, 1)
 		e.lanes = append(e.lanes, l)
 	}
 }

@@ -53,8 +53,8 @@ type Lane struct {
 	woken chan struct{}
 	// slept counts the sleeps of the lane; it is negative while the lane is awake.
 	slept atomic.Int64
-	// assured holds what a pulse has seen during a sleep.
-	assured chan assurance
+	// answers holds what a pulse has seen during a sleep.
+	answers chan answer
 	// looking is true while the lane's looks succeed.
 	looking atomic.Bool
 }
@@ -86,8 +86,8 @@ func (l *Lane) run(ctx context.Context) {
 	}
 }
 
-// assurance says that nothing was due during the sleep of that number, and for how long the lane may go on with it.
-type assurance struct {
+// answer says what a pulse has seen during the sleep of that number: how long the lane may go on with it, 0 if something is due.
+type answer struct {
 	sleep int64
 	rest  time.Duration
 }
@@ -105,7 +105,7 @@ func (l *Lane) rest(ctx context.Context, d time.Duration) (called bool) {
 			return false
 		case <-l.woken:
 			return true
-		case a := <-l.assured:
+		case a := <-l.answers:
 			if a.sleep == number {
 				timer.Reset(a.rest)
 			}
@@ -115,7 +115,7 @@ func (l *Lane) rest(ctx context.Context, d time.Duration) (called bool) {
 	}
 }
 
-// ask looks for a lane that sleeps, in place of its own look on a connection of its own. Where something is due, the lane is called. No barrier
+// ask looks for a lane that sleeps, in place of its own look on a connection of its own. Where something is due, the lane wakes. No barrier
 // is needed: the lane has waited at one when it fell asleep, and takes no lock before it is awake.
 func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	number := l.slept.Load()
@@ -126,14 +126,18 @@ func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look what is due: %w", err)
 	}
+	rest := l.longest(due)
+	if due.Now {
+		rest = 0 // Not by a call: one that comes when the lane is awake already would cut its next pause short.
+	}
 	return func(context.Context) error {
-		if due.Now {
-			l.call()
-			return nil
+		select {
+		case <-l.answers: // Of an earlier sleep.
+		default:
 		}
 		select {
-		case l.assured <- assurance{number, l.longest(due)}:
-		default: // Of an earlier sleep. Without this one the lane looks itself.
+		case l.answers <- answer{number, rest}:
+		default: // Without it the lane looks itself.
 		}
 		return nil
 	}, nil
