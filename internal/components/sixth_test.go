@@ -145,9 +145,9 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 
 	page, err := operator.NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
 	require.NoError(t, err, "page")
-	require.Equal(t, "document", page.Tables[0].Unit)
+	require.Equal(t, "document", page.DeletionTables[0].Unit)
 	require.Equal(t, sixthKind, page.Jobs[0].Kind)
-	require.Equal(t, failed.Failures, page.Failures)
+	require.Equal(t, failed, page.Failures)
 
 	gauges := operator.Gauges{All: all, Noted: &riverjobs.Bindings{}, Log: slog.New(slog.DiscardHandler)}
 	samples := gauges.Read(t.Context())

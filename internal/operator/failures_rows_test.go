@@ -1,21 +1,20 @@
 package operator
 
 import (
+	"errors"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/installation"
-	"sexton/internal/web/page"
+	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -98,27 +97,20 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	require.Len(t, failures, 2)
 }
 
-// The buttons, over HTTP.
+// The buttons.
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	source := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
-	shown, err := page.New(page.Options{Source: source, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	ask := func(method, path string, form url.Values) string {
-		request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		request.Header.Set("Hx-Request", "true")
-		answer := httptest.NewRecorder()
-		shown.ServeHTTP(answer, request)
-		require.Less(t, answer.Code, http.StatusInternalServerError, answer.Body.String())
-		return answer.Body.String()
+	retry := func(of, id string) string {
+		said, err := source.Retry(t.Context(), web.Visitor{}, component.Retry{Source: of, ID: id})
+		var refused *component.RefusedError
+		require.True(t, err == nil || errors.As(err, &refused), err)
+		if refused != nil {
+			return refused.Reason
+		}
+		return said
 	}
-	retry := func(source, id string) string {
-		return ask(http.MethodPost, "/failures/retry", url.Values{"source": {source}, "id": {id}})
-	}
-	require.Contains(t, ask(http.MethodGet, "/", nil), `id="retry-groups--2"`)
-	require.Contains(t, ask(http.MethodGet, "/", nil), `id="retry-diffs--3"`)
 
 	const due = `SELECT kind, coalesce(args ->> 'group_id', args ->> 'diff_id') FROM sexton.river_job
 		WHERE state = 'available' AND scheduled_at <= now() ORDER BY 1, 2`
@@ -128,19 +120,19 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due), "one more, as the last has ended")
 	require.Contains(t, retry("groups", "3"), "1 group to be tried now")
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT retry_at <= now() FROM sexton.group_deletion_failures"))
-	require.Contains(t, retry("groups", "4"), "Group 4 has not failed")
+	require.Contains(t, retry("groups", "4"), "group 4 has not failed")
 	require.Contains(t, retry("groups", ""), "3 groups to be tried now")
 	require.Len(t, db.Rows(due), 2, "the second time changes nothing")
 
 	require.Contains(t, retry("diffs", "3"), "1 diff to be tried now")
-	require.Contains(t, retry("diffs", "4"), "Diff 4 is not in the database")
+	require.Contains(t, retry("diffs", "4"), "diff 4 is not in the database")
 	require.Contains(t, retry("diffs", ""), "3 diffs to be tried now")
 	require.Equal(t, [][]string{
 		{"group_destroy", "1"}, {"group_destroy", "2"}, {"migrate_external_diff", "1"}, {"migrate_external_diff", "2"}, {"migrate_external_diff", "3"},
 	}, db.Rows(due))
 	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "the job that waits")
 	require.Contains(t, retry("users", "9"), "1 user due now")
-	require.Contains(t, retry("placeholders", "11"), "Placeholder user 11: due now")
+	require.Contains(t, retry("placeholders", "11"), "placeholder user 11: due now")
 	require.Equal(t, [][]string{{"t", "0"}}, db.Rows(`SELECT consume_after <= now(), deletion_attempts FROM users_ghost_user_migrations, import_placeholder_user_details`))
 	require.Equal(t, [][]string{{"groups 1"}, {"groups 2"}, {"groups 3"}, {"groups 4"}, {"all groups"}, {"diffs 3"}, {"diffs 4"}, {"all diffs"}, {"users 9"}, {"placeholders 11"}},
 		db.Rows("SELECT target FROM sexton.audit ORDER BY id"))

@@ -38,10 +38,10 @@ type JobState struct {
 	Running *Pass `json:"running"`
 
 	Job riverjobs.Job `json:"-"`
+	// LastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
+	LastEnded *time.Time `json:"-"`
 	// turnedBack is why the last pass could not do its work then, where that was no failure.
 	turnedBack string
-	// lastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
-	lastEnded *time.Time
 	// class is the sort of what it waits for.
 	class pace.WaitClass
 }
@@ -74,7 +74,7 @@ func (k *shared) job(job riverjobs.Job, database string) JobState {
 		if run.Kind != job.Kind || run.Database != database {
 			continue
 		}
-		state.LastRun, state.LastOutcome, state.LastError, state.lastEnded = &run.StartedAt, run.Outcome, lastError(run), run.EndedAt
+		state.LastRun, state.LastOutcome, state.LastError, state.LastEnded = &run.StartedAt, run.Outcome, lastError(run), run.EndedAt
 		state.turnedBack = turnedBack(run)
 		if run.EndedAt == nil && slices.ContainsFunc(k.workers, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
 			state.Running = &Pass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}

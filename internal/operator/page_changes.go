@@ -2,21 +2,20 @@ package operator
 
 import (
 	"context"
-	"fmt"
 
 	"sexton/internal/audittrail"
+	"sexton/internal/component"
 	"sexton/internal/installation"
 	"sexton/internal/web"
-	"sexton/internal/web/page"
 	riverjobs "sexton/river_jobs"
 )
 
-// Pause implements page.Source.
+// Pause pauses a kind on all workers. A *component.RefusedError is for the user to read, here and below.
 func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
 	return s.setPaused(ctx, by, kind, reason, &installation.PauseNote{Actor: by.Actor, Reason: reason})
 }
 
-// Resume implements page.Source.
+// Resume lets a paused kind work again.
 func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
 	return s.setPaused(ctx, by, kind, reason, nil)
 }
@@ -26,16 +25,16 @@ func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 		if job.Kind == kind {
 			standing, err := s.all.SetPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
 			if standing != nil {
-				return &page.RefusedError{Reason: fmt.Sprintf("%s is %s already; that note stays", kind, standing)}
+				return component.Refuse("%s is %s already; that note stays", kind, standing)
 			}
 			return err
 		}
 	}
-	return &page.RefusedError{Reason: fmt.Sprintf("there is no job %q, or it is not enabled", kind)}
+	return component.Refuse("there is no job %q, or it is not enabled", kind)
 }
 
-// Retry implements page.Source.
-func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what page.Retry) (string, error) {
+// Retry has failed rows tried again now and says what came of it.
+func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error) {
 	defer s.failures.Forget()
 	return RetryFailures(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
 }

@@ -7,9 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/audittrail"
+	"sexton/internal/component"
 	"sexton/internal/pgtest"
 	"sexton/internal/web"
-	"sexton/internal/web/page"
 )
 
 // source is what the page of a site shows.
@@ -18,7 +19,7 @@ func (s observedSite) source(t *testing.T) *PageSource {
 	return NewPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
 }
 
-func (s observedSite) overview(t *testing.T) page.Overview {
+func (s observedSite) overview(t *testing.T) Overview {
 	t.Helper()
 	o, err := s.source(t).Overview(t.Context())
 	require.NoError(t, err)
@@ -42,48 +43,45 @@ func TestOverview(t *testing.T) {
 	main.Exec(`INSERT INTO sexton.leases VALUES ('k', 1, 'host:1', now(), now() + interval '1 minute')`)
 
 	o := s.overview(t)
-	require.Len(t, o.Tables, 3)
-	require.Equal(t, "tombstone", o.Tables[0].Unit)
-	require.EqualValues(t, 3, o.Tables[1].Pending)
-	require.InDelta(t, time.Minute, o.Tables[1].OldestAge, float64(30*time.Second))
-	require.EqualValues(t, 2, o.Tables[1].Deferred)
-	require.Len(t, o.Tables[1].Parents, 1)
-	require.Equal(t, "public.parents", o.Tables[1].Parents[0].Name)
-	require.EqualValues(t, 3, o.Tables[1].Parents[0].Pending)
-	require.InDelta(t, time.Minute, o.Tables[1].Parents[0].OldestAge, float64(30*time.Second))
-	require.WithinDuration(t, time.Now().Add(10*time.Minute), o.Tables[1].DeferredUntil, time.Minute)
-	require.NotEmpty(t, o.Tables[2].Unreachable)
+	require.Len(t, o.DeletionTables, 3)
+	require.Equal(t, "tombstone", o.DeletionTables[0].Unit)
+	require.EqualValues(t, 3, o.DeletionTables[1].Pending)
+	require.InDelta(t, time.Minute, o.DeletionTables[1].Oldest(), float64(30*time.Second))
+	require.EqualValues(t, 2, o.DeletionTables[1].Deferred)
+	require.Len(t, o.DeletionTables[1].Parents, 1)
+	require.Equal(t, "public.parents", o.DeletionTables[1].Parents[0].Parent)
+	require.EqualValues(t, 3, o.DeletionTables[1].Parents[0].Pending)
+	require.InDelta(t, time.Minute, o.DeletionTables[1].Parents[0].Oldest(), float64(30*time.Second))
+	require.WithinDuration(t, time.Now().Add(10*time.Minute), *o.DeletionTables[1].DeferredUntil, time.Minute)
+	require.NotEmpty(t, o.DeletionTables[2].Unreachable)
 
-	require.Len(t, o.Jobs, 1)
-	require.Equal(t, "loose_foreign_keys_deleted_records", o.Jobs[0].Table)
-	lanes := o.Jobs[0].Lanes
-	require.Len(t, lanes, 3)
-	for i, lane := range lanes {
-		require.WithinDuration(t, time.Now().Add(2*time.Minute), lane.Next, 2*time.Minute)
-		require.EqualValues(t, i, lane.Next.Unix()/60%3, "the databases take turns")
+	require.Len(t, o.Jobs, 3)
+	for i, job := range o.Jobs {
+		require.Equal(t, "loose_foreign_keys_deleted_records", job.Job.DeletionTable)
+		require.WithinDuration(t, time.Now().Add(2*time.Minute), *job.NextTick, 2*time.Minute)
+		require.EqualValues(t, i, job.NextTick.Unix()/60%3, "the databases take turns")
 	}
-	require.Equal(t, int64(1), lanes[1].Running.RunID)
-	require.EqualValues(t, 1, lanes[1].Running.Pending, "what is put off is not for this pass")
-	require.WithinDuration(t, time.Now(), lanes[0].LastRun, 30*time.Second, "a row of several runs: the last of them has just ended")
-	require.Contains(t, lanes[2].WaitingFor, "its database: ")
+	require.Equal(t, int64(1), o.Jobs[1].Running.RunID)
+	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second, "a row of several runs: the last of them has just ended")
+	require.Contains(t, *o.Jobs[2].WaitingFor, "its database: ")
 
 	// A schedule of intervals counts from its last tick.
 	s.all.Config.LooseForeignKeys.Schedule = "@every 5h"
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '4 hours')", cleanUp)
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'ci', now() - interval '40 hours')", cleanUp)
-	lanes = s.overview(t).Jobs[0].Lanes
-	require.WithinDuration(t, time.Now().Add(time.Hour), lanes[0].Next, time.Minute)
-	require.True(t, lanes[1].Next.After(time.Now()), "nobody ticked lately")
+	jobs := s.overview(t).Jobs
+	require.WithinDuration(t, time.Now().Add(time.Hour), *jobs[0].NextTick, time.Minute)
+	require.True(t, jobs[1].NextTick.After(time.Now()), "nobody ticked lately")
 
 	require.Len(t, o.Runs, 1, "what changed nothing is left out")
-	require.Equal(t, time.Minute, o.Runs[0].Took.Round(time.Second))
-	require.Equal(t, "host:1", o.Workers[0].ID)
+	require.Equal(t, time.Minute, o.Runs[0].EndedAt.Sub(o.Runs[0].StartedAt).Round(time.Second))
+	require.Equal(t, "host:1", o.Workers[0].ClientID)
 	require.Equal(t, "k", o.Leases[0].Key)
-	require.Len(t, o.Failures, 2)
-	require.Equal(t, "public.parents, key 2", o.Failures[0].What)
-	require.Equal(t, "public.children: 23503", o.Failures[0].Error)
-	require.False(t, o.Failures[0].GivenUp)
-	require.True(t, o.Failures[1].GivenUp, "it would wait for ever")
+	require.Len(t, o.Failures.Failures, 2)
+	require.Equal(t, "public.parents, key 2", o.Failures.Failures[0].What)
+	require.Equal(t, "public.children: 23503", o.Failures.Failures[0].Error)
+	require.False(t, o.Failures.Failures[0].GivenUp)
+	require.True(t, o.Failures.Failures[1].GivenUp, "it would wait for ever")
 }
 
 func TestPauseAndResumeFromThePage(t *testing.T) {
@@ -93,26 +91,26 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	require.NoError(t, source.Pause(t.Context(), ann(), cleanUp, "backup"))
 	o := s.overview(t)
 	require.True(t, o.Jobs[0].Paused)
-	require.Regexp(t, "^paused by ann since .*: backup$", o.Jobs[0].Lanes[0].WaitingFor)
+	require.Regexp(t, "^paused by ann since .*: backup$", *o.Jobs[0].WaitingFor)
 	// Somebody else's pause does not take hers over.
-	var refused *page.RefusedError
+	var refused *component.RefusedError
 	require.ErrorAs(t, source.Pause(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration"), &refused)
 	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
-	require.Regexp(t, "^paused by ann since .*: backup$", s.overview(t).Jobs[0].Lanes[0].WaitingFor)
-	require.Equal(t, page.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
+	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
+	require.Equal(t, audittrail.Entry{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
 	require.NoError(t, source.Resume(t.Context(), ann(), cleanUp, "it is over"))
 	o = s.overview(t)
 	require.False(t, o.Jobs[0].Paused)
 	require.ErrorAs(t, source.Pause(t.Context(), ann(), "no_such_job", ""), &refused)
 	require.Len(t, o.Changes, 3)
-	for i, want := range map[int]page.Change{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
+	for i, want := range map[int]audittrail.Entry{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
 		want.Actor, want.Remote, want.Target = "ann", "10.0.0.7:1234", cleanUp
 		require.Equal(t, want, withoutTime(o.Changes[i]))
 	}
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, s.servers["main"].Database, "SELECT count(*) FROM sexton.audit"))
 }
 
-func withoutTime(c page.Change) page.Change {
+func withoutTime(c audittrail.Entry) audittrail.Entry {
 	c.At = time.Time{}
 	return c
 }
@@ -124,19 +122,19 @@ func TestRetryFromThePage(t *testing.T) {
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT 'public.parents', n, now() + interval '10 minutes', 4, 'children: 23503' FROM generate_series(1, 3) AS n`)
 	source := s.source(t)
-	require.Len(t, s.overview(t).Failures, 3)
+	require.Len(t, s.overview(t).Failures.Failures, 3)
 	first := pgtest.Scalar[string](t, ci.Database, "SELECT min(id)::text FROM loose_foreign_keys_deleted_records")
-	said, err := source.Retry(t.Context(), ann(), page.Retry{Source: "tombstones", Database: "ci", ID: first})
+	said, err := source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci", ID: first})
 	require.NoError(t, err)
 	require.Equal(t, "1 tombstone due now", said)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
-	said, err = source.Retry(t.Context(), ann(), page.Retry{Source: "tombstones", Database: "ci"})
+	said, err = source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
 	require.NoError(t, err)
 	require.Equal(t, "2 tombstones due now", said)
 	require.Equal(t, [][]string{{"retry", "tombstones " + first + " of ci"}, {"retry", "all tombstones of ci"}},
 		main.Rows("SELECT action, target FROM sexton.audit ORDER BY id"))
 
-	for _, wrong := range []page.Retry{
+	for _, wrong := range []component.Retry{
 		{Source: "nothing"},
 		{Source: "tombstones", Database: "elsewhere"},
 		{Source: "tombstones", Database: "ci", ID: "x"},
@@ -146,14 +144,14 @@ func TestRetryFromThePage(t *testing.T) {
 		{Source: "users", ID: "1"},
 	} {
 		_, err := source.Retry(t.Context(), ann(), wrong)
-		var refused *page.RefusedError
+		var refused *component.RefusedError
 		require.ErrorAs(t, err, &refused, "%+v", wrong)
 	}
 
 	// What cannot be recorded is not done.
 	ci.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 4")
 	main.Exec("DROP TABLE sexton.audit")
-	_, err = source.Retry(t.Context(), ann(), page.Retry{Source: "tombstones", Database: "ci"})
+	_, err = source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
 	require.Error(t, err)
 	require.EqualValues(t, 12, pgtest.Scalar[int64](t, ci.Database, "SELECT sum(cleanup_attempts) FROM loose_foreign_keys_deleted_records"))
 }
@@ -168,7 +166,7 @@ func TestFailedJobsOfRiver(t *testing.T) {
 			ARRAY['{"at": "2030-01-01T00:00:00Z", "attempt": 1, "error": "first", "trace": ""}', '{"at": "2030-01-01T00:00:00Z", "attempt": 1, "error": "it broke", "trace": ""}']::jsonb[], 1
 		FROM (VALUES ($1, '{"database": "secret"}', 'discarded', 1), ($1, '{"database": "secret"}', 'discarded', 1), ($1, '{"database": "other"}', 'retryable', 25), ('unknown', '{}', 'discarded', 1))
 			AS failed (kind, args, state, most)`, cleanUp)
-	failures := s.overview(t).Failures
+	failures := s.overview(t).Failures.Failures
 	require.Len(t, failures, 1, "a job that is tried once fails with its run, and no run has failed")
 	require.Equal(t, "job 3, "+cleanUp, failures[0].What, "arguments are hidden")
 	require.Equal(t, "it broke", failures[0].Error)
@@ -176,16 +174,16 @@ func TestFailedJobsOfRiver(t *testing.T) {
 
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error) VALUES ($1, 'main', 'h', now(), 'failed', 'it broke')`, cleanUp)
 	s.all.Config.HTTP.ShowArgs = true
-	failures = s.overview(t).Failures
+	failures = s.overview(t).Failures.Failures
 	require.Len(t, failures, 2, "equal jobs are one line")
 	require.Equal(t, "job 2, "+cleanUp+` {"database": "secret"}`, failures[1].What)
 	require.True(t, failures[1].GivenUp)
 
-	said, err := source.Retry(t.Context(), ann(), page.Retry{Source: "jobs", ID: "2"})
+	said, err := source.Retry(t.Context(), ann(), component.Retry{Source: "jobs", ID: "2"})
 	require.NoError(t, err)
 	require.Equal(t, "1 job due now", said)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
-	_, err = source.Retry(t.Context(), ann(), page.Retry{Source: "jobs"})
+	_, err = source.Retry(t.Context(), ann(), component.Retry{Source: "jobs"})
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 3"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"), "no job of ours")

@@ -1,11 +1,13 @@
 package page
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"sexton/internal/component"
 	"sexton/internal/web"
 )
 
@@ -55,40 +57,28 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
 	if utf8.RuneCountInString(text) > maxReason {
-		return "", &RefusedError{Reason: "the reason is too long: 200 characters at most"}
+		return "", component.Refuse("the reason is too long: %d characters at most", maxReason)
 	}
 	// Postgres keeps no zero byte, and terminals obey others.
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return "", &RefusedError{Reason: "the reason has characters that are none of a text"}
+		return "", component.Refuse("the reason has characters that are none of a text")
 	}
 	return text, nil
 }
 
-func (p *Page) pause(r *http.Request) (string, error) {
-	why, err := reason(r)
-	if err != nil {
-		return "", err
+// asked is a button that pauses or resumes a kind for a reason.
+func asked(do func(ctx context.Context, by web.Visitor, kind, reason string) error, said, rest string) func(r *http.Request) (string, error) {
+	return func(r *http.Request) (string, error) {
+		why, err := reason(r)
+		if err != nil {
+			return "", err
+		}
+		kind := r.PathValue("kind")
+		return said + " " + kind + rest, do(r.Context(), web.VisitorOf(r.Context()), kind, why)
 	}
-	kind := r.PathValue("kind")
-	if err := p.options.Source.Pause(r.Context(), web.VisitorOf(r.Context()), kind, why); err != nil {
-		return "", err
-	}
-	return "paused " + kind + "; a pass that is running ends by itself", nil
-}
-
-func (p *Page) resume(r *http.Request) (string, error) {
-	why, err := reason(r)
-	if err != nil {
-		return "", err
-	}
-	kind := r.PathValue("kind")
-	if err := p.options.Source.Resume(r.Context(), web.VisitorOf(r.Context()), kind, why); err != nil {
-		return "", err
-	}
-	return "resumed " + kind, nil
 }
 
 func (p *Page) retry(r *http.Request) (string, error) {
-	what := Retry{Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id")}
+	what := component.Retry{Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id")}
 	return p.options.Source.Retry(r.Context(), web.VisitorOf(r.Context()), what)
 }

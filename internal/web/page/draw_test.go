@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/component"
+	"sexton/internal/operator"
+	"sexton/internal/samples"
 )
 
 func TestTexts(t *testing.T) {
@@ -33,12 +37,12 @@ func TestTexts(t *testing.T) {
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	keys := digestOf(json.RawMessage(`{"connection": "main", "turbo_mode": false, "delete_count": 6, "update_count": 1, "processed": 3,
-		"delete_count_by_table": {"a": 1, "b": 2, "c": 3}, "update_count_by_table": {"d": 1, "a": 4, "e": 0, "f": 1}, "errors": [{"table": "a", "count": 1}]}`))
+		"delete_count_by_table": {"a": 1, "b": 2, "c": 3}, "update_count_by_table": {"d": 1, "a": 4, "e": 0, "f": 1}, "errors": [{"table": "a", "count": 1}]}`), "")
 	require.Equal(t, digest{Items: 3, Rows: 12, Tables: []tableCount{{"a", 5}, {"c", 3}, {"b", 2}, {"d", 1}}, MoreTables: 1}, keys)
-	users := digestOf(json.RawMessage(`{"users_processed": 2, "moved": {"issues.author_id": 7}, "deleted": {}, "nullified": {}, "current": {"user_id": 4711, "moved": 3}}`))
+	users := digestOf(json.RawMessage(`{"users_processed": 2, "moved": {"issues.author_id": 7}, "deleted": {}, "nullified": {}, "current": {"user_id": 4711, "moved": 3}}`), "")
 	require.Equal(t, digest{Items: 2, Rows: 7, Tables: []tableCount{{"issues.author_id", 7}}}, users)
 	for _, text := range []string{"", "[]", `"x"`, "{", `{"processed": "many", "moved": [1]}`} {
-		require.Equal(t, digest{}, digestOf(json.RawMessage(text)), text)
+		require.Equal(t, digest{}, digestOf(json.RawMessage(text), ""), text)
 	}
 }
 
@@ -46,24 +50,24 @@ func TestPace(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	stats := json.RawMessage(`{"processed": 100, "delete_count_by_table": {"a": 5000}}`)
-	got := paceOf(&Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats, Pending: 400}, now)
+	got := paceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats}, component.Backlog{Pending: 410, Deferred: 10}, "", now)
 	require.Equal(t, int64(500), got.RowsPerSecond)
 	require.Equal(t, int64(500), got.Whole)
 	require.Equal(t, 40*time.Second, got.Left)
-	got = paceOf(&Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats, Pending: 10_000, Capped: true}, now)
+	got = paceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats}, component.Backlog{Pending: 10_000, Capped: true}, "", now)
 	require.Zero(t, got.Left, "nobody knows how much there is")
 	require.Zero(t, got.Whole)
-	require.Zero(t, paceOf(&Pass{StartedAt: now, Stats: stats, Pending: 1}, now).RowsPerSecond, "it has only begun")
+	require.Zero(t, paceOf(operator.Pass{StartedAt: now, Stats: stats}, component.Backlog{Pending: 1}, "", now).RowsPerSecond, "it has only begun")
 }
 
 func TestChart(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	series := []Series{
-		{Table: "a", Database: "main", Points: []Point{{At: 999_000, Pending: 5}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
-		{Table: "a", Database: "ci", Points: []Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
+	series := []samples.Series{
+		{Table: "a", Database: "main", Points: []samples.Point{{At: 999_000, Pending: 5}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
+		{Table: "a", Database: "ci", Points: []samples.Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
 	}
-	tables := []Table{{Name: "a", Database: "main", Pending: 9, OldestAge: 2 * time.Second}, {Name: "a", Database: "ci", Unreachable: "down"}, {Name: "b", Database: "main", Pending: 1}}
+	tables := []component.Backlog{{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2}, {Table: "a", Database: "ci", Unreachable: "down"}, {Table: "b", Database: "main", Pending: 1}}
 	encoded, err := json.Marshal(newChart(stretches()[0], series, tables, now))
 	require.NoError(t, err)
 	// The time after 999,030 has no values: nobody sampled for more than three bins.
@@ -81,10 +85,10 @@ func TestChart(t *testing.T) {
 func TestSpark(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	series := []Series{{Table: "a", Database: "main", Points: []Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}}}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, Table{Name: "a", Database: "main", Pending: 5}, now))
-	series[0].Points = []Point{{At: now.Unix() - 300, Pending: 0}, {At: now.Unix() - 150, Pending: 10}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, Table{Name: "a", Database: "main", Pending: 5}, now))
-	require.Empty(t, spark(series, Table{Name: "b", Database: "main"}, now))
-	require.Empty(t, spark(nil, Table{Name: "a", Database: "main"}, now))
+	series := []samples.Series{{Table: "a", Database: "main", Points: []samples.Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}}}}
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, component.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	series[0].Points = []samples.Point{{At: now.Unix() - 300, Pending: 0}, {At: now.Unix() - 150, Pending: 10}}
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, component.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	require.Empty(t, spark(series, component.Backlog{Table: "b", Database: "main"}, now))
+	require.Empty(t, spark(nil, component.Backlog{Table: "a", Database: "main"}, now))
 }

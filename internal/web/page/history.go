@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"sexton/internal/component"
 	"sexton/internal/recent"
+	"sexton/internal/samples"
 )
 
 // stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some.
@@ -39,13 +41,13 @@ const (
 )
 
 // history are the last readings of each stretch, shared among all who look.
-type history map[string]*recent.Value[reading[[]Series]]
+type history map[string]*recent.Value[reading[[]samples.Series]]
 
 func newHistory(source Source) history {
 	all := history{}
 	for _, s := range stretches() {
 		span, bin := s.bounds()
-		all[s.Name] = &recent.Value[reading[[]Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(func(ctx context.Context) ([]Series, error) {
+		all[s.Name] = &recent.Value[reading[[]samples.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(func(ctx context.Context) ([]samples.Series, error) {
 			return source.History(ctx, span, bin)
 		})}
 	}
@@ -69,7 +71,7 @@ type chartSeries struct {
 }
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
-func newChart(s stretch, series []Series, tables []Table, now time.Time) chart {
+func newChart(s stretch, series []samples.Series, tables []component.Backlog, now time.Time) chart {
 	span, bin := s.bounds()
 	c := chart{Span: int64(span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
@@ -80,7 +82,7 @@ func newChart(s stretch, series []Series, tables []Table, now time.Time) chart {
 	}
 	slices.Sort(c.At)
 	c.At = withGaps(slices.Compact(c.At), gap*int64(bin.Seconds()))
-	several := slices.ContainsFunc(series, func(one Series) bool { return one.Database != series[0].Database })
+	several := slices.ContainsFunc(series, func(one samples.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
 		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At))}
 		if several {
@@ -97,8 +99,8 @@ func newChart(s stretch, series []Series, tables []Table, now time.Time) chart {
 }
 
 // withPresent adds what the tables hold now.
-func withPresent(series []Series, tables []Table, now time.Time) []Series {
-	out := make([]Series, 0, len(series)+len(tables))
+func withPresent(series []samples.Series, tables []component.Backlog, now time.Time) []samples.Series {
+	out := make([]samples.Series, 0, len(series)+len(tables))
 	for _, one := range series {
 		one.Points = slices.Clone(one.Points)
 		out = append(out, one)
@@ -107,12 +109,12 @@ func withPresent(series []Series, tables []Table, now time.Time) []Series {
 		if table.Unreachable != "" {
 			continue
 		}
-		at := slices.IndexFunc(out, func(s Series) bool { return s.Table == table.Name && s.Database == table.Database })
+		at := slices.IndexFunc(out, func(s samples.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 		if at < 0 {
-			out = append(out, Series{Table: table.Name, Database: table.Database})
+			out = append(out, samples.Series{Table: table.Table, Database: table.Database})
 			at = len(out) - 1
 		}
-		out[at].Points = append(out[at].Points, Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAge.Seconds()})
+		out[at].Points = append(out[at].Points, samples.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
 	}
 	return out
 }
@@ -138,9 +140,9 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the history cannot be read", http.StatusServiceUnavailable)
 		return
 	}
-	var tables []Table
+	var tables []component.Backlog
 	if present := p.look(r.Context()); present.err == nil {
-		tables = present.value.Tables // What was read before an outage is not the present.
+		tables = present.value.DeletionTables // What was read before an outage is not the present.
 	}
 	document, err := json.Marshal(newChart(s, kept.value, tables, time.Now()))
 	if err != nil {
@@ -158,12 +160,12 @@ const (
 )
 
 // spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
-func spark(series []Series, table Table, now time.Time) string {
-	at := slices.IndexFunc(series, func(s Series) bool { return s.Table == table.Name && s.Database == table.Database })
+func spark(series []samples.Series, table component.Backlog, now time.Time) string {
+	at := slices.IndexFunc(series, func(s samples.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 	if at < 0 {
 		return ""
 	}
-	points := append(slices.Clone(series[at].Points), Point{At: now.Unix(), Pending: table.Pending})
+	points := append(slices.Clone(series[at].Points), samples.Point{At: now.Unix(), Pending: table.Pending})
 	if len(points) < 3 {
 		return ""
 	}

@@ -11,7 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"sexton/internal/component"
+	"sexton/internal/operator"
 	"sexton/internal/recent"
+	"sexton/internal/samples"
+	"sexton/internal/web"
 )
 
 const (
@@ -23,6 +27,18 @@ const (
 // policy lets the page load what comes from here, and nothing that stands inline.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+// Source serves the page's readings and changes: a *operator.PageSource. It may be called by several requests at a time.
+type Source interface {
+	Overview(ctx context.Context) (operator.Overview, error)
+	// History is the backlog of the last span, the highest value of each bin.
+	History(ctx context.Context, span, bin time.Duration) ([]samples.Series, error)
+	// Pause and Resume act on a kind of job, on all workers. A *component.RefusedError is shown to the user.
+	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
+	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
+	// Retry has failed rows tried again now and says what came of it.
+	Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error)
+}
 
 // Options make a page.
 type Options struct {
@@ -39,7 +55,7 @@ type Page struct {
 	options  Options
 	html     *template.Template
 	assets   assets
-	overview *recent.Value[reading[Overview]]
+	overview *recent.Value[reading[operator.Overview]]
 	history  history
 	mux      *http.ServeMux
 }
@@ -56,7 +72,7 @@ func New(options Options) (*Page, error) {
 	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
-	p.overview = &recent.Value[reading[Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
+	p.overview = &recent.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
 	p.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		p.render(w, http.StatusOK, "page", p.newView(r.Context()))
 	})
@@ -65,8 +81,8 @@ func New(options Options) (*Page, error) {
 	})
 	p.mux.HandleFunc("GET /history", p.serveHistory)
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
-	p.mux.HandleFunc("POST /jobs/{kind}/pause", p.change(p.pause))
-	p.mux.HandleFunc("POST /jobs/{kind}/resume", p.change(p.resume))
+	p.mux.HandleFunc("POST /jobs/{kind}/pause", p.change(asked(options.Source.Pause, "paused", "; a pass that is running ends by itself")))
+	p.mux.HandleFunc("POST /jobs/{kind}/resume", p.change(asked(options.Source.Resume, "resumed", "")))
 	p.mux.HandleFunc("POST /failures/retry", p.change(p.retry))
 	return p, nil
 }
@@ -100,7 +116,7 @@ func lasting[T any](read func(context.Context) (T, error)) func(context.Context)
 }
 
 // look returns what is known of everything.
-func (p *Page) look(ctx context.Context) reading[Overview] { return p.overview.Get(ctx) }
+func (p *Page) look(ctx context.Context) reading[operator.Overview] { return p.overview.Get(ctx) }
 
 // render answers with a template. It is rendered before anything is sent, so that an answer is whole or an error.
 func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
@@ -119,16 +135,13 @@ func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": number, "capped": capped, "plural": plural, "span": span, "took": took,
 		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": digestOf,
-		"pace": paceOf, "outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
-		"lane": func(v *view, job jobView, lane laneView) laneContext {
-			return laneContext{Now: v.Now, Job: job, Lane: lane}
-		},
+		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 	}
 }
 
 // refusal words the answer to a user whose change was not made.
 func refusal(err error) (code int, text string) {
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
+	if refused, ok := errors.AsType[*component.RefusedError](err); ok {
 		return http.StatusUnprocessableEntity, refused.Reason
 	}
 	return http.StatusInternalServerError, "this could not be done; the log says why"

@@ -18,6 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/audittrail"
+	"sexton/internal/component"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/operator"
+	"sexton/internal/samples"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
 )
@@ -25,21 +30,21 @@ import (
 // source is a state that tests set, and notes what it is asked for.
 type source struct {
 	mu       sync.Mutex
-	overview page.Overview
-	series   []page.Series
+	overview operator.Overview
+	series   []samples.Series
 	err      error
 	read     int
 	done     []string
 }
 
-func (s *source) Overview(context.Context) (page.Overview, error) {
+func (s *source) Overview(context.Context) (operator.Overview, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read++
 	return s.overview, s.err
 }
 
-func (s *source) History(context.Context, time.Duration, time.Duration) ([]page.Series, error) {
+func (s *source) History(context.Context, time.Duration, time.Duration) ([]samples.Series, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.series, s.err
@@ -53,7 +58,7 @@ func (s *source) Resume(_ context.Context, by web.Visitor, kind, reason string) 
 	return s.do("resume " + kind + " by " + by.Actor + ": " + reason)
 }
 
-func (s *source) Retry(_ context.Context, by web.Visitor, what page.Retry) (string, error) {
+func (s *source) Retry(_ context.Context, by web.Visitor, what component.Retry) (string, error) {
 	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + " by " + by.Actor)
 }
 
@@ -97,28 +102,58 @@ func post(t *testing.T, p http.Handler, path string, form url.Values, fragments 
 	return answer
 }
 
+const tombs = "loose_foreign_keys_deleted_records"
+
+// jobIn is a kind in one of its databases.
+func jobIn(kind, summary, schedule, table, database string, databases ...string) operator.JobState {
+	state := operator.JobState{Kind: kind, Schedule: schedule, Database: database}
+	state.Job.Summary, state.Job.DeletionTable, state.Job.Databases = summary, table, databases
+	return state
+}
+
 // busy is a state with something in every place.
-func busy() page.Overview {
+func busy() operator.Overview {
 	now := time.Now()
-	return page.Overview{
-		Tables: []page.Table{
-			{Name: "tombs", Database: "main", Unit: "tombstone", Pending: 10_000, Capped: true, OldestAge: 95 * time.Second, Deferred: 3, DeferredUntil: now.Add(time.Minute), DeferredReason: "issues: 23503"},
-			{Name: "tombs", Database: "ci", Unreachable: "database ci cannot be reached"},
-		},
-		Jobs: []page.Job{
-			{Kind: "clean", Summary: "cleans up", Schedule: "* * * * *", Table: "tombs", Lanes: []page.Lane{{
-				Database: "main", LastRun: now, Running: &page.Pass{
-					RunID: 7, Holder: "host:1", StartedAt: now.Add(-10 * time.Second), Unit: "tombstone",
-					Stats: []byte(`{"processed": 100, "delete_count": 3000, "delete_count_by_table": {"issues": 2000, "notes": 1000}}`), Pending: 300,
+	works := jobIn("clean", "cleans up", "* * * * *", tombs, "main", "main", "ci")
+	works.LastRun, works.Running = &now, &operator.Pass{
+		RunID: 7, Holder: "host:1", StartedAt: now.Add(-10 * time.Second),
+		Stats: []byte(`{"processed": 100, "delete_count": 3000, "delete_count_by_table": {"issues": 2000, "notes": 1000}}`),
+	}
+	waits := jobIn("clean", "cleans up", "* * * * *", tombs, "ci", "main", "ci")
+	waits.WaitingFor = new("lease held by host:2 until 2030-01-02T03:04:05Z")
+	paused := jobIn("import", "imports", "", "imports", "main", "main")
+	paused.Paused, paused.WaitingFor = true, new("paused by ann since 2030-01-02T03:04:05Z: backup")
+	ended, started := now, now.Add(-12*time.Millisecond)
+	return operator.Overview{
+		Reading: operator.Reading{
+			DeletionTables: []component.Backlog{
+				{
+					Table: tombs, Database: "main", Unit: "tombstone", Pending: 303, OldestAgeSeconds: 95, Deferred: 3,
+					DeferredUntil: new(now.Add(time.Minute)), DeferredReason: "issues: 23503",
 				},
-			}, {Database: "ci", WaitingFor: "lease held by host:2 until 2030-01-02T03:04:05Z"}}},
-			{Kind: "import", Summary: "imports", Paused: true, Lanes: []page.Lane{{Database: "main", WaitingFor: "paused by ann since 2030-01-02T03:04:05Z: backup"}}},
+				{Table: tombs, Database: "ci", Unreachable: "database ci cannot be reached"},
+				{Table: "imports", Database: "main", Unit: "import", Pending: 10_000, Capped: true},
+			},
+			Jobs:    []operator.JobState{works, waits, paused},
+			Leases:  []operator.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
+			Cron:    &operator.Leader{Leader: "host:1", Until: now.Add(time.Minute)},
+			Workers: []dbsqlc.ClientsAliveRow{{ClientID: "host:1", StartedAt: now.Add(-time.Hour), Deaf: []string{"clean/main"}}},
 		},
-		Leases:   []page.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
-		Workers:  []page.Worker{{ID: "host:1", StartedAt: now.Add(-time.Hour), Polls: []string{"clean/main"}}},
-		Failures: []page.Failure{{Source: "tombstones", Database: "main", ID: "5", What: "public.projects, key <b>7</b>", Error: `issues: "quoted" <script>alert(1)</script>`, Attempts: 4, Next: now.Add(time.Hour)}, {Source: "jobs", ID: "9", What: "job 9", GivenUp: true}},
-		Runs:     []page.Run{{ID: 6, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Took: 12 * time.Millisecond, Outcome: "done", Unit: "tombstone", Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`)}, {ID: 5, Kind: "clean", Database: "main", StartedAt: now.Add(-time.Minute), Outcome: "over_limit", Held: "rows of notes: row locked by pid 7"}},
-		Changes:  []page.Change{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
+		Failures: operator.Failures{Failures: []component.Failure{
+			{
+				Source: "tombstones", Database: "main", ID: "5", What: "public.projects, key <b>7</b>",
+				Error: `issues: "quoted" <script>alert(1)</script>`, Attempts: 4, Next: now.Add(time.Hour),
+			},
+			{Source: "jobs", ID: "9", What: "job 9", GivenUp: true},
+		}, More: true},
+		Runs: []dbsqlc.RunsRecentRow{
+			{
+				ID: 6, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("done"),
+				Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`),
+			},
+			{ID: 5, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("over_limit"), Held: new("rows of notes: row locked by pid 7")},
+		},
+		Changes: []audittrail.Entry{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
 	}
 }
 
@@ -135,10 +170,10 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
 	shown := text(answer.Body.String())
 	for _, want := range []string{
-		"Database ci cannot be reached", "10,000+ tombstones", "1 min 35 s", "Next try in", "after: issues: 23503",
+		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in", "after: issues: 23503",
 		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.", "issues 2,000, notes 1,000",
 		"Waits for lease held by host:2 until 2030-01-02 03:04 UTC (in", "Paused by ann since 2030-01-02 03:04 UTC", ": backup",
-		"Cleans up. Schedule * * * * *", "polls for clean/main",
+		"Cleans up. Schedule * * * * *", "polls for clean/main", "Cron is led by host:1 until in", "There are more than these.",
 		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "No progress: rows of notes: row locked by pid 7", "ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
 	} {
 		require.Contains(t, shown, want)
@@ -153,6 +188,8 @@ func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
 	p, _ := newPage(t, &source{overview: busy()}, false)
 	answer := get(t, p, "/")
 	html := answer.Body.String()
+	require.Contains(t, html, `id="retry-tombstones-main-5"`)
+	require.Contains(t, html, `id="retry-jobs--9"`)
 	require.NotRegexp(t, `(?i)<style|\sstyle=|\son\w+=|javascript:`, html)
 	for _, script := range regexp.MustCompile(`<script[^>]*>[^<]*`).FindAllString(html, -1) {
 		require.Regexp(t, `^<script src="/assets/[^"]+" defer>$`, script)
@@ -171,10 +208,10 @@ func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
 
 func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	t.Parallel()
-	p, _ := newPage(t, &source{overview: page.Overview{
-		Tables: []page.Table{{Name: "tombs", Database: "main", Unit: "tombstone"}},
-		Jobs:   []page.Job{{Kind: "clean_up_all", Summary: "cleans up", Lanes: []page.Lane{{Database: "main"}}}},
-	}}, false)
+	p, _ := newPage(t, &source{overview: operator.Overview{Reading: operator.Reading{
+		DeletionTables: []component.Backlog{{Table: tombs, Database: "main", Unit: "tombstone"}},
+		Jobs:           []operator.JobState{jobIn("clean_up_all", "cleans up", "", tombs, "main", "main")},
+	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
 		"clean_ up_ all", "Nothing waits Everything that was deleted has been cleaned up after.", "0 tombstones", "Has not run yet.", "Runs when another job asks for it.",
@@ -213,11 +250,11 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 	s.fail(nil)
 	s.overview = busy()
 	require.Equal(t, http.StatusSeeOther, post(t, p, "/jobs/clean/resume", nil, false).Code, "a change asks anew")
-	require.Contains(t, text(get(t, p, "/").Body.String()), "10,000+ tombstones")
+	require.Contains(t, text(get(t, p, "/").Body.String()), "10,000+ imports")
 	s.fail(errors.New("gone again"))
 	post(t, p, "/jobs/clean/resume", nil, false)
 	shown = text(get(t, p, "/").Body.String())
-	require.Contains(t, shown, "10,000+ tombstones")
+	require.Contains(t, shown, "10,000+ imports")
 	require.Contains(t, shown, "gone again")
 	require.Regexp(t, "It was read (just now|[0-9]+ s ago)", shown)
 }
@@ -226,7 +263,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 func TestTroubleKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
-	s := &source{overview: busy(), series: []page.Series{{Table: "tombs", Database: "main", Points: []page.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
+	s := &source{overview: busy(), series: []samples.Series{{Table: tombs, Database: "main", Points: []samples.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
 	p, _ := newPage(t, s, false)
 	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
 	s.fail(errors.New("no server answers"))
@@ -245,10 +282,10 @@ func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 5_000)
 	o := busy()
-	o.Tables[0].DeferredReason, o.Tables[1].Unreachable = long, long
-	o.Jobs[0].Lanes[1].WaitingFor, o.Jobs[1].Lanes[0].LastError = long, long
-	o.Failures[0].What, o.Failures[0].Error = long, long
-	o.Runs[0].Error, o.Changes[0].Target = long, long
+	o.DeletionTables[0].DeferredReason, o.DeletionTables[1].Unreachable = long, long
+	o.Jobs[1].WaitingFor, o.Jobs[2].LastError = &long, &long
+	o.Failures.Failures[0].What, o.Failures.Failures[0].Error = long, long
+	o.Runs[0].Error, o.Changes[0].Target = &long, long
 	p, _ := newPage(t, &source{overview: o}, false)
 	shown := get(t, p, "/").Body.String()
 	require.Contains(t, shown, strings.Repeat("ä", 280)+"…")
@@ -257,7 +294,9 @@ func TestLongTextsAreCut(t *testing.T) {
 
 func TestWhatHasNoAgeShowsNone(t *testing.T) {
 	t.Parallel()
-	p, _ := newPage(t, &source{overview: page.Overview{Tables: []page.Table{{Name: "diffs", Database: "main", Unit: "diff", Pending: 7, Deferred: 7}}}}, false)
+	p, _ := newPage(t, &source{overview: operator.Overview{Reading: operator.Reading{
+		DeletionTables: []component.Backlog{{Table: "diffs", Database: "main", Unit: "diff", Pending: 7, Deferred: 7}},
+	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
 	require.Contains(t, shown, "7 rows wait.")
 	require.Contains(t, shown, "7 diffs diffs Oldest – Put off 7")
@@ -290,7 +329,7 @@ func TestButtons(t *testing.T) {
 	require.Len(t, s.done, 4)
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
 
-	s.fail(&page.RefusedError{Reason: "there is no job <x>"})
+	s.fail(&component.RefusedError{Reason: "there is no job <x>"})
 	refused := post(t, p, "/jobs/x/pause", nil, true)
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Code)
 	require.Contains(t, refused.Body.String(), "There is no job &lt;x&gt;.")

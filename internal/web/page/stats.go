@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sexton/internal/component"
+	"sexton/internal/operator"
 )
 
 // shownTables is how many tables of a run are named.
@@ -14,6 +17,8 @@ const shownTables = 4
 // digest holds the common part of the statistics of all kinds: counts of rows worked off end in "processed", and objects of
 // numbers count rows by table.
 type digest struct {
+	// Unit names an item, such as tombstone.
+	Unit   string
 	Items  int64
 	Rows   int64
 	Tables []tableCount
@@ -26,13 +31,13 @@ type tableCount struct {
 	Rows int64
 }
 
-// digestOf reads statistics. Those of an unknown shape give the zero digest.
-func digestOf(raw json.RawMessage) digest {
+// digestOf reads statistics. Those of an unknown shape say nothing.
+func digestOf(raw json.RawMessage, unit string) digest {
 	var stats map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &stats); err != nil {
-		return digest{}
+		return digest{Unit: unit}
 	}
-	var d digest
+	d := digest{Unit: unit}
 	byTable := map[string]int64{}
 	for key, value := range stats {
 		var items int64
@@ -75,19 +80,20 @@ type pace struct {
 }
 
 // paceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
-func paceOf(p *Pass, now time.Time) pace {
-	out := pace{Digest: digestOf(p.Stats)}
-	ran := now.Sub(p.StartedAt)
+func paceOf(run operator.Pass, left component.Backlog, unit string, now time.Time) pace {
+	out := pace{Digest: digestOf(run.Stats, unit)}
+	ran := now.Sub(run.StartedAt)
 	if ran < time.Second/2 {
 		return out
 	}
 	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
-	if p.Capped {
+	if left.Capped {
 		return out
 	}
-	out.Whole = out.Digest.Items + p.Pending
+	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.
+	out.Whole = out.Digest.Items + pending
 	if out.Digest.Items > 0 {
-		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(p.Pending))
+		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))
 	}
 	return out
 }

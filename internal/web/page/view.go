@@ -1,12 +1,21 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"sexton/internal/component"
+	"sexton/internal/components"
+	"sexton/internal/jobrun"
+	"sexton/internal/operator"
 )
+
+// shownOldest are the parent tables with the oldest tombstones.
+const shownOldest = 5
 
 // state is the sort of a card or a row, which gives its colour. The greater one comes first for an operator.
 type state int
@@ -39,7 +48,7 @@ type view struct {
 	Tables   []tableView
 	Jobs     []jobView
 	Failures []failureGroup
-	Overview Overview
+	Overview operator.Overview
 	Spans    []stretch
 	// Several tells that there are several databases, which have to be told apart.
 	Several bool
@@ -58,39 +67,45 @@ type heldJob struct{ Kind, Why string }
 
 // tableView is one card.
 type tableView struct {
-	Table
+	component.Backlog
 
 	State state
 	Spark string
 }
 
+// jobView is a kind with its state in each database, the first of which it embeds.
 type jobView struct {
-	Job
+	operator.JobState
 
 	State state
-	Lanes []laneView
+	In    []jobIn
 }
 
-type laneView struct {
-	Lane
+// jobIn is a kind in one database.
+type jobIn struct {
+	operator.JobState
 
+	Now   time.Time
 	State state
 	// Alone tells that the job works in one database only, which needs no name.
 	Alone bool
+	// Table is the backlog that it works off.
+	Table component.Backlog
 }
 
-// laneContext is the argument of the template of a lane.
-type laneContext struct {
-	Now  time.Time
-	Job  jobView
-	Lane laneView
+// Pace is how fast the pass at work goes.
+func (j jobIn) Pace() pace {
+	return paceOf(*j.Running, j.Table, components.Unit(j.Job.DeletionTable), j.Now)
 }
+
+// Ended is when its last run ended or, while that goes on, began.
+func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 
 // failureGroup are those of one source and database.
 type failureGroup struct {
 	Source   string
 	Database string
-	Failures []Failure
+	Failures []component.Failure
 }
 
 // newView reads and prepares everything.
@@ -105,13 +120,14 @@ func (p *Page) newView(ctx context.Context) *view {
 		v.Trouble = read.err.Error()
 	}
 	series := p.history[stretches()[0].Name].Get(ctx).value
-	for _, table := range read.value.Tables {
-		v.Tables = append(v.Tables, tableView{Table: table, State: table.state(read.value.Jobs), Spark: spark(series, table, v.Now)})
+	v.Jobs = jobViews(v.Overview.Reading, v.Now)
+	for _, table := range v.Overview.DeletionTables {
+		shown := tableView{Backlog: table, State: v.tableState(table), Spark: spark(series, table, v.Now)}
+		shown.Parents = shown.Parents[:min(len(shown.Parents), shownOldest)]
+		v.Tables = append(v.Tables, shown)
+		v.Several = v.Several || table.Database != v.Overview.DeletionTables[0].Database
 	}
-	for _, job := range read.value.Jobs {
-		v.Jobs = append(v.Jobs, newJobView(job))
-	}
-	for _, failure := range read.value.Failures {
+	for _, failure := range v.Overview.Failures.Failures {
 		at := slices.IndexFunc(v.Failures, func(g failureGroup) bool { return g.Source == failure.Source && g.Database == failure.Database })
 		if at < 0 {
 			v.Failures = append(v.Failures, failureGroup{Source: failure.Source, Database: failure.Database})
@@ -119,13 +135,12 @@ func (p *Page) newView(ctx context.Context) *view {
 		}
 		v.Failures[at].Failures = append(v.Failures[at].Failures, failure)
 	}
-	v.Several = slices.ContainsFunc(read.value.Tables, func(t Table) bool { return t.Database != read.value.Tables[0].Database })
 	v.Headline = v.headline()
 	return v
 }
 
-// state is that of the job that works the table off.
-func (t Table) state(jobs []Job) state {
+// tableState is that of the job that works the table off.
+func (v *view) tableState(t component.Backlog) state {
 	switch {
 	case t.Unreachable != "" || len(t.Undefined) > 0:
 		return failed
@@ -134,35 +149,53 @@ func (t Table) state(jobs []Job) state {
 	case t.Deferred == t.Pending:
 		return waiting
 	}
-	for _, job := range jobs {
-		for _, lane := range job.Lanes {
-			if job.Table == t.Name && lane.Database == t.Database {
-				return max(lane.state(job.Paused), working)
+	for _, job := range v.Jobs {
+		for _, in := range job.In {
+			if job.Job.DeletionTable == t.Table && in.Database == t.Database {
+				return max(in.State, working)
 			}
 		}
 	}
 	return waiting
 }
 
-func newJobView(job Job) jobView {
-	v := jobView{Job: job, State: idle}
-	for _, lane := range job.Lanes {
-		lane := laneView{Lane: lane, State: lane.state(job.Paused), Alone: len(job.Lanes) == 1}
-		v.Lanes = append(v.Lanes, lane)
-		v.State = max(v.State, lane.State)
+// Unit names a row that a kind works off, such as tombstone.
+func (v *view) Unit(kind string) string {
+	for _, job := range v.Jobs {
+		if job.Kind == kind {
+			return components.Unit(job.Job.DeletionTable)
+		}
 	}
-	return v
+	return "row"
 }
 
-func (l Lane) state(isPaused bool) state {
+// jobViews are the kinds, in the order of the reading.
+func jobViews(r operator.Reading, now time.Time) (views []jobView) {
+	for _, job := range r.Jobs {
+		in := jobIn{JobState: job, Now: now, State: jobState(job), Alone: len(job.Job.Databases) == 1}
+		for _, table := range r.DeletionTables {
+			if table.Table == job.Job.DeletionTable && table.Database == job.Database {
+				in.Table = table
+			}
+		}
+		if len(views) == 0 || views[len(views)-1].Kind != job.Kind {
+			views = append(views, jobView{JobState: job})
+		}
+		view := &views[len(views)-1]
+		view.In, view.State = append(view.In, in), max(view.State, in.State)
+	}
+	return views
+}
+
+func jobState(job operator.JobState) state {
 	switch {
-	case isPaused:
+	case job.Paused:
 		return paused
-	case l.WaitingFor != "":
+	case job.WaitingFor != nil:
 		return waiting
-	case l.Running != nil:
+	case job.Running != nil:
 		return working
-	case l.LastOutcome == "failed":
+	case job.LastOutcome != nil && *job.LastOutcome == string(jobrun.Failed):
 		return failed
 	}
 	return idle
@@ -177,10 +210,10 @@ func (v *view) headline() headline {
 	var more bool
 	var oldest time.Duration
 	var down []string
-	for _, table := range v.Overview.Tables {
+	for _, table := range v.Overview.DeletionTables {
 		pending += table.Pending
 		more = more || table.Capped
-		oldest = max(oldest, table.OldestAge)
+		oldest = max(oldest, table.Oldest())
 		if table.Unreachable != "" && !slices.Contains(down, table.Database) {
 			down = append(down, table.Database)
 		}
@@ -218,8 +251,8 @@ func (v *view) held() (held []heldJob, runs int) {
 		case job.State == failed:
 			held = append(held, heldJob{job.Kind, "failed last time"})
 		}
-		for _, lane := range job.Lanes {
-			if lane.Running != nil {
+		for _, in := range job.In {
+			if in.Running != nil {
 				runs++
 			}
 		}
