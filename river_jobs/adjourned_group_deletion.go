@@ -61,7 +61,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 // adjournedGroupsDue is the kind's one predicate: whether there is a group that it may take now, and in how long the next one
 // falls due. Not while it is paused, nor while a failed pass waits for its next attempt: to look would cut that short.
 func adjournedGroupsDue(ctx context.Context, on listen.Querier, db database.Database) (listen.Due, error) {
-	const sql = "SELECT " + groupschedule.DueSQL + " AND NOT " + pausedSQL + ` AND NOT EXISTS (
+	sql := "SELECT " + groupschedule.DueSQL() + " AND NOT " + pausedSQL + ` AND NOT EXISTS (
 		SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
 	), ` + groupschedule.NextDueSQL
 	var due listen.Due

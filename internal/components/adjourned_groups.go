@@ -1,6 +1,7 @@
 package components
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,7 @@ func adjournedGroups() *component.Component {
 		Plan: map[string]component.Planner{riverjobs.AdjournedGroupDeletion: func(
 			ctx context.Context, on dbsqlc.DBTX, _ *config.Config, db database.Database,
 		) (planned component.Planned, err error) {
-			err = planned.Count(ctx, on, db, groupschedule.CountDueSQL+", "+groupschedule.NextDueSQL)
+			err = planned.Count(ctx, on, db, groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL)
 			return planned, err
 		}},
 		Grants: func(g component.Granting) []migrate.TableGrant {
@@ -92,7 +93,7 @@ func readGroups(ctx context.Context, _ component.Place, db database.Database) ([
 	}
 	counts := details.Groups.Backlog
 	backlog := component.Backlog{
-		Table: groupSchedules, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAge.Seconds(),
+		Table: groupSchedules, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAgeSeconds,
 		Deferred: counts.Failed, Details: details,
 	}
 	if counts.Period == 0 && counts.Adjourned > 0 {
@@ -139,7 +140,7 @@ func PrintGroups(w io.Writer, groups []groupschedule.Group) {
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
 func groupFailures() *component.Failures {
-	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Failure, error) {
+	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	ids := func(ctx context.Context, all *installation.Connections) (ids []int64, err error) {
@@ -150,17 +151,17 @@ func groupFailures() *component.Failures {
 		return ids, err
 	}
 	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read,
-		func(group groupschedule.Failure) int64 { return group.GroupID },
-		func(_ *installation.Connections, group groupschedule.Failure) component.Failure {
-			failure := component.Failure{What: fmt.Sprintf("group %d", group.GroupID), Error: group.Error, Attempts: group.Attempts}
+		func(group groupschedule.Group) int64 { return group.GroupID },
+		func(_ *installation.Connections, group groupschedule.Group) component.Failure {
+			failure := component.Failure{What: fmt.Sprintf("group %d", group.GroupID), Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
 				failure.What += " (" + group.Path + ")"
 			}
-			if group.Begun {
+			if group.BegunAt != nil {
 				failure.What += ", its destruction"
 			}
-			if group.Next != nil {
-				failure.Next = *group.Next
+			if next := cmp.Or(group.DestroyAt, group.RetryAt); next != nil {
+				failure.Next = *next
 			}
 			return failure
 		},
@@ -209,9 +210,9 @@ func retryGroup(ctx context.Context, all *installation.Connections, id int64) (f
 		switch {
 		case failed.JobID != 0:
 			_, err = client.JobRetryTx(ctx, tx, failed.JobID)
-		case failed.Begun:
+		case failed.BegunAt != nil:
 			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
-				riverjobs.GroupDestroy, id, failed.UserID)
+				riverjobs.GroupDestroy, id, cmp.Or(failed.UserID, new(int64(0))))
 		default:
 			// An update wakes no worker by itself.
 			_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)

@@ -37,15 +37,16 @@ type Engine struct {
 // group in hand is finished first. The statistics are valid beside an error, too. The error wraps lease.ErrLost where the
 // lease has passed on; then nothing of the last transaction remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{engine: e, stats: &Stats{Errors: []fault.Counts{}}}
+	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
 	return r.stats, err
 }
 
 // run is the state of one Run.
 type run struct {
-	engine *Engine
-	stats  *Stats
+	*Engine
+
+	stats *Stats
 	// after is the last group that was loaded, start when the next destruction may begin.
 	after int64
 	start time.Time
@@ -62,12 +63,12 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 
 // open reads the cutoff and when the first destruction may begin, and tidies up.
 func (r *run) open(ctx context.Context) error {
-	names := r.engine.Session.Names
-	_, err := r.engine.Session.Run(ctx,
+	names := r.Session.Names
+	_, err := r.Session.Run(ctx,
 		batch.Statement{SQL: names.Render(forgetSQL)},
 		batch.Statement{SQL: names.Render(forgetGoneSQL)},
 		batch.Statement{
-			SQL: names.Render(openingSQL), Args: []any{r.engine.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
+			SQL: names.Render(openingSQL), Args: []any{r.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
 		})
 	if err != nil {
 		return fmt.Errorf("read period of groups: %w", err)
@@ -76,12 +77,12 @@ func (r *run) open(ctx context.Context) error {
 }
 
 func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
-	size := r.engine.Page
+	size := r.Page
 	if size <= 0 {
 		size = defaultPage
 	}
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(pageSQL), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(pageSQL()), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("load due groups: %w", err)
@@ -95,8 +96,8 @@ func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 // decide takes one transaction.
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(decideSQL), Args: []any{id, r.start},
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(decideSQL), Args: []any{id, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 	}
 	if decision.Outcome == Enqueued {
 		// Only groups that are destroyed take up time.
-		r.start = r.start.Add(r.engine.Spacing)
+		r.start = r.start.Add(r.Spacing)
 	}
 	r.tell(ctx, decision)
 	return nil
@@ -112,8 +113,8 @@ func (r *run) decide(ctx context.Context, id int64) error {
 
 func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) error {
 	f.Table = "groups"
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
@@ -125,10 +126,10 @@ func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) erro
 // tell counts a decision and reports it.
 func (r *run) tell(ctx context.Context, decision Decision) {
 	r.stats.count(decision)
-	if r.engine.Decided != nil {
-		r.engine.Decided(ctx, decision)
+	if r.Decided != nil {
+		r.Decided(ctx, decision)
 	}
-	if r.engine.Progress != nil {
-		r.engine.Progress(ctx, r.stats)
+	if r.Progress != nil {
+		r.Progress(ctx, r.stats)
 	}
 }
