@@ -1,9 +1,8 @@
 package drain
 
 import (
+	"cmp"
 	"context"
-
-	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
@@ -12,7 +11,7 @@ import (
 // remove deletes those of a window's rows below which nothing is left, piece by piece. It returns the others.
 func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ error) {
 	t := w.Table
-	return r.pieces(ctx, w, &t.rows, &t.slow, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
+	return r.pieces(ctx, w, &t.size, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
 		var n, aside int64
 		var gone []Place
 		var statements []batch.Statement
@@ -24,10 +23,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		statements = append(statements, batch.Statement{
 			SQL:  r.Owner.removeStatement(r.Session.Names, t, w.Leaf, skip, false),
 			Args: []any{piece.At, piece.Version, r.Owner.ID, r.Owner.label(t)},
-			Scan: func(result pgx.Rows) error {
-				_, err := pgx.ForEachRow(result, []any{&n, &gone, &aside}, func() error { return nil })
-				return err
-			},
+			Scan: batch.One(&n, &gone, &aside),
 		})
 		if err := r.Alter(ctx, limits, statements...); err != nil {
 			return piece, err
@@ -43,16 +39,12 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 // change does to a window's rows what the key's action says. Rows that stand on the stack as well are followed to where
 // they are afterwards.
 func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Result, _ error) {
-	slow := false
-	return r.pieces(ctx, w, &f.rows, &slow, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
+	return r.pieces(ctx, w, &f.size, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
 		var old, moved []Place
 		var version []uint32
 		sql := r.Owner.changeStatement(r.Session.Names, f, w.Leaf, skip)
 		args := []any{piece.At, piece.Version, r.Owner.ID, f.Label()}
-		err := r.Alter(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(result pgx.Rows) error {
-			_, err := pgx.ForEachRow(result, []any{&old, &moved, &version}, func() error { return nil })
-			return err
-		}})
+		err := r.Alter(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&old, &moved, &version)})
 		if err != nil {
 			return piece, err
 		}
@@ -87,75 +79,39 @@ type attempt func(ctx context.Context, piece Rows, limits batch.Limits, skip boo
 
 // pieces steers through a window's rows with statements of the right size. Others' locks are skipped, unless the run is
 // patient; a piece with an error is split until the row stands alone that is to blame.
-func (r *Run) pieces(ctx context.Context, w *Window, size *float64, slow *bool, try attempt) (left Rows, _ Result, _ error) {
-	if *size == 0 {
-		*size = defaultRows
-		if r.Rows > 0 {
-			*size = float64(r.Rows)
-		}
-	}
-	pending, skip, most, beaten := w.Rows, false, largestBatch, 0
-	for pending.Len() > 0 {
-		if r.Paused(ctx) {
-			return pending, Yielded, nil
-		}
-		n := min(max(int(*size), 1), most, pending.Len())
-		piece := pending.slice(0, n)
-		limits := r.Session.Limits
-		if !r.Patient && !*slow {
-			limits = r.Steer.Limits(limits)
-		}
-		unwatch := r.Watch(ctx)
-		rest, err := try(ctx, piece, limits, skip)
-		took := r.Session.Took()
-		blocker := unwatch()
-		f := fault.In(err, w.Table.Label())
+func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (left Rows, _ Result, _ error) {
+	l := &Ladder{Size: size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows), Patient: r.Patient, Splits: splits}
+	for pending := w.Rows; ; pending = pending.slice(1, pending.Len()) {
+		at, result, f, err := r.Pieces(ctx, pending.Len(), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
+			rest, err := try(ctx, pending.slice(at, at+n), limits, l.Skip)
+			if err == nil {
+				left = left.with(rest)
+			}
+			return err
+		})
+		pending, f.Table = pending.slice(at, pending.Len()), w.Table.Label()
 		switch {
-		case err == nil:
-			*size = r.Steer.Learn(*size, int64(n), 0, took)
-			r.Progress(ctx)
-			r.Pace.Breathe(ctx, took)
-			left.At, left.Version = append(left.At, rest.At...), append(left.Version, rest.Version...)
-			pending, most, beaten = pending.slice(n, pending.Len()), min(2*most, largestBatch), 0
-			continue
+		case result == Finished:
+			return left, Finished, nil
+		case result == Yielded:
+			return pending, Yielded, nil
 		case f.Verdict == fault.Fatal:
 			return pending, Blocked, err
-		case r.Ended():
-			return pending, Yielded, nil
-		case f.Verdict == fault.LockTimeout && !r.Patient && !skip:
-			skip = true
-			continue
-		case f.Verdict == fault.Conflict && beaten < mostBeaten:
-			beaten++
-			continue
-		case f.Verdict == fault.Timeout && n > 1:
-			*size = r.Steer.TimedOut(float64(n))
-			continue
-		case f.Verdict == fault.Timeout && !*slow && !r.Patient:
-			*slow = true
-			continue
-		case f.Verdict == fault.Hopeless: // Fewer rows would fail alike.
+		case f.Verdict == fault.Hopeless:
 			r.Owner.Failed(f)
 			if r.Fault == nil {
 				r.Fault = &f
 			}
 			return w.Rows, Blocked, nil
-		case n > 1:
-			most = (n + 1) / 2
-			continue
 		}
-		if blocker != "" && f.Verdict == fault.LockTimeout {
-			f.Message += " (" + blocker + ")"
-		}
-		r.giveUp(w, piece, f)
-		left.At, left.Version = append(left.At, piece.At...), append(left.Version, piece.Version...)
-		pending = pending.slice(n, pending.Len())
+		row := pending.slice(0, 1)
+		r.giveUp(w, row, f)
+		left = left.with(row)
 	}
-	return left, Finished, nil
 }
 
-// mostBeaten is how many deadlocks and the like are tried again with the same rows.
-const mostBeaten = 5
+// splits reports whether an error may come of a single row: fewer rows would fail alike where the whole table is to blame.
+func splits(err error) bool { return fault.Judge(err).Verdict != fault.Hopeless }
 
 // giveUp leaves a row for good, or, where only somebody else's lock is in the way, for now.
 func (r *Run) giveUp(w *Window, row Rows, f fault.Fault) {

@@ -51,8 +51,8 @@ type Ref struct {
 	Where string
 	// Part orders the keys of a table for the caller.
 	Part int
-	// rows is the size of a statement that changes rows of the key in place.
-	rows float64
+	// size is that of a statement that changes rows of the key in place.
+	size Size
 }
 
 // Table is an ordinary table, or a partitioned one with all its partitions.
@@ -65,9 +65,9 @@ type Table struct {
 	// Refs are the keys that refer to it, in the order in which they are worked off: what refers to other tables of
 	// the plan comes before them.
 	Refs []*Ref
-	// rows is the size of a statement that deletes rows, window that of the rows whose trees are taken down together.
-	rows, window float64
-	slow         bool
+	// size is that of a statement that deletes rows, window that of the rows whose trees are taken down together.
+	size   Size
+	window float64
 }
 
 // RefsOf are the keys that refer to rows in the leaf.

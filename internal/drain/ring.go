@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
@@ -98,7 +96,7 @@ func (r *Run) uproot(ctx context.Context, w *Window, left Rows) (Rows, Result, e
 			}
 		}
 		if !gone {
-			kept.At, kept.Version = append(kept.At, piece.Rows.At...), append(kept.Version, piece.Rows.Version...)
+			kept = kept.with(piece.Rows)
 		}
 		left = left.slice(n, left.Len())
 	}
@@ -133,27 +131,21 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	statements = append(statements, batch.Statement{
 		SQL:  r.Owner.removeStatement(r.Session.Names, w.Table, w.Leaf, false, true),
 		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, r.Owner.label(w.Table), fields, labels, below},
-		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&n, &gone, &aside}, func() error { return nil })
-			return err
-		},
+		Scan: batch.One(&n, &gone, &aside),
 	})
 	for _, with := range c.Windows[1:] {
 		if with.Table.Told {
 			statements = append(statements, batch.Statement{SQL: goneStatement(with.Leaf), Args: []any{with.Rows.At, with.Rows.Version}})
 		}
 	}
-	unwatch := r.Watch(ctx)
+	judge := r.Watch(ctx, r.Session.Limits)
 	err := r.Alter(ctx, r.Session.Limits, statements...)
-	blocker := unwatch()
-	f := fault.In(err, w.Table.Label())
+	f := judge(err)
+	f.Table = w.Table.Label()
 	switch {
 	case err != nil && f.Verdict == fault.Fatal:
 		return false, err
 	case err != nil:
-		if blocker != "" && f.Verdict == fault.LockTimeout {
-			f.Message += " (" + blocker + ")"
-		}
 		if !f.Lock() {
 			r.Owner.Failed(f)
 		}

@@ -108,10 +108,7 @@ const (
 
 // Query runs a statement that changes nothing and collects its rows.
 func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
-	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, to)
-		return err
-	}})
+	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
 	return found, err
 }
 
@@ -130,20 +127,33 @@ func (r *Run) Hasty() batch.Limits {
 	return limits
 }
 
-// Watch finds out whom a patient batch waits for, until the function that it returns is called.
-func (r *Run) Watch(ctx context.Context) func() string {
-	if !r.Patient {
-		return func() string { return "" }
+// Watch finds out whom a batch with such limits waits for, if that may last, until the function that it returns is called with the batch's error:
+// that judges it, and names the session that held the lock.
+func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.Fault {
+	end := func() string { return "" }
+	if limits.LockTimeout > pace.WorthAWord {
+		end = r.Pace.Watch(ctx, r.Blocker)
 	}
-	return r.Pace.Watch(ctx, r.Blocker)
+	return func(err error) fault.Fault {
+		blocker, f := end(), fault.Judge(err)
+		if blocker != "" && f.Verdict == fault.LockTimeout {
+			f.Message += " (" + blocker + ")"
+		}
+		return f
+	}
 }
 
 // Stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
 func (r *Run) Stumble(err error, label string) (Result, error) {
+	return r.StumbleOver(fault.Judge(err), err, label)
+}
+
+// StumbleOver is Stumble for an error that was judged.
+func (r *Run) StumbleOver(f fault.Fault, err error, label string) (Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return Blocked, err
 	}
-	f := fault.In(err, label)
+	f.Table = label
 	if !f.Lock() {
 		r.Owner.Failed(f)
 	}

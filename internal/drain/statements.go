@@ -42,6 +42,11 @@ func (r *Rows) Scan(rows pgx.Rows) error {
 // slice returns a part of the rows.
 func (r Rows) slice(from, to int) Rows { return Rows{r.At[from:to], r.Version[from:to]} }
 
+// with returns the rows and more.
+func (r Rows) with(more Rows) Rows {
+	return Rows{append(r.At, more.At...), append(r.Version, more.Version...)}
+}
+
 // reverse turns the rows round, in place.
 func (r Rows) reverse() {
 	slices.Reverse(r.At)
@@ -57,7 +62,7 @@ func (r Rows) without(gone []pgtype.TID) Rows {
 	var left Rows
 	for i, at := range r.At {
 		if !lost[at] {
-			left.At, left.Version = append(left.At, at), append(left.Version, r.Version[i])
+			left = left.with(r.slice(i, i+1))
 		}
 	}
 	return left

@@ -26,8 +26,8 @@ const (
 
 // pointer leads to a row of a user.
 type pointer struct {
-	at    pgtype.TID
-	owner int64
+	At    pgtype.TID
+	Owner int64
 }
 
 // crowd is some users of one kind of deletion whose rows are worked off together, until each of them has a turn of its own
@@ -132,16 +132,11 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 // lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or not for
 // this kind of deletion, or may not be deleted, leaves it.
 func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error) {
-	sql, args := r.engine.Plan.crowdLookStatement(r.engine.Session.Names, c, r.ghost)
+	sql, args := r.engine.Plan.crowdLookStatement(r.Session.Names, c, r.ghost)
 	var entitled []int64
 	var ghost bool
 	var live []bool
-	limits := r.engine.Session.Limits
-	limits.LockTimeout = min(limits.LockTimeout, hasty)
-	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&entitled, &ghost, &live}, func() error { return nil })
-		return err
-	}})
+	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&entitled, &ghost, &live)})
 	if err != nil {
 		return nil, err
 	}
@@ -169,74 +164,55 @@ func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (through
 	}
 	rows := map[int64]int{}
 	for _, p := range pointers {
-		rows[p.owner]++
+		rows[p.Owner]++
 	}
-	for len(pointers) > 0 && !r.paused(ctx) {
-		n := min(r.engine.Sizes.rows(s), len(pointers))
-		kept, err := r.crowdPiece(ctx, c, s, leaf, pointers[:n])
-		f := fault.Judge(err)
-		switch {
-		case err != nil && f.Verdict == fault.Fatal:
-			return false, err
-		case err != nil && f.Verdict == fault.Timeout && !r.ended() && r.engine.Sizes.shrink(s):
-			continue
-		case err != nil || kept > 0:
-			c.apart[s] = true
-			return true, nil //nolint:nilerr // The members' own turns meet it again, and know whom to blame.
-		}
-		pointers = pointers[n:]
-		r.left--
+	l := r.engine.Sizes.ladder(s, false)
+	l.Skip = true // Rows that others have locked are left to the members' own turns.
+	_, ended, f, err := r.Pieces(ctx, len(pointers), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
+		return r.crowdPiece(ctx, c, s, leaf, pointers[at:at+n], limits)
+	})
+	switch {
+	case err != nil && f.Verdict == fault.Fatal:
+		return false, err
+	case ended == drain.Blocked:
+		c.apart[s] = true
+		return true, nil // The members' own turns meet it again, and know whom to blame.
 	}
 	for owner, n := range rows {
 		if n >= crowdRows {
 			c.leave(owner)
 		}
 	}
-	return len(pointers) == 0, nil
+	return ended == drain.Finished, nil
 }
 
 // crowdWindow reads pointers in the order of the rows on disk.
-func (r *run) crowdWindow(ctx context.Context, c *crowd, s *step, leaf Table) (pointers []pointer, err error) {
+func (r *run) crowdWindow(ctx context.Context, c *crowd, s *step, leaf Table) ([]pointer, error) {
 	sql, args := s.crowdWindowStatement(leaf, c)
-	_, err = r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		var p pointer
-		_, err := pgx.ForEachRow(rows, []any{&p.at, &p.owner}, func() error {
-			pointers = append(pointers, p)
-			return nil
-		})
-		return err
-	}})
+	pointers, err := drain.Query(ctx, r.Run, pgx.RowToStructByPos[pointer], sql, args...)
 	slices.SortFunc(pointers, func(a, b pointer) int {
-		return cmp.Or(cmp.Compare(a.at.BlockNumber, b.at.BlockNumber), cmp.Compare(a.at.OffsetNumber, b.at.OffsetNumber))
+		return cmp.Or(cmp.Compare(a.At.BlockNumber, b.At.BlockNumber), cmp.Compare(a.At.OffsetNumber, b.At.OffsetNumber))
 	})
 	return pointers, err
 }
 
 // crowdPiece runs one statement on the rows that pointers lead to.
-func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, pointers []pointer) (kept int64, err error) {
-	sql, args := s.crowdPieceStatement(r.engine.Session.Names, leaf, r.ghost, pointers)
-	type change struct{ owner, rows, kept int64 }
+func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, pointers []pointer, limits batch.Limits) error {
+	sql, args := s.crowdPieceStatement(r.Session.Names, leaf, r.ghost, pointers)
+	type change struct{ Owner, Rows, Kept int64 }
 	var changes []change
-	limits := r.within(r.engine.Sizes.limits(r.engine.Session.Limits, s, false))
-	_, err = r.engine.Session.RunWithin(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		var one change
-		_, err := pgx.ForEachRow(rows, []any{&one.owner, &one.rows, &one.kept}, func() error {
-			changes = append(changes, one)
-			return nil
-		})
-		return err
-	}})
+	err := r.Send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&changes, pgx.RowToStructByPos[change])})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	took, total := r.engine.Session.Took(), int64(0)
 	for _, one := range changes {
-		total, kept = total+one.rows, kept+one.kept
-		j := c.members[one.owner]
+		j := c.members[one.Owner]
 		j.begun = true
 		r.stats.Current = &j.done
-		r.stats.count(j, s, s.Action, one.rows)
+		r.stats.count(j, s, s.Action, one.Rows)
+		if one.Kept > 0 {
+			err = keeps(s)
+		}
 	}
-	r.noted(ctx, s, total, took)
-	return kept, nil
+	return err
 }

@@ -53,7 +53,7 @@ func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64
 	args := &drain.Args{}
 	rows, owners := make([]pgtype.TID, len(pointers)), make([]int64, len(pointers))
 	for i, p := range pointers {
-		rows[i], owners[i] = p.at, p.owner
+		rows[i], owners[i] = p.At, p.Owner
 	}
 	wanted := fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.Add(rows), args.Add(owners))
 	from, kept := "FROM", fmt.Sprintf("(%s) IS TRUE", s.Belongs("child", "OPERATOR(pg_catalog.=) wanted.owner", args))

@@ -3,7 +3,6 @@ package ghostuser
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -64,25 +63,33 @@ type Engine struct {
 // goes to the back of the due ones. The statistics are valid beside an error, too. The error wraps lease.ErrLost where
 // the lease has passed on; then nothing of the last batch remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
-	defer cancel()
-	limits := e.Limits.orDefaults()
-	r := &run{engine: e, limits: limits, stop: ctx, stats: newStats(), until: time.Now().Add(limits.Runtime), seen: []int64{}}
-	if deadline, ok := hard.Deadline(); ok {
-		r.deadline = deadline
-		if last := deadline.Add(-reserve); last.Before(r.until) {
-			r.until = last
-		}
-	}
-	r.pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Waits: r.waitsFor,
-	}
-	err := r.work(hard)
+	r := &run{engine: e, limits: e.Limits.orDefaults(), stats: newStats(), seen: []int64{}}
+	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
+		r.frame, r.Run = frame, r.onDrain(frame)
+		return r.work(ctx)
+	})
 	r.stats.Current = nil
-	if cause := context.Cause(hard); err != nil && cause != nil {
-		err = errors.Join(cause, err)
-	}
 	return r.stats, err
+}
+
+// onDrain makes the transport of a run.
+func (r *run) onDrain(frame *pace.Frame) *drain.Run {
+	e := r.engine
+	return &drain.Run{
+		Session: e.Session, Rows: e.Sizes.Delete, Ended: frame.Ended, Paused: r.paused, Blocker: e.Blocker,
+		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
+		Pace: &pace.Run{
+			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Waits: r.waitsFor,
+		},
+		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			_, err := e.Session.RunWithin(ctx, r.within(limits), statements...)
+			return err
+		},
+		Progress: func(ctx context.Context) {
+			r.left--
+			r.progress(ctx)
+		},
+	}
 }
 
 func (l Limits) orDefaults() Limits {
@@ -124,12 +131,12 @@ type job struct {
 
 // run is the state of one Run.
 type run struct {
+	*drain.Run
+
 	engine *Engine
 	limits Limits
-	stop   context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	stats  *Stats
-	// until is when the run ends, deadline when the lease does; both monotonic.
-	until, deadline time.Time
+	frame  *pace.Frame
 	// ghost is the ghost user; 0 until the first due user needs it.
 	ghost int64
 	// seen are the queue's rows that the run has loaded. Each is loaded once, so a user who is put off has to wait for
@@ -141,7 +148,6 @@ type run struct {
 	loaded          time.Time
 	// left is how many batches the current turn still has.
 	left int
-	pace *pace.Run
 	// obstacles are what users wait for who have waited in vain.
 	obstacles pace.Obstacles
 	// below are tables by OID, with what hangs below them; nil until a user needs it.
@@ -150,11 +156,8 @@ type run struct {
 	crowd *crowd
 }
 
-// ended reports whether no further batch may begin.
-func (r *run) ended() bool { return r.stop.Err() != nil || !time.Now().Before(r.until) }
-
 func (r *run) work(ctx context.Context) error {
-	for !r.ended() {
+	for !r.Ended() {
 		if err := r.load(ctx); err != nil {
 			return err
 		}
@@ -167,7 +170,7 @@ func (r *run) work(ctx context.Context) error {
 			}
 			at := slices.IndexFunc(r.waiting, func(j *job) bool { return !j.obstacle.Waits() })
 			if at < 0 {
-				if err := r.pace.Idle(ctx, &r.obstacles, r.engine.Session.Over); err != nil {
+				if err := r.Pace.Idle(ctx, &r.obstacles, r.Session.Over); err != nil {
 					return err
 				}
 				continue
@@ -211,8 +214,8 @@ func (r *run) load(ctx context.Context) error {
 
 func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 	var fresh []*job
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{r.seen, limit},
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(loadSQL), Args: []any{r.seen, limit},
 		Scan: func(rows pgx.Rows) (err error) {
 			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
 				j := &job{}
@@ -231,9 +234,10 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 
 // serve gives a user one turn.
 func (r *run) serve(ctx context.Context, j *job) error {
-	j.begun = true
+	j.begun, r.Patient = true, j.patient
 	r.stats.Current = &j.done
 	result, f, err := r.turn(ctx, j)
+	r.Patient = false
 	if err != nil {
 		return fmt.Errorf("delete user %d: %w", j.userID, err)
 	}
@@ -253,8 +257,8 @@ func (r *run) serve(ctx context.Context, j *job) error {
 
 // blame counts an attempt for a user, records the reason and puts the user off.
 func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
-	affected, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
+	affected, err := r.Session.Run(ctx, batch.Statement{
+		SQL: r.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
 	switch {
 	case err == nil && affected[0] == 0:
@@ -282,7 +286,7 @@ func (r *run) cancelled(ctx context.Context, j *job) {
 
 // drop takes a user out of the queue who does not exist any more.
 func (r *run) drop(ctx context.Context, j *job) (result, fault.Fault, error) {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(dropSQL), Args: []any{j.id}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(dropSQL), Args: []any{j.id}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
 	}
@@ -324,12 +328,12 @@ func (r *run) close(ctx context.Context) error {
 		}
 		left = len(more) > 0
 	}
-	r.stats.Interrupted = left && r.stop.Err() != nil
+	r.stats.Interrupted = left && r.frame.Stop.Err() != nil
 	r.stats.OverLimit = left && !r.stats.Interrupted
 	if len(begun) == 0 {
 		return nil
 	}
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(deferSQL), Args: []any{begun}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(deferSQL), Args: []any{begun}})
 	if err != nil {
 		return fmt.Errorf("put unfinished users back: %w", err)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 )
@@ -54,7 +52,7 @@ func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
 // destroy locks the user, works off a batch of each of the steps and deletes the user if nothing is left. The result is
 // yielded where the user stays without anybody's fault.
 func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ fault.Fault, _ error) {
-	names := r.engine.Session.Names
+	names := r.Session.Names
 	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
 	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
 	about := []*step{nil}
@@ -67,37 +65,33 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 			change := &[2]int64{}
 			changes[len(statements)+1] = change
 			statements = append(statements, batch.Statement{SQL: waitSQL, Args: waitArgs},
-				batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: scanChange(&change[0], &change[1])})
+				batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: batch.One(&change[0], &change[1])})
 			about = append(about, s, s)
 		}
 	}
 	sql, args := r.engine.Plan.destroyStatement(names, j)
 	var live []bool
 	var total Current
-	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&gone, &live, &total.Moved, &total.Deleted, &total.Nullified}, func() error { return nil })
-		return err
-	}})
-	limits := r.engine.Session.Limits
-	if !j.patient && len(steps) == 0 {
-		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&gone, &live, &total.Moved, &total.Deleted, &total.Nullified)})
+	limits := r.Hasty()
+	if len(steps) > 0 {
+		limits = r.Session.Limits
 	}
-	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
-	_, err := r.engine.Session.RunWithin(ctx, r.within(limits), statements...)
-	blocker := unwatch()
-	if err != nil {
-		f, duplicate := fault.Judge(err), false
+	judge := r.Watch(ctx, limits)
+	err := r.Send(ctx, limits, statements...)
+	if f := judge(err); err != nil {
+		var duplicate bool
 		if at, ok := errors.AsType[*batch.StatementError](err); ok && at.Index > 0 && at.Index < len(about) {
-			f, duplicate = judgeStep(err, about[at.Index])
+			f.Table, duplicate = about[at.Index].tableLabel, about[at.Index].duplicate(err)
 		} else if f.Verdict != fault.Fatal {
 			f.Table = usersTable
 			// At the COMMIT, by a deferred constraint.
-			duplicate = slices.ContainsFunc(steps, func(s *step) bool { _, found := judgeStep(err, s); return found })
+			duplicate = slices.ContainsFunc(steps, func(s *step) bool { return s.duplicate(err) })
 		}
 		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
 			return false, nil, yielded, f, nil // They go the usual way, in pieces.
 		}
-		result, f, err := r.beaten(j, heldBy(f, blocker), err)
+		result, f, err := r.beaten(j, f, err)
 		return false, nil, result, f, err
 	}
 	for at, change := range changes {

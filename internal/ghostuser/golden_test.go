@@ -64,7 +64,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
 			g.add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
 			g.add(title("window of a crowd"))(s.crowdWindowStatement(leaf, c))
-			g.add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{owner: 2}}))
+			g.add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
 			if s.Action == drain.Move {
 				g.add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
 				g.add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))

@@ -1,7 +1,6 @@
 package ghostuser
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/fault"
-	"sexton/internal/pace"
 )
 
 // A row may have more below it, by foreign keys of the database, than one statement can delete in its time. Such rows are found when the
@@ -56,7 +54,7 @@ counted AS (
 
 // makeHeavy notes that a user's rows of a table go children first from now on. The user yields: its next turn does so.
 func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, fault.Fault, error) {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.Session.Names.Render(heavySQL), Args: []any{j.id, table}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(heavySQL), Args: []any{j.id, table}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
 	}
@@ -77,8 +75,7 @@ func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgty
 	read := func() (*drain.Window, fault.Fault, error) {
 		sql, args := s.versionsStatement(leaf, j, only)
 		w, err := j.window(ctx, root, leaf, sql, args)
-		f, _ := judgeStep(err, s)
-		return w, f, err
+		return w, fault.In(err, s.tableLabel), err
 	}
 	before := j.tree.Changes
 	result, f, err := r.take(ctx, j, read, j.tree.Take)
@@ -205,14 +202,14 @@ func (e *topError) Error() string { return e.Message }
 // at the top, if they are as they were read: the application may have given one to another user. That lock comes behind those of rows
 // below, as it does where an application or a trigger counts them.
 func (r *run) alter(ctx context.Context, j *job, limits batch.Limits, statements []batch.Statement) error {
-	session, top := r.engine.Session, -1
-	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: session.Names.Render(queuedSQL), Args: []any{j.id}})
+	top := -1
+	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: r.Session.Names.Render(queuedSQL), Args: []any{j.id}})
 	if len(j.tree.Stack) > 0 {
 		on := j.tree.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
 		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: []any{on.Rows.At, on.Rows.Version}})
 	}
-	_, err := session.RunWithin(ctx, r.within(limits), all...)
+	err := r.Send(ctx, limits, all...)
 	f := fault.Judge(err)
 	switch failed, ok := errors.AsType[*batch.StatementError](err); {
 	case ok && failed.Index == 0 && f.SQLState == "22012":
@@ -233,7 +230,7 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 				oids = append(oids, step.Child.OID)
 			}
 		}
-		below, err := drain.Below(ctx, r.engine.Session.Conn, oids)
+		below, err := drain.Below(ctx, r.Session.Conn, oids)
 		if err != nil {
 			return nil, err
 		}
@@ -256,23 +253,12 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 
 // newTree makes the run that takes down the trees of a user's rows, as part of the user's turns.
 func (r *run) newTree(j *job) *drain.Run {
-	session := r.engine.Session
-	return &drain.Run{
-		Session: session, Rows: r.engine.Sizes.Delete, Pace: r.pace, Ended: r.ended, Paused: r.paused, Blocker: r.engine.Blocker,
-		Steer:  pace.Steer{Target: cmp.Or(r.engine.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
-		Failed: map[uint32][]drain.Place{},
-		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-			_, err := session.RunWithin(ctx, r.within(limits), statements...)
-			return err
-		},
-		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-			return r.alter(ctx, j, limits, statements)
-		},
-		Progress: func(ctx context.Context) {
-			r.left--
-			r.progress(ctx)
-		},
+	tree := *r.Run
+	tree.Failed = map[uint32][]drain.Place{}
+	tree.Alter = func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+		return r.alter(ctx, j, limits, statements)
 	}
+	return &tree
 }
 
 // teller returns the step that tells of deleted rows of a table: the one in hand of its own rows, of rows below any that tells; nil where there is
@@ -292,7 +278,7 @@ func (r *run) teller(j *job, inHand *step, root, t *drain.Table) *step {
 // owner has rows counted for the user: the step's as any others of the step, what hangs below them by table, or by column where it is
 // changed.
 func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
-	names := r.engine.Session.Names
+	names := r.Session.Names
 	label := func(t *drain.Table) string {
 		if s != nil && t == root {
 			return s.label

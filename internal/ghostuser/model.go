@@ -70,7 +70,7 @@ type step struct {
 	label, tableLabel string
 	// key tells that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
-	size size
+	size drain.Size
 	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover
 	// the unique indexes whose meaning is known. doubled says that such rows were met in this run.
 	twins   map[uint32][]string

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
@@ -21,12 +19,12 @@ const (
 // paused reports whether the turn is over: its batches are spent, or the run ends. It waits while the engine is asked to
 // hold.
 func (r *run) paused(ctx context.Context) bool {
-	r.pace.Await(ctx)
-	return r.left <= 0 || r.ended()
+	r.Pace.Await(ctx)
+	return r.left <= 0 || r.Ended()
 }
 
 // within cuts timeouts to what is left of the lease.
-func (r *run) within(limits batch.Limits) batch.Limits { return pace.Within(limits, r.deadline) }
+func (r *run) within(limits batch.Limits) batch.Limits { return pace.Within(limits, r.frame.Deadline) }
 
 func (r *run) progress(ctx context.Context) {
 	r.stats.Batches++
@@ -52,11 +50,8 @@ func (r *run) estimate(ctx context.Context, j *job, live []*step) error {
 		return nil
 	}
 	j.estimated = time.Now()
-	sql, args := r.engine.Plan.remainingStatement(r.engine.Session.Names, live, j)
-	_, err := r.engine.Session.RunWithin(ctx, r.within(r.engine.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&j.done.Remaining}, func() error { return nil })
-		return err
-	}})
+	sql, args := r.engine.Plan.remainingStatement(r.Session.Names, live, j)
+	err := r.Send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&j.done.Remaining)})
 	if err != nil && fault.Judge(err).Verdict == fault.Fatal {
 		return fmt.Errorf("estimate what remains: %w", err)
 	}

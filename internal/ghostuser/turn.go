@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 )
@@ -49,9 +47,9 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		if r.paused(ctx) {
 			return yielded, fault.Fault{}, nil
 		}
-		look, blocker, err := r.look(ctx, j)
+		look, f, err := r.look(ctx, j)
 		if err != nil {
-			return r.beaten(j, heldBy(fault.Judge(err), blocker), err)
+			return r.beaten(j, f, err)
 		}
 		switch {
 		case look.hardDelete == nil:
@@ -123,7 +121,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 	switch {
 	case f.Verdict == fault.Fatal:
 		return 0, f, err
-	case r.ended():
+	case r.Ended():
 		// The timeouts were cut to the lease's end.
 		return yielded, f, nil
 	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:
@@ -133,7 +131,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 		// That is no failure: the user stays, and is tried again until the run ends.
 		if j.patient {
 			f.Table = cmp.Or(f.Table, "users")
-			j.obstacle.Again(f.Table+": "+f.Message, r.engine.Session.Seen().Transaction)
+			j.obstacle.Again(f.Table+": "+f.Message, r.Session.Seen().Transaction)
 			r.obstacles.Add(&j.obstacle)
 		}
 		return blocked, f, nil
@@ -150,24 +148,16 @@ type look struct {
 	live       []*step
 }
 
-// look also returns who was in its way, where that is known.
-func (r *run) look(ctx context.Context, j *job) (found look, blocker string, err error) {
-	sql, args := r.engine.Plan.lookStatement(r.engine.Session.Names, j, r.ghost)
-	limits := r.engine.Session.Limits
-	if !j.patient { // Of a table that somebody has locked.
-		limits.LockTimeout = min(limits.LockTimeout, hasty)
+func (r *run) look(ctx context.Context, j *job) (found look, _ fault.Fault, err error) {
+	sql, args := r.engine.Plan.lookStatement(r.Session.Names, j, r.ghost)
+	var live []bool
+	r.Session.Seen() // Of an earlier wait.
+	judge := r.Watch(ctx, r.Hasty())
+	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found.hardDelete, &found.userType, &found.ghost, &live)})
+	if err == nil {
+		found.live = r.liveSteps(j.hardDelete, live)
 	}
-	r.engine.Session.Seen() // Of an earlier wait.
-	unwatch := r.pace.Watch(ctx, r.engine.Blocker)
-	_, err = r.engine.Session.RunWithin(ctx, r.within(limits), batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-		var live []bool
-		_, err := pgx.ForEachRow(rows, []any{&found.hardDelete, &found.userType, &found.ghost, &live}, func() error {
-			found.live = r.liveSteps(j.hardDelete, live)
-			return nil
-		})
-		return err
-	}})
-	return found, unwatch(), err
+	return found, judge(err), err
 }
 
 func (r *run) liveSteps(hardDelete bool, live []bool) []*step {
@@ -182,12 +172,9 @@ func (r *run) liveSteps(hardDelete bool, live []bool) []*step {
 
 // findGhost finds or makes the ghost user.
 func (r *run) findGhost(ctx context.Context) error {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(`SELECT "sexton".ghost_user()`),
-		Scan: func(rows pgx.Rows) (err error) {
-			r.ghost, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-			return err
-		},
+	_, err := r.Session.Run(ctx, batch.Statement{
+		SQL:  r.Session.Names.Render(`SELECT "sexton".ghost_user()`),
+		Scan: batch.One(&r.ghost),
 	})
 	if err != nil {
 		return fmt.Errorf("find ghost user: %w", err)

@@ -184,10 +184,7 @@ func (r *run) refuse(ctx context.Context, f fault.Fault) error {
 func (r *run) standing(ctx context.Context, statement func(sql string) batch.Statement, sql string, first ...batch.Statement) (*standing, error) {
 	var found []*standing
 	asking := statement(sql)
-	asking.Scan = func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[standing])
-		return err
-	}
+	asking.Scan = batch.Collect(&found, pgx.RowToAddrOfStructByPos[standing])
 	if err := r.send(ctx, r.Session.Limits, append(first, asking)...); err != nil {
 		return nil, fmt.Errorf("look whether the group may be destroyed: %w", err)
 	}

@@ -189,21 +189,12 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
 	}, {
 		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
-		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&gone, &live}, func() error { return nil })
-			return err
-		},
+		Scan: batch.One(&gone, &live),
 	}}
-	limits := r.Hasty()
-	unwatch := r.Watch(ctx)
-	err := r.alter(ctx, limits, 1, statements...)
-	blocker := unwatch()
-	if err != nil {
-		result, err := r.stumbleOver(err)
-		if blocker != "" && r.Obstacle.Message != "" {
-			r.Obstacle.Message += " (" + blocker + ")"
-		}
-		return result, err
+	judge := r.Watch(ctx, r.Hasty())
+	err := r.alter(ctx, r.Hasty(), 1, statements...)
+	if f := judge(err); err != nil {
+		return r.StumbleOver(f, err, "groups")
 	}
 	r.stats.Batches++
 	switch {

@@ -194,10 +194,7 @@ func (r *run) questions(ctx context.Context, parent *Parent, long []*Reference, 
 		if at < 0 {
 			continue
 		}
-		looking := batch.Statement{SQL: lookingSQL, Args: []any{longName}, Scan: func(rows pgx.Rows) (err error) {
-			busy, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-			return err
-		}}
+		looking := batch.Statement{SQL: lookingSQL, Args: []any{longName}, Scan: batch.One(&busy)}
 		if _, err := r.in(ctx, database, r.engine.Session.Limits, looking); err != nil || busy {
 			return nil, busy, err
 		}

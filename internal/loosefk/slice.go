@@ -282,10 +282,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 
 // readWindow runs a statement that reads pointers, and perhaps others before it.
 func (r *run) readWindow(ctx context.Context, t *task, limits batch.Limits, sql string, args []any) error {
-	_, err := r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		t.window, err = pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
-		return err
-	}})
+	_, err := r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&t.window, pgx.RowTo[pgtype.TID])})
 	return err
 }
 
@@ -374,10 +371,7 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.Text(), how},
-		Scan: func(rows pgx.Rows) (err error) {
-			_, err = pgx.ForEachRow(rows, []any{&putOff, &blamed}, func() error { return nil })
-			return err
-		},
+		Scan: batch.One(&putOff, &blamed),
 	})
 	if err != nil {
 		return fmt.Errorf("record failed attempts: %w", err)
