@@ -90,7 +90,7 @@ func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error)
 	defer func() { err = errors.Join(err, store.Close()) }()
 	d := diffGround{Ground: g, store: store, block: newBlock()}
 	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds}
-	if r.Server, err = (&Site{Pool: g.Admin}).server(ctx); err != nil {
+	if r.Server, err = server(ctx, g.Admin); err != nil {
 		return nil, err
 	}
 	// First, while the process is small.
@@ -138,20 +138,21 @@ func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set Dif
 	defer func() { err = errors.Join(err, data.drop()) }()
 	names := []string{plainUploads, sexton}
 	took, times := map[string][]time.Duration{}, map[string][]time.Duration{}
-	for n := range rounds {
-		for i := range names {
-			name := names[(i+n)%len(names)]
-			g.Progress("%s: round %d of %d, %s", s.name, n+1, rounds, name)
-			work := g.move
-			if name == plainUploads {
-				work = g.upload
-			}
-			m, err := work(ctx, data, s)
-			if err != nil {
-				return set, fmt.Errorf("%s: %w", name, err)
-			}
-			took[name], times[name] = append(took[name], m.took), append(times[name], m.times...)
+	err = inTurn(rounds, names, func(round int, name string) error {
+		g.Progress("%s: round %d of %d, %s", s.name, round, rounds, name)
+		work := g.move
+		if name == plainUploads {
+			work = g.upload
 		}
+		m, err := work(ctx, data, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		took[name], times[name] = append(took[name], m.took), append(times[name], m.times...)
+		return nil
+	})
+	if err != nil {
+		return set, err
 	}
 	for _, name := range names {
 		t := median(took[name])

@@ -15,16 +15,11 @@ import (
 func TestDiffSets(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	conn, err := connectTo(t.Context(), db.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { closeConn(t.Context(), conn) })
-	_, err = conn.Exec(t.Context(), sample.Schema())
-	require.NoError(t, err)
+	conn := connected(t, db)
 	s := diffSets(0.004)[0]
 	s.files, s.fileBytes = 12, 2*mib
-	for _, statement := range s.fill() {
-		_, err = conn.Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
+	for _, statement := range append([]string{sample.Schema()}, s.fill()...) {
+		db.Exec(statement)
 	}
 	var sent bytes.Buffer
 	require.NoError(t, s.write(newBlock(), &sent))

@@ -2,35 +2,17 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
+	"io"
 
 	"sexton/internal/latency"
 )
 
-// DrainOptions says what to measure.
-type DrainOptions struct {
-	// Sets are among DrainSets; Scale is a fraction of their full size.
-	Sets  []string
-	Scale float64
-	// Rounds are how often each contender works; they take turns in who begins.
-	Rounds int
-	// Foreground also measures what clients feel that use the child tables meanwhile.
-	Foreground bool
-	// Duty is the share of its time that the worker may work beside them, in percent; without them it is all.
-	Duty int
-}
-
 // DrainReport compares ways to get rid of the children of deleted parents.
 type DrainReport struct {
-	Benchmark string  `json:"benchmark"`
-	Server    Server  `json:"server"`
-	Scale     float64 `json:"scale"`
-	Rounds    int     `json:"rounds"`
-	Pace      string  `json:"pace"`
-	// Duty is that of the worker beside the foreground load, in percent; null where that was not asked for.
-	Duty *int       `json:"foreground_duty"`
+	Head
+
+	Pace string     `json:"pace"`
 	Sets []DrainSet `json:"sets"`
 }
 
@@ -66,72 +48,43 @@ type DrainContender struct {
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
 // or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
 // rows are gone.
-func Drain(ctx context.Context, g *Ground, o DrainOptions) (Report, error) {
-	r := &DrainReport{Benchmark: "drain", Scale: o.Scale, Rounds: o.Rounds, Pace: g.Pace}
-	var err error
-	if r.Server, err = (&Site{Pool: g.Admin}).server(ctx); err != nil {
+func Drain(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
+	r := &DrainReport{Pace: g.Pace}
+	if r.Head, err = g.head(ctx, "drain", o); err != nil {
 		return nil, err
 	}
-	if o.Foreground {
-		r.Duty = &o.Duty
-	}
-	for _, name := range o.Sets {
-		set, err := newDataSet(name, o.Scale)
-		if err != nil {
-			return nil, err
+	r.Sets, err = compareSets(ctx, g, o, newDataSet, func(set dataSet, found comparison) DrainSet {
+		out := DrainSet{Set: set.name, Parents: set.doomed, Rows: found.rows, Foreground: found.foreground}
+		for _, c := range found.contenders {
+			out.Contenders = append(out.Contenders, DrainContender{c, latency.Milliseconds(c.begun)})
 		}
-		found, err := g.drainSet(ctx, set, o)
-		if err != nil {
-			return nil, fmt.Errorf("measure data set %s: %w", name, err)
-		}
-		r.Sets = append(r.Sets, found)
-	}
-	return r, nil
+		ours, native := found.of(sexton), found.of(nativeCascade)
+		out.RatioOneStatement = ratio(ours.RowsPerSecond, found.of(oneStatement).RowsPerSecond)
+		out.RatioNative = ratio(ours.RowsPerSecond, native.RowsPerSecond)
+		out.RatioInList = ratio(ours.RowsPerSecond, found.of(inList).RowsPerSecond)
+		out.RatioParents = ratio(latency.Milliseconds(ours.begun), latency.Milliseconds(native.begun))
+		out.RatioWAL = ratio(float64(ours.WALBytes), float64(native.WALBytes))
+		return out
+	})
+	return r, err
 }
 
-func (g *Ground) drainSet(ctx context.Context, set dataSet, o DrainOptions) (_ DrainSet, err error) {
-	g.Progress("%s: making %d rows", set.name, set.rows*int64(len(set.tables)))
-	data, err := g.template(ctx, set.create(), set.definitions(), set.fill()...)
-	if err != nil {
-		return DrainSet{}, err
-	}
-	defer func() { err = errors.Join(err, data.drop()) }()
-
-	rounds, rows, err := g.rounds(ctx, data, set, o.Rounds)
-	if err != nil {
-		return DrainSet{}, err
-	}
-	out := DrainSet{Set: set.name, Parents: set.doomed, Rows: rows}
-	for _, c := range set.contenders() {
-		var parents []time.Duration
-		for _, m := range rounds[c.name] {
-			parents = append(parents, m.begun)
-		}
-		out.Contenders = append(out.Contenders, DrainContender{summary(c.name, rows, rounds[c.name]), latency.Milliseconds(median(parents))})
-	}
-	out.compare()
-	if o.Foreground {
-		out.Foreground, err = g.foreground(ctx, data, set, o.Rounds, o.Scale, o.Duty)
-	}
-	return out, err
-}
-
-// of returns the contender of that name.
-func (s *DrainSet) of(name string) DrainContender {
-	for _, c := range s.Contenders {
-		if c.Name == name {
-			return c
+// Text writes what was measured, the ratios, and the foreground where it was asked for.
+func (r *DrainReport) Text(w io.Writer) {
+	_, _ = fmt.Fprint(w, "set\tcontender\trows/s\tparents ms\tWAL MB\t"+statementsHead)
+	for _, s := range r.Sets {
+		for _, c := range s.Contenders {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.1f\t%s", s.Set, words(c.Name), c.RowsPerSecond, c.ParentMS, float64(c.WALBytes)/1e6, c.statements())
 		}
 	}
-	return DrainContender{}
-}
-
-// compare holds Sexton against the others.
-func (s *DrainSet) compare() {
-	ours, native := s.of(sexton), s.of(nativeCascade)
-	s.RatioOneStatement = ratio(ours.RowsPerSecond, s.of(oneStatement).RowsPerSecond)
-	s.RatioNative = ratio(ours.RowsPerSecond, native.RowsPerSecond)
-	s.RatioInList = ratio(ours.RowsPerSecond, s.of(inList).RowsPerSecond)
-	s.RatioParents = ratio(ours.ParentMS, native.ParentMS)
-	s.RatioWAL = ratio(float64(ours.WALBytes), float64(native.WALBytes))
+	_, _ = fmt.Fprintln(w, "\nset\tsexton / one statement\t/ native\t/ in list\tparents / native\tWAL / native\trows")
+	var loads []underLoad
+	for _, s := range r.Sets {
+		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%.2f\t%d\n", s.Set, s.RatioOneStatement, s.RatioNative, s.RatioInList,
+			s.RatioParents, s.RatioWAL, s.Rows)
+		loads = append(loads, underLoad{s.Set, s.Foreground})
+	}
+	r.ending(w, "", ", pace "+r.Pace+", limits of a pass lifted",
+		"in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans\n",
+		"half of the parents deleted", loads)
 }

@@ -138,58 +138,6 @@ func (s dataSet) definitions() string {
 	return yaml.String()
 }
 
-// content sums up the rows of a child table.
-type content struct {
-	// rows are all of them, referring those with a parent.
-	rows, referring int64
-	// orphans refer to one of the doomed parents. The sum of the ids of all others shows whether they are the same.
-	orphans, others int64
-}
-
-// content looks into every table for children of parents 1 … doomed.
-func (s dataSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map[string]content, error) {
-	found := map[string]content{}
-	for _, table := range s.tables {
-		var c content
-		err := conn.QueryRow(ctx, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
-			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, doomed).Scan(&c.rows, &c.referring, &c.orphans, &c.others)
-		if err != nil {
-			return nil, fmt.Errorf("count rows of %s: %w", table, err)
-		}
-		found[table] = c
-	}
-	return found, nil
-}
-
-// check compares the tables with what they held before: no child of parents 1 … doomed may remain, and
-// nothing else may have changed.
-func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, doomed int64) error {
-	after, err := s.content(ctx, conn, doomed)
-	if err != nil {
-		return err
-	}
-	for _, table := range s.tables {
-		want := before[table]
-		want.referring -= want.orphans
-		if !s.nullify {
-			want.rows -= want.orphans
-		}
-		want.orphans = 0
-		if after[table] != want {
-			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", table, want, after[table])
-		}
-	}
-	return nil
-}
-
-// orphans are the children of deleted parents in all tables.
-func orphans(tables map[string]content) (n int64) {
-	for _, c := range tables {
-		n += c.orphans
-	}
-	return n
-}
-
 func (s dataSet) title() string { return s.name }
 
 func (s dataSet) size() int64 { return s.doomed }
@@ -197,44 +145,42 @@ func (s dataSet) size() int64 { return s.doomed }
 func (s dataSet) contenders() []contender {
 	return []contender{
 		{name: oneStatement, ready: analyzeTombstones, drain: s.drainByOneStatement},
-		{name: nativeCascade, prepare: s.addForeignKeys},
+		{name: nativeCascade, stalls: true, prepare: s.addForeignKeys},
 		{name: inList, drain: s.drainByInLists},
-		{name: sexton, prepare: openWorker, drain: drainByWorker},
+		{name: sexton, stalls: true, prepare: openWorker, drain: drainByWorker},
 	}
-}
-
-func (dataSet) stalls(contender string) bool {
-	return contender == nativeCascade || contender == sexton
 }
 
 // childWatch times statements on child tables, and those on tombstones alone.
 func childWatch() *stopwatch { return &stopwatch{work: "children", queue: tombstones} }
 
-// trial deletes parents 1 … doomed.
+// trial deletes parents 1 … doomed: no child of theirs may remain, and nothing else may change.
 func (s dataSet) trial(doomed int64) trial {
-	return trial{
-		look: func(ctx context.Context, conn *pgx.Conn) (int64, func(context.Context, bool) error, error) {
-			before, err := s.content(ctx, conn, doomed)
-			return orphans(before), func(ctx context.Context, bySexton bool) error {
-				if bySexton {
-					if err := noTombstones(ctx, conn); err != nil {
-						return err
-					}
-				}
-				return s.check(ctx, conn, before, doomed)
-			}, err
-		},
-		begin: func(ctx context.Context, conn *pgx.Conn) (took time.Duration, err error) {
-			if doomed == 0 {
-				return 0, nil
+	t := trial{
+		done: func(c content) content {
+			c.referring -= c.doomed
+			if !s.nullify {
+				c.rows -= c.doomed
 			}
-			if _, took, err = timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", doomed); err != nil {
+			c.doomed = 0
+			return c
+		},
+		leftovers: "SELECT nullif(count(*), 0) || ' tombstones' FROM " + tombstones, definitions: s.definitions(), watch: childWatch(),
+	}
+	for _, table := range s.tables {
+		t.tables = append(t.tables, counted{table, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint, 0 FROM ` + table, []any{doomed}})
+	}
+	if doomed > 0 {
+		t.begin = func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+			_, took, err := timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", doomed)
+			if err != nil {
 				return 0, fmt.Errorf("delete parents: %w", err)
 			}
 			return took, nil
-		},
-		definitions: s.definitions(), watch: childWatch(),
+		}
 	}
+	return t
 }
 
 // childrenOf is the foreground's query of a table.
@@ -253,15 +199,6 @@ func (s dataSet) readable() int64 {
 
 // transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
 func (s dataSet) transaction(ctx context.Context, conn *pgx.Conn) error {
-	table := s.tables[rand.IntN(len(s.tables))]
-	child := 1 + rand.Int64N(s.rows)
-	batch := &pgx.Batch{}
-	first := s.readable()
-	batch.Queue(childrenOf(table), first+rand.Int64N(s.doomed+s.spared-first+1))
-	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", child)
-	batch.Queue("UPDATE "+table+" SET filler = reverse(filler) WHERE id = $1", child)
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("use children: %w", err)
-	}
-	return nil
+	table, first := s.tables[rand.IntN(len(s.tables))], s.readable()
+	return use(ctx, conn, childrenOf(table), first+rand.Int64N(s.doomed+s.spared-first+1), table, "filler", 1+rand.Int64N(s.rows))
 }

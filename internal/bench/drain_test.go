@@ -16,27 +16,29 @@ import (
 )
 
 // filled is a database with a data set.
-func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database, *pgx.Conn) {
+func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), name string, scale float64) (W, *pgtest.Database, *pgx.Conn) {
 	t.Helper()
-	set, err := newDataSet(name, scale)
+	set, err := newSet(name, scale)
 	require.NoError(t, err)
 	db := pgtest.New(t)
-	conn, err := connectTo(t.Context(), db.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
-	_, err = conn.Exec(t.Context(), set.create())
-	require.NoError(t, err)
-	for _, statement := range set.fill() {
-		_, err = conn.Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
+	for _, statement := range append([]string{set.create()}, set.fill()...) {
+		db.Exec(statement)
 	}
-	return set, db, conn
+	return set, db, connected(t, db)
+}
+
+func connected(t *testing.T, db *pgtest.Database) *pgx.Conn {
+	t.Helper()
+	conn, closeConn, err := connect(t.Context(), db.URL)
+	require.NoError(t, err)
+	t.Cleanup(closeConn)
+	return conn
 }
 
 // The big parent's children would be looked for in all of the table once they are gone.
 func TestForegroundLeavesTheBigParentOut(t *testing.T) {
 	t.Parallel()
-	set, db, conn := filled(t, Skew, 0.02)
+	set, db, conn := filled(t, newDataSet, Skew, 0.02)
 	db.Exec("VACUUM (FREEZE, ANALYZE)")
 	plan := func(parent int64) string {
 		return fmt.Sprint(db.Rows("EXPLAIN " + strings.Replace(childrenOf("children"), "$1", strconv.FormatInt(parent, 10), 1)))
@@ -64,14 +66,12 @@ func TestDataSets(t *testing.T) {
 		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 5},
 		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, doomed: 10 * 3, indexes: 2},
 	} {
-		set, _, conn := filled(t, test.name, 0.01)
-		before, err := set.content(t.Context(), conn, set.doomed)
+		set, db, conn := filled(t, newDataSet, test.name, 0.01)
+		before, err := set.trial(set.doomed).look(t.Context(), conn)
 		require.NoError(t, err)
-		require.Equal(t, test.doomed, orphans(before), test.name)
+		require.Equal(t, test.doomed, concerned(before), test.name)
 		require.Len(t, before, int(test.tables), test.name)
-		var parents int64
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM parents").Scan(&parents))
-		require.Equal(t, test.parents, parents, test.name)
+		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
 		table := set.tables[0]
 		var first, least, most int64
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE parent_id = 1").Scan(&first))
@@ -79,9 +79,7 @@ func TestDataSets(t *testing.T) {
 			(SELECT count(child.id) AS n FROM parents LEFT JOIN `+table+` AS child ON child.parent_id = parents.id WHERE parents.id > 1 GROUP BY parents.id) AS counts`).
 			Scan(&least, &most))
 		require.Equal(t, []int64{test.first, test.each, test.each}, []int64{first * test.tables, least * test.tables, most * test.tables}, test.name)
-		var indexes int
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_indexes WHERE tablename = $1", table).Scan(&indexes))
-		require.Equal(t, test.indexes, indexes, test.name)
+		require.Equal(t, test.indexes, pgtest.Scalar[int](t, db, "SELECT count(*) FROM pg_indexes WHERE tablename = $1", table), test.name)
 	}
 	_, err := newDataSet("deep", 1)
 	require.EqualError(t, err, `no data set "deep"`)
@@ -100,16 +98,17 @@ func TestCheck(t *testing.T) {
 			"UPDATE children SET parent_id = NULL WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
 			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
 		} {
-			set, _, conn := filled(t, name, 0.001)
-			before, err := set.content(t.Context(), conn, set.doomed)
+			set, db, conn := filled(t, newDataSet, name, 0.001)
+			work := set.trial(set.doomed)
+			before, err := work.look(t.Context(), conn)
 			require.NoError(t, err)
-			require.ErrorContains(t, set.check(t.Context(), conn, before, set.doomed), "children is not as it must be", "nothing was done")
-			_, err = conn.Exec(t.Context(), right)
-			require.NoError(t, err)
-			require.NoError(t, set.check(t.Context(), conn, before, set.doomed))
-			_, err = conn.Exec(t.Context(), wrong)
-			require.NoError(t, err)
-			require.ErrorContains(t, set.check(t.Context(), conn, before, set.doomed), "children is not as it must be", "%s: %s", name, wrong)
+			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "nothing was done")
+			db.Exec(right)
+			require.NoError(t, work.check(t.Context(), conn, before, false))
+			db.Exec(wrong)
+			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "%s: %s", name, wrong)
+			db.Exec("CREATE TABLE " + tombstones + " AS SELECT 1")
+			require.ErrorContains(t, work.check(t.Context(), conn, before, true), "1 tombstones remain after the last pass")
 		}
 	}
 }
@@ -157,23 +156,21 @@ func TestInListStatement(t *testing.T) {
 
 func TestNextList(t *testing.T) {
 	t.Parallel()
-	conn, err := connectTo(t.Context(), pgtest.New(t).URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
-	_, err = conn.Exec(t.Context(), `CREATE TABLE `+tombstones+` (fully_qualified_table_name text, consume_after timestamptz, id bigint, primary_key_value bigint, status smallint);
-		INSERT INTO `+tombstones+` SELECT 'public.parents', '2020-01-01', n, 10 * n, 1 FROM generate_series(1, 1001) AS n;
-		INSERT INTO `+tombstones+` VALUES ('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
-	require.NoError(t, err)
-	p := plot{conn: conn}
-	batch, err := p.nextList(t.Context(), listed{})
+	db := pgtest.New(t)
+	db.Exec(`CREATE TABLE ` + tombstones + ` (fully_qualified_table_name text, consume_after timestamptz, id bigint, primary_key_value bigint, status smallint)`)
+	db.Exec(`INSERT INTO ` + tombstones + ` SELECT 'public.parents', '2020-01-01', n, 10 * n, 1 FROM generate_series(1, 1001) AS n`)
+	db.Exec(`INSERT INTO ` + tombstones + ` VALUES
+		('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
+	p := plot{conn: connected(t, db)}
+	batch, err := p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}})
 	require.NoError(t, err)
 	require.Len(t, batch, listSize)
-	require.Equal(t, []int64{7, 10}, []int64{batch[0].key, batch[1].key}, "in the order of the queue")
+	require.Equal(t, []int64{7, 10}, []int64{batch[0].Key, batch[1].Key}, "in the order of the queue")
 	rest, err := p.nextList(t.Context(), batch[listSize-1])
 	require.NoError(t, err)
 	require.Len(t, rest, 2)
-	require.Equal(t, int64(10_010), rest[1].key)
-	none, err := p.nextList(t.Context(), listed{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}})
+	require.Equal(t, int64(10_010), rest[1].Key)
+	none, err := p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}})
 	require.NoError(t, err)
 	require.Empty(t, none)
 }

@@ -54,37 +54,33 @@ type Foreground struct {
 
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
-func (g *Ground) foreground(ctx context.Context, data *template, w workload, rounds int, scale float64, duty int) ([]Foreground, error) {
-	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) ([]time.Duration, error) {
-		return nil, sleep.For(ctx, stillness(scale))
-	}}}
+func (g *Ground) foreground(ctx context.Context, data *template, w workload, o Options) ([]Foreground, error) {
+	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) error { return sleep.For(ctx, stillness(o.Scale)) }}}
+	names := []string{undisturbed}
 	for _, c := range w.contenders() {
-		if w.stalls(c.name) {
-			all = append(all, c)
+		if c.stalls {
+			all, names = append(all, c), append(names, c.name)
 		}
 	}
 	loads, worked := map[string][]*load{}, map[string][]measured{}
 	var rows int64
-	for round := range rounds {
-		for i := range all {
-			c := all[(i+round)%len(all)]
-			g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round+1, rounds, c.name)
-			doomed := max(1, w.size()/2)
-			if c.name == undisturbed {
-				doomed = 0
-			}
-			beside := &load{transaction: w.transaction, duty: duty}
-			m, gone, err := g.measure(ctx, data, w.trial(doomed), c, beside)
-			if err != nil {
-				return nil, fmt.Errorf("%s under load: %w", c.name, err)
-			}
-			loads[c.name], worked[c.name] = append(loads[c.name], beside), append(worked[c.name], m)
-			rows = max(rows, gone)
+	err := inTurn(o.Rounds, all, func(round int, c contender) error {
+		g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round, o.Rounds, c.name)
+		doomed := max(1, w.size()/2)
+		if c.name == undisturbed {
+			doomed = 0
 		}
-	}
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.name
+		beside := &load{transaction: w.transaction, duty: o.Duty}
+		m, changed, err := g.measure(ctx, data, w.trial(doomed), c, beside)
+		if err != nil {
+			return fmt.Errorf("%s under load: %w", c.name, err)
+		}
+		loads[c.name], worked[c.name] = append(loads[c.name], beside), append(worked[c.name], m)
+		rows = max(rows, changed)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return compareLoads(names, rows, loads, worked), nil
 }
@@ -189,11 +185,11 @@ func (w *window) at(due time.Time) (counts, over bool) {
 // client runs its share of the transactions, each when it is due or, where it is late, at once. It ends with
 // the last one that was due in the window.
 func (l *load) client(ctx context.Context, url string, due time.Time, w *window, done *served) error {
-	conn, err := connectTo(ctx, url)
+	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
 		return err
 	}
-	defer closeConn(ctx, conn)
+	defer closeConn()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ; ; due = due.Add(foregroundClients * time.Second / foregroundRate) {

@@ -16,7 +16,7 @@ import (
 
 func TestForegroundLoad(t *testing.T) {
 	t.Parallel()
-	set, db, conn := filled(t, Fanout, 0.005)
+	set, db, conn := filled(t, newDataSet, Fanout, 0.005)
 	l := &load{transaction: set.transaction}
 	updated := "SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM children_01 WHERE xmin::text::bigint > $1 UNION ALL SELECT count(*) FROM children_20 WHERE xmin::text::bigint > $1) AS counts"
 	require.NoError(t, l.during(t.Context(), db.URL, func(context.Context) error {
@@ -33,7 +33,7 @@ func TestForegroundLoad(t *testing.T) {
 	require.NotEmpty(t, l.times)
 	require.Positive(t, l.busy)
 	require.Positive(t, l.length)
-	before, err := set.content(t.Context(), conn, 0)
+	before, err := set.trial(0).look(t.Context(), conn)
 	require.NoError(t, err)
 	require.Equal(t, set.rows, before["children_01"].referring, "the load moves no child")
 
@@ -103,7 +103,7 @@ func TestStopwatch(t *testing.T) {
 	settings.Tracer = watch
 	conn, err := pgx.ConnectConfig(t.Context(), settings)
 	require.NoError(t, err)
-	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	for _, statement := range []string{"CREATE TABLE children (id bigint)", "CREATE TABLE " + tombstones + " (id bigint)", "SELECT 1"} {
 		_, err := conn.Exec(t.Context(), statement)
 		require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/sample"
 )
 
 // The data sets, at their full size: one user who has written 1,000,000 notes; 200 users with 1,000 rows each in four tables;
@@ -133,79 +135,30 @@ func (s userSet) title() string { return s.name }
 
 func (s userSet) size() int64 { return s.doomed }
 
+// create is the SQL of the reference application's tables.
+func (userSet) create() string { return sample.Schema() }
+
+func (userSet) definitions() string { return "" }
+
 func (s userSet) contenders() []contender {
 	return []contender{
-		{name: oneStatement, drain: s.moveByOneStatement},
+		{name: oneStatement, stalls: true, drain: s.moveByOneStatement},
 		{name: original, drain: s.moveByOriginal},
-		{name: sexton, prepare: openWorker, drain: drainByWorker},
+		{name: sexton, stalls: true, prepare: openWorker, drain: drainByWorker},
 	}
 }
 
-func (userSet) stalls(contender string) bool { return contender == oneStatement || contender == sexton }
-
-// userContent sums up the rows of a table.
-type userContent struct {
-	// rows are all of them, ghosts those of the ghost user.
-	rows, ghosts int64
-	// doomed belong to users who go. The sum of the ids of all others shows whether they are the same.
-	doomed, others int64
-	// doubles are those of doomed of which the ghost user has the like.
-	doubles int64
-}
-
-func (s userSet) content(ctx context.Context, conn *pgx.Conn, doomed int64) (map[string]userContent, error) {
-	found := map[string]userContent{}
-	for _, t := range s.tables {
-		var c userContent
-		err := conn.QueryRow(ctx, fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
-			coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint, count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3 AND %[3]s) FROM %[2]s`,
-			t.column, t.table, cmp.Or(t.double, "false")), ghostID, firstUser, firstUser+doomed-1).
-			Scan(&c.rows, &c.ghosts, &c.doomed, &c.others, &c.doubles)
-		if err != nil {
-			return nil, fmt.Errorf("count rows of %s: %w", t.table, err)
-		}
-		found[t.table] = c
-	}
-	return found, nil
-}
-
-// check compares the tables with what they held before: the ghost user has the rows of the users that go, each once, and no other
-// user has lost any.
-func (s userSet) check(ctx context.Context, conn *pgx.Conn, before map[string]userContent, doomed int64) error {
-	after, err := s.content(ctx, conn, doomed)
-	if err != nil {
-		return err
-	}
-	for _, t := range s.tables {
-		want := before[t.table]
-		want.rows, want.ghosts, want.doomed, want.doubles = want.rows-want.doubles, want.ghosts+want.doomed-want.doubles, 0, 0
-		if after[t.table] != want {
-			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", t.table, want, after[t.table])
-		}
-	}
-	return nil
-}
-
-// trial queues the first so many users.
+// trial queues the first so many users: the ghost user gets their rows, each once, and no other user loses any.
 func (s userSet) trial(doomed int64) trial {
-	return trial{
-		look: func(ctx context.Context, conn *pgx.Conn) (int64, func(context.Context, bool) error, error) {
-			before, err := s.content(ctx, conn, doomed)
-			var rows int64
-			for _, c := range before {
-				rows += c.doomed
-			}
-			return rows, func(ctx context.Context, bySexton bool) error {
-				if bySexton {
-					if err := noUsers(ctx, conn, doomed); err != nil {
-						return err
-					}
-				}
-				return s.check(ctx, conn, before, doomed)
-			}, err
+	last := firstUser + doomed - 1
+	t := trial{
+		done: func(c content) content {
+			return content{rows: c.rows - c.doubles, referring: c.referring + c.doomed - c.doubles, others: c.others}
 		},
+		leftovers: fmt.Sprintf(`SELECT CASE WHEN users + queued > 0 THEN users || ' users and ' || queued || ' rows of the queue' END
+			FROM (SELECT count(*) AS users FROM users WHERE id BETWEEN %d AND %d) AS a, (SELECT count(*) AS queued FROM %s) AS b`, firstUser, last, userQueue),
 		begin: func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
-			_, took, err := timed(ctx, conn, "SELECT sexton.delete_user(id, NULL) FROM users WHERE id BETWEEN $1 AND $2", firstUser, firstUser+doomed-1)
+			_, took, err := timed(ctx, conn, "SELECT sexton.delete_user(id, NULL) FROM users WHERE id BETWEEN $1 AND $2", firstUser, last)
 			if err != nil {
 				return 0, fmt.Errorf("queue users: %w", err)
 			}
@@ -214,20 +167,13 @@ func (s userSet) trial(doomed int64) trial {
 		// What a batch changes it changes in one table alone, no partition and no heir of it.
 		watch: &stopwatch{work: "UPDATE ONLY", queue: userQueue},
 	}
-}
-
-// noUsers is an error where a worker has left users of those who go, or their rows in the queue.
-func noUsers(ctx context.Context, conn *pgx.Conn, doomed int64) error {
-	var users, queued int64
-	err := conn.QueryRow(ctx, "SELECT (SELECT count(*) FROM users WHERE id BETWEEN $1 AND $2), (SELECT count(*) FROM "+userQueue+")",
-		firstUser, firstUser+doomed-1).Scan(&users, &queued)
-	if err != nil {
-		return fmt.Errorf("count users: %w", err)
+	for _, table := range s.tables {
+		t.tables = append(t.tables, counted{table.table, fmt.Sprintf(`
+			SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
+				coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint, count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3 AND %[3]s)
+			FROM %[2]s`, table.column, table.table, cmp.Or(table.double, "false")), []any{ghostID, firstUser, last}})
 	}
-	if users+queued > 0 {
-		return fmt.Errorf("%d users and %d rows of the queue remain after the last pass", users, queued)
-	}
-	return nil
+	return t
 }
 
 // notesOfAnIssue is the foreground's query. It does not ask for a user's rows: by statistics from before the move, a
@@ -237,14 +183,6 @@ const notesOfAnIssue = "SELECT id, note FROM notes WHERE noteable_id = $1 AND no
 
 // transaction reads the notes of some issue and another note, and updates that one, in one round trip.
 func (s userSet) transaction(ctx context.Context, conn *pgx.Conn) error {
-	t := s.tables[0] // notes
-	row := 1 + rand.Int64N(s.rows(t))
-	batch := &pgx.Batch{}
-	batch.Queue(notesOfAnIssue, (1+rand.Int64N(s.rows(t)))%issuesWithNotes)
-	batch.Queue("SELECT * FROM notes WHERE id = $1", row)
-	batch.Queue("UPDATE notes SET note = reverse(note) WHERE id = $1", row)
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("use notes: %w", err)
-	}
-	return nil
+	notes := s.rows(s.tables[0])
+	return use(ctx, conn, notesOfAnIssue, (1+rand.Int64N(notes))%issuesWithNotes, "notes", "note", 1+rand.Int64N(notes))
 }

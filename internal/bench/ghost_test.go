@@ -1,44 +1,21 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
-
-// filledWithUsers is a database with a data set of users.
-func filledWithUsers(t *testing.T, name string, scale float64) (userSet, *pgtest.Database, *pgx.Conn) {
-	t.Helper()
-	set, err := newUserSet(name, scale)
-	require.NoError(t, err)
-	db := pgtest.New(t)
-	conn, err := connectTo(t.Context(), db.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { closeConn(context.WithoutCancel(t.Context()), conn) })
-	_, err = conn.Exec(t.Context(), sample.Schema())
-	require.NoError(t, err)
-	for _, statement := range set.fill() {
-		_, err = conn.Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
-	}
-	return set, db, conn
-}
 
 func TestUserSets(t *testing.T) {
 	t.Parallel()
-	set, db, _ := filledWithUsers(t, BigUser, 0.001)
+	set, db, _ := filled(t, newUserSet, BigUser, 0.001)
 	require.Equal(t, [][]string{{"2", "1000"}, {"3", "100"}}, db.Rows("SELECT author_id, count(*) FROM notes GROUP BY 1 ORDER BY 1"))
 	require.EqualValues(t, 1, set.size())
 
-	set, db, _ = filledWithUsers(t, ManyUsers, 0.05)
+	set, db, _ = filled(t, newUserSet, ManyUsers, 0.05)
 	require.EqualValues(t, 10, set.size())
 	require.Equal(t, [][]string{{"1", "5"}}, db.Rows("SELECT id, user_type FROM users WHERE id = 1"))
 	for table, column := range map[string]string{"notes": "author_id", "issues": "author_id", "award_emoji": "user_id", "resource_label_events": "user_id"} {
@@ -49,13 +26,13 @@ func TestUserSets(t *testing.T) {
 		require.Equal(t, [][]string{{"11", each, each, "2", "12"}}, db.Rows(`
 			SELECT count(*), min(n), max(n), min(owner), max(owner) FROM (SELECT `+column+` AS owner, count(*) AS n FROM `+table+` GROUP BY 1) AS counts`), table)
 	}
-	set, db, conn := filledWithUsers(t, Duplicates, 0.001)
+	set, db, conn := filled(t, newUserSet, Duplicates, 0.001)
 	require.Equal(t, [][]string{{"1", "110"}, {"2", "200"}, {"3", "20"}}, db.Rows("SELECT user_id, count(*) FROM award_emoji GROUP BY 1 ORDER BY 1"))
-	rows, check, err := set.trial(1).look(t.Context(), conn)
+	before, err := set.trial(1).look(t.Context(), conn)
 	require.NoError(t, err)
-	require.EqualValues(t, 400, rows)
+	require.EqualValues(t, 400, concerned(before))
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2; DELETE FROM award_emoji WHERE user_id = 2")
-	require.ErrorContains(t, check(t.Context(), false), "award_emoji is not as it must be", "of half of them the ghost has no like")
+	require.ErrorContains(t, set.trial(1).check(t.Context(), conn, before, false), "award_emoji is not as it must be", "of half of them the ghost has no like")
 	_, err = newUserSet("few", 1)
 	require.EqualError(t, err, `no data set "few"`)
 }
@@ -70,17 +47,16 @@ func TestUserCheck(t *testing.T) {
 		"UPDATE notes SET author_id = NULL WHERE id = (SELECT min(id) FROM notes WHERE author_id = 1)",
 		"DELETE FROM notes WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
 	} {
-		set, _, conn := filledWithUsers(t, BigUser, 0.0001)
-		rows, check, err := set.trial(1).look(t.Context(), conn)
+		set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
+		work := set.trial(1)
+		before, err := work.look(t.Context(), conn)
 		require.NoError(t, err)
-		require.EqualValues(t, 100, rows)
-		require.ErrorContains(t, check(t.Context(), false), "notes is not as it must be", "nothing was done")
-		_, err = conn.Exec(t.Context(), right)
-		require.NoError(t, err)
-		require.NoError(t, check(t.Context(), false))
-		_, err = conn.Exec(t.Context(), wrong)
-		require.NoError(t, err)
-		require.ErrorContains(t, check(t.Context(), false), "notes is not as it must be", wrong)
+		require.EqualValues(t, 100, concerned(before))
+		require.ErrorContains(t, work.check(t.Context(), conn, before, false), "notes is not as it must be", "nothing was done")
+		db.Exec(right)
+		require.NoError(t, work.check(t.Context(), conn, before, false))
+		db.Exec(wrong)
+		require.ErrorContains(t, work.check(t.Context(), conn, before, false), "notes is not as it must be", wrong)
 	}
 }
 
@@ -89,7 +65,7 @@ func TestUserCheck(t *testing.T) {
 func TestForegroundReadsByIndexWhateverHasMoved(t *testing.T) {
 	t.Parallel()
 	for _, name := range GhostSets() {
-		set, db, conn := filledWithUsers(t, name, 0.02)
+		set, db, conn := filled(t, newUserSet, name, 0.02)
 		db.Exec("VACUUM (FREEZE, ANALYZE)")
 		row := set.rows(set.tables[0]) / 2
 		plan := func() string {
@@ -110,15 +86,16 @@ func TestForegroundReadsByIndexWhateverHasMoved(t *testing.T) {
 
 func TestUsersThatRemainAreNoticed(t *testing.T) {
 	t.Parallel()
-	set, db, conn := filledWithUsers(t, BigUser, 0.0001)
+	set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
 	db.Exec("CREATE TABLE " + userQueue + " (user_id bigint)")
-	_, check, err := set.trial(1).look(t.Context(), conn)
+	work := set.trial(1)
+	before, err := work.look(t.Context(), conn)
 	require.NoError(t, err)
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2")
-	require.NoError(t, check(t.Context(), false), "others leave the users")
-	require.ErrorContains(t, check(t.Context(), true), "1 users and 0 rows of the queue remain")
+	require.NoError(t, work.check(t.Context(), conn, before, false), "others leave the users")
+	require.ErrorContains(t, work.check(t.Context(), conn, before, true), "1 users and 0 rows of the queue remain")
 	db.Exec("DELETE FROM users WHERE id = 2")
-	require.NoError(t, check(t.Context(), true))
+	require.NoError(t, work.check(t.Context(), conn, before, true))
 }
 
 func TestOriginalStatement(t *testing.T) {

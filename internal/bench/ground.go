@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -103,11 +102,11 @@ func (g *Ground) template(ctx context.Context, tables, definitions string, fill 
 			err = errors.Join(err, drop())
 		}
 	}()
-	conn, err := connectTo(ctx, url)
+	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	defer closeConn(ctx, conn)
+	defer closeConn()
 	if _, err := conn.Exec(ctx, tables); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
@@ -128,24 +127,23 @@ func (g *Ground) copyOf(ctx context.Context, t *template) (url string, conn *pgx
 	if err != nil {
 		return "", nil, nil, err
 	}
-	if conn, err = connectTo(ctx, url); err != nil {
+	conn, closeConn, err := connect(ctx, url)
+	if err != nil {
 		return "", nil, nil, errors.Join(err, dropDatabase())
 	}
 	return url, conn, func() error {
-		closeConn(ctx, conn)
+		closeConn()
 		return dropDatabase()
 	}, nil
 }
 
-func connectTo(ctx context.Context, url string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
+// connect opens a connection of its own to one of the benchmark's databases.
+func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(), err error) {
+	if conn, err = pgx.Connect(ctx, url); err != nil {
+		return nil, nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
-	return conn, nil
+	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
-
-func closeConn(ctx context.Context, conn *pgx.Conn) { _ = conn.Close(context.WithoutCancel(ctx)) }
 
 // settle makes copies alike: in memory where the server has the means, and right behind a checkpoint where
 // the role may ask for one.
@@ -178,20 +176,17 @@ func denied(err error) bool {
 	return ok && pgErr.Code == "42501"
 }
 
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // walPosition is how many bytes of WAL the server has written since it was made.
-func walPosition(ctx context.Context, conn *pgx.Conn) (int64, error) {
+func walPosition(ctx context.Context, conn querier) (int64, error) {
 	var position int64
 	if err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position); err != nil {
 		return 0, fmt.Errorf("read WAL position: %w", err)
 	}
 	return position, nil
-}
-
-// timed runs a statement and tells how long it took, commit and round trip included.
-func timed(ctx context.Context, conn *pgx.Conn, sql string, args ...any) (pgconn.CommandTag, time.Duration, error) {
-	began := time.Now()
-	tag, err := conn.Exec(ctx, sql, args...)
-	return tag, time.Since(began), err
 }
 
 // memory reads a size from a file of Linux's; nil where there is none.

@@ -32,19 +32,10 @@ const settled = 12 * time.Second
 func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 	r := &IdleReport{Benchmark: "idle", Seconds: length.Seconds(), RSSBefore: rss()}
 	var err error
-	if r.Server, err = s.server(ctx); err != nil {
+	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
 	err = s.withWorker(ctx, func(ctx context.Context) error {
-		watcher, closeWatcher, err := s.connect(ctx)
-		if err != nil {
-			return err
-		}
-		err = s.warmUp(ctx, watcher)
-		closeWatcher()
-		if err != nil {
-			return err
-		}
 		s.Progress("waiting %s for the worker to settle", settled)
 		if err := sleep.For(ctx, min(settled, 2*length)); err != nil {
 			return err

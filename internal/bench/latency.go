@@ -64,15 +64,15 @@ func Latency(ctx context.Context, s *Site, events, children int) (Report, error)
 		CronP50MS: cronP50, CronP99MS: cronP99,
 	}
 	var err error
-	if r.Server, err = s.server(ctx); err != nil {
+	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
-	deleter, closeDeleter, err := s.connect(ctx)
+	deleter, closeDeleter, err := connect(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}
 	defer closeDeleter()
-	watcher, closeWatcher, err := s.connect(ctx)
+	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +100,6 @@ func Latency(ctx context.Context, s *Site, events, children int) (Report, error)
 	s.Progress("%d parents under a worker, one at a time", events)
 	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events), make([]time.Duration, events)
 	err = s.withWorker(ctx, func(ctx context.Context) error {
-		if err := s.warmUp(ctx, watcher); err != nil {
-			return err
-		}
 		var err error
 		r.WALBytes, err = s.walPer(ctx, events, func(i int) error {
 			if err := sleep.For(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
@@ -151,20 +148,17 @@ func remove(ctx context.Context, conn *pgx.Conn, table string, id int64) (sent t
 
 // walPer calls do n times and returns how many bytes of WAL the server wrote per call.
 func (s *Site) walPer(ctx context.Context, n int, do func(i int) error) (int64, error) {
-	var before string
-	if err := s.Pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&before); err != nil {
-		return 0, fmt.Errorf("read WAL position: %w", err)
+	before, err := walPosition(ctx, s.Pool)
+	if err != nil {
+		return 0, err
 	}
 	for i := range n {
 		if err := do(i); err != nil {
 			return 0, err
 		}
 	}
-	var written int64
-	if err := s.Pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint", before).Scan(&written); err != nil {
-		return 0, fmt.Errorf("read WAL position: %w", err)
-	}
-	return written / int64(n), nil
+	after, err := walPosition(ctx, s.Pool)
+	return (after - before) / int64(n), err
 }
 
 // Text writes a table.
@@ -180,9 +174,4 @@ func (r *LatencyReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\np50: %.2f x native, of which COMMIT %.2f ms; the application waits %.3f x native; minute cron: %.0f x p50; WAL: %.2f x native\n",
 		r.RatioP50, r.CommitMS.P50, r.RatioDelete, r.CronRatioP50, r.RatioWAL)
 	_, _ = fmt.Fprintf(w, "%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s\n", r.Events, r.Children, r.LookEveryMS, r.Server)
-}
-
-// String names the server and what its commits wait for.
-func (s Server) String() string {
-	return fmt.Sprintf("Postgres %s, fsync %s, synchronous_commit %s", s.Version, s.Fsync, s.SynchronousCommit)
 }

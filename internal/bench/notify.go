@@ -15,15 +15,29 @@ import (
 // it is not, a round ends early, and its rate is right all the same.
 const fastest = 40_000
 
-// The ways to delete a parent that are compared.
-const (
-	noTrigger  = "no_trigger"
-	tombstone  = "tombstones_only"
-	notifyEach = "notify_each_time"
-	// held is woken without what the worker itself takes of the machine: somebody holds its awake lock.
-	held  = "sexton_awake_lock_only"
-	woken = "sexton_with_worker"
-)
+// variant is a state of the triggers under which parents are deleted.
+type variant struct {
+	name string
+	// plain deletes from the table without triggers; the others write tombstones.
+	plain bool
+	// wake and each switch the triggers on that wake a worker and that notify each time.
+	wake, each bool
+	// held has a session hold the worker's awake lock, worker a worker run.
+	held, worker bool
+}
+
+const tombstonesOnly = "tombstones_only"
+
+func notifyVariants() []variant {
+	return []variant{
+		{name: noTrigger, plain: true},
+		{name: tombstonesOnly},
+		{name: "notify_each_time", each: true},
+		// It is woken without what the worker itself takes of the machine.
+		{name: "sexton_awake_lock_only", wake: true, held: true},
+		{name: "sexton_with_worker", wake: true, worker: true},
+	}
+}
 
 // NotifyOptions says how much to measure.
 type NotifyOptions struct {
@@ -59,7 +73,7 @@ type Commit struct {
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 	r := &NotifyReport{Benchmark: "notify", Seconds: o.Round.Seconds(), Rounds: o.Rounds}
 	var err error
-	if r.Server, err = s.server(ctx); err != nil {
+	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
@@ -73,26 +87,27 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 	}
 	defer listener.close()
 
-	variants := []string{noTrigger, tombstone, notifyEach, held, woken}
 	for _, clients := range o.Clients {
 		rates, heard := map[string][]float64{}, map[string]int64{}
-		for round := range o.Rounds {
-			for _, variant := range variants {
-				s.Progress("%d clients, round %d of %d, %s", clients, round+1, o.Rounds, variant)
-				before := listener.heard.Load()
-				rate, err := s.commits(ctx, variant, clients, o.Round)
-				if err != nil {
-					return nil, fmt.Errorf("measure %s with %d clients: %w", variant, clients, err)
-				}
-				rates[variant] = append(rates[variant], rate)
-				heard[variant] += listener.heard.Load() - before
+		err := inTurn(o.Rounds, notifyVariants(), func(round int, v variant) error {
+			s.Progress("%d clients, round %d of %d, %s", clients, round, o.Rounds, v.name)
+			before := listener.heard.Load()
+			rate, err := s.commits(ctx, v, clients, o.Round)
+			if err != nil {
+				return fmt.Errorf("measure %s with %d clients: %w", v.name, clients, err)
 			}
+			rates[v.name] = append(rates[v.name], rate)
+			heard[v.name] += listener.heard.Load() - before
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		base := median(rates[tombstone])
-		for _, variant := range variants {
-			rate := median(rates[variant])
+		base := median(rates[tombstonesOnly])
+		for _, v := range notifyVariants() {
+			rate := median(rates[v.name])
 			r.Commits = append(r.Commits, Commit{
-				Variant: variant, Clients: clients, PerSecond: round(rate, 0), Ratio: ratio(rate, base), Notifications: heard[variant],
+				Variant: v.name, Clients: clients, PerSecond: round(rate, 0), Ratio: ratio(rate, base), Notifications: heard[v.name],
 			})
 		}
 	}
@@ -100,50 +115,49 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 }
 
 // commits fills the table and returns how many parents per second the clients delete.
-func (s *Site) commits(ctx context.Context, variant string, clients int, length time.Duration) (float64, error) {
+func (s *Site) commits(ctx context.Context, v variant, clients int, length time.Duration) (rate float64, err error) {
 	rows := max(1000, int64(length.Seconds()*fastest))
-	table := "parents"
-	if variant == noTrigger {
-		table = "plain_parents"
-	}
-	if err := s.refill(ctx, table, rows); err != nil {
-		return 0, err
-	}
-	if err := s.switchTriggers(ctx, variant == held || variant == woken, variant == notifyEach); err != nil {
-		return 0, err
-	}
-	var rate float64
-	measure := func(ctx context.Context) (err error) {
-		rate, err = s.deleteEach(ctx, table, rows, clients, length)
-		return err
-	}
-	if variant == held {
-		release, err := s.holdAwake(ctx)
-		if err != nil {
-			return 0, err
-		}
-		defer release()
-	}
-	if variant != woken {
-		return rate, measure(ctx)
-	}
-	watcher, closeWatcher, err := s.connect(ctx)
+	release, err := s.arrange(ctx, v, rows)
 	if err != nil {
 		return 0, err
 	}
-	defer closeWatcher()
-	err = s.withWorker(ctx, func(ctx context.Context) error {
-		if err := s.warmUp(ctx, watcher); err != nil {
-			return err
-		}
-		return measure(ctx)
-	})
+	defer release()
+	if err := s.switchTrigger(ctx, "notify_each", v.each); err != nil {
+		return 0, err
+	}
+	measure := func(ctx context.Context) (err error) {
+		rate, err = s.deleteEach(ctx, v.table(), rows, clients, length)
+		return err
+	}
+	if v.worker {
+		err = s.withWorker(ctx, measure)
+	} else {
+		err = measure(ctx)
+	}
 	return rate, err
 }
 
-// holdAwake takes the lock that a worker holds while it is awake, on a connection of its own that release closes.
-func (s *Site) holdAwake(ctx context.Context) (release func(), err error) {
-	conn, closeConn, err := s.connect(ctx)
+func (v variant) table() string {
+	if v.plain {
+		return "plain_parents"
+	}
+	return "parents"
+}
+
+// arrange fills the table of a variant, empties the tombstones and switches the wake trigger. No worker may run. Release ends
+// what holds the awake lock.
+func (s *Site) arrange(ctx context.Context, v variant, rows int64) (release func(), err error) {
+	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
+		SET LOCAL sexton.truncate = 'ignore';
+		TRUNCATE %[1]s, `+tombstones+`;
+		INSERT INTO %[1]s SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id;
+		ANALYZE %[1]s`, v.table(), rows)); err != nil {
+		return nil, err
+	}
+	if err := s.switchTrigger(ctx, "sexton_wake", v.wake); err != nil || !v.held {
+		return func() {}, err
+	}
+	conn, closeConn, err := connect(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -154,24 +168,13 @@ func (s *Site) holdAwake(ctx context.Context) (release func(), err error) {
 	return closeConn, nil
 }
 
-// refill empties the table and the tombstones. No worker may run.
-func (s *Site) refill(ctx context.Context, table string, rows int64) error {
-	return s.exec(ctx, "fill table", fmt.Sprintf(`
-		SET LOCAL sexton.truncate = 'ignore';
-		TRUNCATE %[1]s, `+tombstones+`;
-		INSERT INTO %[1]s SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id;
-		ANALYZE %[1]s`, table, rows))
-}
-
-// switchTriggers chooses what happens where a tombstone is written.
-func (s *Site) switchTriggers(ctx context.Context, wake, each bool) error {
-	state := func(on bool) string {
-		if on {
-			return "ENABLE ALWAYS"
-		}
-		return "DISABLE"
+// switchTrigger chooses what happens where a tombstone is written.
+func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error {
+	state := "DISABLE"
+	if on {
+		state = "ENABLE ALWAYS"
 	}
-	return s.exec(ctx, "switch triggers", fmt.Sprintf("ALTER TABLE %s %s TRIGGER sexton_wake, %s TRIGGER notify_each", tombstones, state(wake), state(each)))
+	return s.exec(ctx, "switch trigger", "ALTER TABLE "+tombstones+" "+state+" TRIGGER "+trigger)
 }
 
 // deleteEach has clients delete one row per transaction until the time or the table is over.
@@ -184,7 +187,7 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 	var deadline time.Time
 	for i := range clients {
 		done.Go(func() {
-			conn, closeConn, err := s.connect(ctx)
+			conn, closeConn, err := connect(ctx, s.URL)
 			if err == nil {
 				defer closeConn()
 				_, err = conn.Prepare(ctx, "delete", "DELETE FROM "+table+" WHERE id = $1")
@@ -218,7 +221,7 @@ type listener struct {
 }
 
 func (s *Site) listen(ctx context.Context) (*listener, error) {
-	conn, closeConn, err := s.connect(ctx)
+	conn, closeConn, err := connect(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +256,7 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 func (r *NotifyReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "clients\tvariant\tcommits/s\tratio to tombstones only\tnotifications")
 	for _, c := range r.Commits {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%d\n", c.Clients, strings.ReplaceAll(c.Variant, "_", " "), c.PerSecond, c.Ratio, c.Notifications)
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%d\n", c.Clients, words(c.Variant), c.PerSecond, c.Ratio, c.Notifications)
 	}
 	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds of %g s; one DELETE by primary key per transaction; "+
 		"clients, server and worker share the machine; %s\n", r.Rounds, r.Seconds, r.Server)

@@ -2,11 +2,9 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -30,27 +28,18 @@ func analyzeTombstones(ctx context.Context, p *plot) error {
 }
 
 // drainByOneStatement is the yardstick: one statement per child table, joined to the tombstones, in one transaction.
-func (s dataSet) drainByOneStatement(ctx context.Context, p *plot) (times []time.Duration, err error) {
-	tx, err := p.conn.Begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
+func (s dataSet) drainByOneStatement(ctx context.Context, p *plot) error {
 	change := "DELETE FROM %s AS child USING"
 	if s.nullify {
 		change = "UPDATE %s AS child SET parent_id = NULL FROM"
 	}
+	var statements []counted
 	for _, table := range s.tables {
-		_, took, err := timed(ctx, p.conn, fmt.Sprintf(change, table)+" "+tombstones+" AS tombstone WHERE child.parent_id = tombstone.primary_key_value")
-		if err != nil {
-			return nil, fmt.Errorf("clean %s: %w", table, err)
-		}
-		times = append(times, took)
+		statements = append(statements, counted{
+			table: table, sql: fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value",
+		})
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return nil, fmt.Errorf("commit: %w", err)
-	}
-	return times, nil
+	return p.together(ctx, statements)
 }
 
 // addForeignKeys makes Postgres do the work, without the tracking trigger.
@@ -84,69 +73,48 @@ const (
 // statement finds nothing. Sequential scans are off, without which the planner chooses them for such lists now
 // and then; on most data that is to the advantage of these statements. The place in the queue is remembered,
 // though the original looks for it again.
-func (s dataSet) drainByInLists(ctx context.Context, p *plot) (times []time.Duration, err error) {
-	if _, err := p.conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
-		return nil, fmt.Errorf("switch sequential scans off: %w", err)
+func (s dataSet) drainByInLists(ctx context.Context, p *plot) error {
+	if err := p.avoidSequentialScans(ctx); err != nil {
+		return err
 	}
-	defer func() {
-		if _, resetErr := p.conn.Exec(ctx, "RESET enable_seqscan"); resetErr != nil {
-			err = errors.Join(err, fmt.Errorf("switch sequential scans on: %w", resetErr))
-		}
-	}()
-	var last listed
+	last := listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 	for {
 		batch, err := p.nextList(ctx, last)
 		if err != nil || len(batch) == 0 {
-			return times, err
+			return err
 		}
 		keys := make([]string, len(batch))
 		for i, tombstone := range batch {
-			keys[i] = strconv.FormatInt(tombstone.key, 10)
+			keys[i] = strconv.FormatInt(tombstone.Key, 10)
 		}
 		for _, table := range s.tables {
 			for _, lock := range []string{" FOR UPDATE SKIP LOCKED", ""} {
-				statement := inListStatement(s, table, keys, lock)
-				for {
-					tag, took, err := timed(ctx, p.conn, statement)
-					if err != nil {
-						return nil, fmt.Errorf("clean %s: %w", table, err)
-					}
-					times = append(times, took)
-					if tag.RowsAffected() == 0 {
-						break
-					}
+				if err := p.exhaust(ctx, table, inListStatement(s, table, keys, lock)); err != nil {
+					return err
 				}
 			}
 		}
 		last = batch[len(batch)-1]
 		const mark = `UPDATE ` + tombstones + ` SET status = 2
 			WHERE fully_qualified_table_name = 'public.parents' AND status = 1 AND (consume_after, id) <= ($1, $2)`
-		if _, err := p.conn.Exec(ctx, mark, last.consumeAfter, last.id); err != nil {
-			return nil, fmt.Errorf("mark tombstones: %w", err)
+		if _, err := p.conn.Exec(ctx, mark, last.ConsumeAfter, last.ID); err != nil {
+			return fmt.Errorf("mark tombstones: %w", err)
 		}
 	}
 }
 
 // listed is one tombstone.
 type listed struct {
-	consumeAfter pgtype.Timestamptz
-	id, key      int64
+	ConsumeAfter pgtype.Timestamptz
+	ID, Key      int64
 }
 
 func (p *plot) nextList(ctx context.Context, last listed) ([]listed, error) {
 	const sql = `SELECT consume_after, id, primary_key_value FROM ` + tombstones + `
 		WHERE fully_qualified_table_name = 'public.parents' AND status = 1 AND (consume_after, id) > ($1, $2)
 		ORDER BY consume_after, id LIMIT $3`
-	if !last.consumeAfter.Valid {
-		last.consumeAfter = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	}
-	rows, err := p.conn.Query(ctx, sql, last.consumeAfter, last.id, listSize)
-	if err != nil {
-		return nil, fmt.Errorf("load tombstones: %w", err)
-	}
-	batch, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t listed, err error) {
-		return t, row.Scan(&t.consumeAfter, &t.id, &t.key)
-	})
+	rows, _ := p.conn.Query(ctx, sql, last.ConsumeAfter, last.ID, listSize)
+	batch, err := pgx.CollectRows(rows, pgx.RowToStructByPos[listed])
 	if err != nil {
 		return nil, fmt.Errorf("load tombstones: %w", err)
 	}

@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/latency"
 )
 
@@ -82,7 +80,7 @@ func Backlogs(most int64) (sizes []int64) {
 func Scale(ctx context.Context, g *Ground, o ScaleOptions) (Report, error) {
 	r := &ScaleReport{Benchmark: "scale", Pace: g.Pace}
 	var err error
-	if r.Server, err = (&Site{Pool: g.Admin}).server(ctx); err != nil {
+	if r.Server, err = server(ctx, g.Admin); err != nil {
 		return nil, err
 	}
 	for _, size := range o.Sizes {
@@ -125,25 +123,23 @@ func (g *Ground) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ [
 	if oldSnapshot {
 		variants = append(variants, true)
 	}
-	sizes := make([]ScaleSize, len(variants))
-	runs := make([][]backlogRun, len(variants))
-	for round := range rounds {
-		for i := range variants {
-			at := (i + round) % len(variants)
-			held := ""
-			if variants[at] {
-				held = ", beside an old snapshot"
-			}
-			g.Progress("%d tombstones: round %d of %d%s", size, round+1, rounds, held)
-			run, err := g.drainBacklog(ctx, data, set, variants[at])
-			if err != nil {
-				return nil, err
-			}
-			runs[at] = append(runs[at], run)
+	runs := map[bool][]backlogRun{}
+	err = inTurn(rounds, variants, func(round int, oldSnapshot bool) error {
+		held := ""
+		if oldSnapshot {
+			held = ", beside an old snapshot"
 		}
+		g.Progress("%d tombstones: round %d of %d%s", size, round, rounds, held)
+		run, err := g.drainBacklog(ctx, data, set, oldSnapshot)
+		runs[oldSnapshot] = append(runs[oldSnapshot], run)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	sizes := make([]ScaleSize, len(variants))
 	for i := range sizes {
-		sizes[i] = scaleSize(size, runs[i])
+		sizes[i] = scaleSize(size, runs[variants[i]])
 		if variants[i] {
 			speed := ratio(sizes[0].MicrosecondsPerRow, sizes[i].MicrosecondsPerRow)
 			sizes[i].OldSnapshot, sizes[i].SpeedRatio = true, &speed
@@ -187,12 +183,12 @@ func (g *Ground) drainBacklog(ctx context.Context, data *template, set dataSet, 
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	last := set.doomed + afterwards
-	before, err := set.content(ctx, conn, last)
+	t := set.trial(last)
+	before, err := t.look(ctx, conn)
 	if err != nil {
 		return run, err
 	}
-	watch := childWatch()
-	worker, err := g.Open(ctx, url, set.definitions(), fullDuty, watch)
+	worker, err := g.Open(ctx, url, t.definitions, fullDuty, t.watch)
 	if err != nil {
 		return run, err
 	}
@@ -213,7 +209,7 @@ func (g *Ground) drainBacklog(ctx context.Context, data *template, set dataSet, 
 		return run, err
 	}
 	run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
-	run.children, run.queue = watch.take()
+	run.children, run.queue = t.watch.take()
 	for id := set.doomed + 1; id <= last; id++ {
 		if _, err := conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
 			return run, fmt.Errorf("delete parent: %w", err)
@@ -222,34 +218,22 @@ func (g *Ground) drainBacklog(ctx context.Context, data *template, set dataSet, 
 			return run, err
 		}
 	}
-	_, run.after = watch.take()
-	return run, errors.Join(noTombstones(ctx, conn), set.check(ctx, conn, before, last))
+	_, run.after = t.watch.take()
+	return run, t.check(ctx, conn, before, true)
 }
 
 // holdSnapshot keeps a transaction open that could still see every row of now.
 func holdSnapshot(ctx context.Context, url string) (release func(), err error) {
-	conn, err := connectTo(ctx, url)
+	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
 	if err != nil {
-		closeConn(ctx, conn)
+		closeConn()
 		return nil, fmt.Errorf("take old snapshot: %w", err)
 	}
-	return func() { closeConn(ctx, conn) }, nil
-}
-
-// noTombstones is an error where a drain left some, also if it put them off.
-func noTombstones(ctx context.Context, conn *pgx.Conn) error {
-	var left int64
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&left); err != nil {
-		return fmt.Errorf("count tombstones: %w", err)
-	}
-	if left > 0 {
-		return fmt.Errorf("%d tombstones remain after the last pass", left)
-	}
-	return nil
+	return closeConn, nil
 }
 
 // forgetPeak makes Linux measure the peak of this process's memory anew, from what is in use now. Elsewhere, or

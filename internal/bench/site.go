@@ -44,9 +44,14 @@ type Server struct {
 	SynchronousCommit string `json:"synchronous_commit"`
 }
 
-func (s *Site) server(ctx context.Context) (Server, error) {
+// String names the server and what its commits wait for.
+func (s Server) String() string {
+	return fmt.Sprintf("Postgres %s, fsync %s, synchronous_commit %s", s.Version, s.Fsync, s.SynchronousCommit)
+}
+
+func server(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
-	err := s.Pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
+	err := pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&server.Version, &server.Fsync, &server.SynchronousCommit)
 	if err != nil {
 		return server, fmt.Errorf("read settings of the server: %w", err)
@@ -105,7 +110,7 @@ func withDatabase(connection, name string) (string, error) {
 	return u.String(), nil
 }
 
-// withWorker does something beside a running worker, and stops the worker.
+// withWorker does something beside a running worker that has worked already, and stops the worker.
 func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -114,7 +119,10 @@ func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) erro
 		ended <- s.Work(running)
 		stop() // Nothing is measured without it.
 	}()
-	err := do(running)
+	err := s.warmUp(running)
+	if err == nil {
+		err = do(running)
+	}
 	stop()
 	if failed := <-ended; failed != nil && ctx.Err() == nil {
 		return fmt.Errorf("run worker: %w", failed)
@@ -123,7 +131,12 @@ func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) erro
 }
 
 // warmUp deletes parents until the worker has shown that it is up, with prepared statements and all.
-func (s *Site) warmUp(ctx context.Context, watcher *pgx.Conn) error {
+func (s *Site) warmUp(ctx context.Context) error {
+	watcher, closeWatcher, err := connect(ctx, s.URL)
+	if err != nil {
+		return err
+	}
+	defer closeWatcher()
 	for id := int64(-1); id >= -20; id-- {
 		const insert = "WITH parent AS (INSERT INTO parents (id) VALUES ($1)) INSERT INTO children (parent_id) VALUES ($1)"
 		if _, err := watcher.Exec(ctx, insert, id); err != nil {
@@ -171,14 +184,6 @@ func causeOf(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// connect opens a connection of its own to the benchmark's database.
-func (s *Site) connect(ctx context.Context) (conn *pgx.Conn, closeConn func(), err error) {
-	if conn, err = pgx.Connect(ctx, s.URL); err != nil {
-		return nil, nil, fmt.Errorf("connect to the benchmark's database: %w", err)
-	}
-	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
 // exec runs statements without arguments on the site's pool, all in one session.

@@ -4,20 +4,22 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"sexton/internal/latency"
 )
 
-// The states of the triggers that are compared; with and without the wake trigger, which notifies only where
-// no worker is awake.
-const (
-	track       = "track"
-	wakesAwake  = "track_and_wake_awake"
-	wakesAsleep = "track_and_wake_asleep"
-)
+const noTrigger = "no_trigger"
+
+// triggerVariants are compared; with and without the wake trigger, which notifies only where no worker is awake.
+func triggerVariants() []variant {
+	return []variant{
+		{name: noTrigger, plain: true},
+		{name: "track"},
+		{name: "track_and_wake_awake", wake: true, held: true},
+		{name: "track_and_wake_asleep", wake: true},
+	}
+}
 
 // triggerRounds are interleaved: a round measures every state.
 const triggerRounds = 3
@@ -44,30 +46,31 @@ type Cost struct {
 func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 	r := &TriggerReport{Benchmark: "trigger", Rounds: triggerRounds}
 	var err error
-	if r.Server, err = s.server(ctx); err != nil {
+	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
-	variants := []string{noTrigger, track, wakesAwake, wakesAsleep}
 	for _, size := range []struct{ rows, statements int }{{1, 100}, {100, 34}, {10_000, 3}, {1_000_000, 1}} {
 		if size.rows > most {
 			break
 		}
 		took := map[string][]time.Duration{}
-		for range triggerRounds {
-			for _, variant := range variants {
-				s.Progress("%d rows, %s", size.rows, variant)
-				durations, err := s.deletes(ctx, variant, size.rows, size.statements)
-				if err != nil {
-					return nil, fmt.Errorf("measure %s with %d rows: %w", variant, size.rows, err)
-				}
-				took[variant] = append(took[variant], durations...)
+		err := inTurn(triggerRounds, triggerVariants(), func(_ int, v variant) error {
+			s.Progress("%d rows, %s", size.rows, v.name)
+			durations, err := s.deletes(ctx, v, size.rows, size.statements)
+			if err != nil {
+				return fmt.Errorf("measure %s with %d rows: %w", v.name, size.rows, err)
 			}
+			took[v.name] = append(took[v.name], durations...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 		base := median(took[noTrigger])
-		for _, variant := range variants {
-			middle := median(took[variant])
+		for _, v := range triggerVariants() {
+			middle := median(took[v.name])
 			r.Costs = append(r.Costs, Cost{
-				Rows: size.rows, Variant: variant, Statements: len(took[variant]),
+				Rows: size.rows, Variant: v.name, Statements: len(took[v.name]),
 				MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
 			})
 		}
@@ -76,40 +79,24 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 }
 
 // deletes fills the table and returns how long each statement took that deletes so many rows of it.
-func (s *Site) deletes(ctx context.Context, variant string, rows, statements int) ([]time.Duration, error) {
-	table := "parents"
-	if variant == noTrigger {
-		table = "plain_parents"
-	}
+func (s *Site) deletes(ctx context.Context, v variant, rows, statements int) ([]time.Duration, error) {
 	last := rows*statements + 1
-	if err := s.refill(ctx, table, int64(last)); err != nil {
+	release, err := s.arrange(ctx, v, int64(last))
+	if err != nil {
 		return nil, err
 	}
-	state := "DISABLE"
-	if slices.Contains([]string{wakesAwake, wakesAsleep}, variant) {
-		state = "ENABLE ALWAYS"
-	}
-	if err := s.exec(ctx, "switch trigger", "ALTER TABLE "+tombstones+" "+state+" TRIGGER sexton_wake"); err != nil {
-		return nil, err
-	}
-	if variant == wakesAwake {
-		release, err := s.holdAwake(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
-	}
-	conn, closeConn, err := s.connect(ctx)
+	defer release()
+	conn, closeConn, err := connect(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}
 	defer closeConn()
 	remove := func(from, to int) (time.Duration, error) {
-		began := time.Now()
-		if _, err := conn.Exec(ctx, "DELETE FROM "+table+" WHERE id BETWEEN $1 AND $2", from, to); err != nil {
+		_, took, err := timed(ctx, conn, "DELETE FROM "+v.table()+" WHERE id BETWEEN $1 AND $2", from, to)
+		if err != nil {
 			return 0, fmt.Errorf("delete parents: %w", err)
 		}
-		return time.Since(began), nil
+		return took, nil
 	}
 	// The first one in a session loads functions and plans.
 	if _, err := remove(last, last); err != nil {
@@ -128,7 +115,7 @@ func (s *Site) deletes(ctx context.Context, variant string, rows, statements int
 func (r *TriggerReport) Text(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "rows\tvariant\tms\tratio to no trigger\tstatements")
 	for _, c := range r.Costs {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.3f\t%.2f\t%d\n", c.Rows, strings.ReplaceAll(c.Variant, "_", " "), c.MS, c.Ratio, c.Statements)
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%.3f\t%.2f\t%d\n", c.Rows, words(c.Variant), c.MS, c.Ratio, c.Statements)
 	}
 	_, _ = fmt.Fprintf(w, "\nmedian of all statements of %d interleaved rounds, one DELETE by primary key each; %s\n", r.Rounds, r.Server)
 }

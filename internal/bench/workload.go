@@ -4,22 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/latency"
 )
+
+// Options says what a benchmark of whole drains measures.
+type Options struct {
+	// Sets are among the benchmark's data sets; Scale is a fraction of their full size.
+	Sets  []string
+	Scale float64
+	// Rounds are how often each contender works; they take turns in who begins.
+	Rounds int
+	// Foreground also measures what clients feel that use the same tables meanwhile.
+	Foreground bool
+	// Duty is the share of its time that the worker may work beside them, in percent; without them it is all.
+	Duty int
+}
+
+// Head begins the report of a benchmark of whole drains.
+type Head struct {
+	Benchmark string  `json:"benchmark"`
+	Server    Server  `json:"server"`
+	Scale     float64 `json:"scale"`
+	Rounds    int     `json:"rounds"`
+	// Duty is that of the worker beside the foreground load, in percent; null where that was not asked for.
+	Duty *int `json:"foreground_duty"`
+}
+
+func (g *Ground) head(ctx context.Context, benchmark string, o Options) (h Head, err error) {
+	h = Head{Benchmark: benchmark, Scale: o.Scale, Rounds: o.Rounds}
+	if o.Foreground {
+		h.Duty = &o.Duty
+	}
+	h.Server, err = server(ctx, g.Admin)
+	return h, err
+}
 
 // workload is a data set, the work that it can make, and the ways to do that.
 type workload interface {
 	// title names the data set.
 	title() string
-	// size is how many parents or users it has whose rows can be made work of.
+	// size is how many parents, users or groups it has whose rows can be made work of.
 	size() int64
+	// create is the SQL of the tables, definitions are Sexton's, fill are the statements that fill the tables.
+	create() string
+	definitions() string
+	fill() []string
 	contenders() []contender
-	// stalls reports whether the foreground is to be measured beside that contender, too.
-	stalls(contender string) bool
 	// trial is the work for the first so many of them.
 	trial(doomed int64) trial
 	// transaction is one of the application's on the same tables.
@@ -28,14 +65,79 @@ type workload interface {
 
 // trial is work that each contender does on a copy of its own.
 type trial struct {
-	// look is asked before there is any work: it counts the rows that are concerned and returns what finds out whether
-	// exactly they have been changed, and whether Sexton, where it was Sexton, has left nothing in its queue.
-	look func(ctx context.Context, conn *pgx.Conn) (rows int64, check func(ctx context.Context, bySexton bool) error, err error)
-	// begin makes the work and tells how long the application had to wait for that. What it writes counts as written.
+	tables []counted
+	// done is the content that a table must have afterwards.
+	done func(before content) content
+	// begin makes the work and tells how long the application had to wait for that. What it writes counts as written. Nil where
+	// the work is there.
 	begin func(ctx context.Context, conn *pgx.Conn) (time.Duration, error)
+	// leftovers is the query of a text about the rows that Sexton has left in its queue, or otherwise must not leave; null where there
+	// are none. Empty where the tables say it all.
+	leftovers string
 	// definitions are Sexton's, watch tells its statements apart.
 	definitions string
 	watch       *stopwatch
+}
+
+// counted is a table, and the query of its content with its arguments.
+type counted struct {
+	table, sql string
+	args       []any
+}
+
+// content sums up the rows of a table.
+type content struct {
+	// rows are all of them, referring those with a parent or, in a benchmark of users, those of the ghost user.
+	rows, referring int64
+	// doomed are to be deleted or changed. The sum of the ids of all others shows whether they are the same.
+	doomed, others int64
+	// doubles are those of doomed of which the ghost user has the like.
+	doubles int64
+}
+
+// look is asked before there is any work.
+func (t trial) look(ctx context.Context, conn *pgx.Conn) (map[string]content, error) {
+	found := map[string]content{}
+	for _, table := range t.tables {
+		var c content
+		if err := conn.QueryRow(ctx, table.sql, table.args...).Scan(&c.rows, &c.referring, &c.doomed, &c.others, &c.doubles); err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", table.table, err)
+		}
+		found[table.table] = c
+	}
+	return found, nil
+}
+
+// concerned are the rows to be deleted or changed.
+func concerned(tables map[string]content) (n int64) {
+	for _, c := range tables {
+		n += c.doomed
+	}
+	return n
+}
+
+// check reports as an error if other rows than the right ones have been changed, or if Sexton, where it was Sexton, has left
+// something in its queue.
+func (t trial) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) error {
+	if bySexton && t.leftovers != "" {
+		var left *string
+		if err := conn.QueryRow(ctx, t.leftovers).Scan(&left); err != nil {
+			return fmt.Errorf("count what remains: %w", err)
+		}
+		if left != nil {
+			return fmt.Errorf("%s remain after the last pass", *left)
+		}
+	}
+	after, err := t.look(ctx, conn)
+	if err != nil {
+		return err
+	}
+	for table, c := range before {
+		if want := t.done(c); after[table] != want {
+			return fmt.Errorf("table %s is not as it must be: want %+v, have %+v", table, want, after[table])
+		}
+	}
+	return nil
 }
 
 // Contender is one way to do the work, and what it took.
@@ -48,21 +150,45 @@ type Contender struct {
 	// WALBytes are all that the server wrote meanwhile, that by which the work came about included.
 	WALBytes int64 `json:"wal_bytes"`
 	// Statements counts the ones that changed rows in one round, StatementMS how long they took in all rounds. Of
-	// Sexton's it is the whole transaction, from BEGIN to COMMIT.
+	// Sexton's it is the whole transaction, from BEGIN to COMMIT: as long are its locks held.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
+
+	begun time.Duration
+}
+
+// summary takes the median of the rounds.
+func summary(name string, rows int64, rounds []measured) Contender {
+	var took, begun, times []time.Duration
+	var wal []int64
+	for _, m := range rounds {
+		took, begun, wal, times = append(took, m.took), append(begun, m.begun), append(wal, m.wal), append(times, m.times...)
+	}
+	middle := median(took)
+	return Contender{
+		Name: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0), WALBytes: median(wal),
+		Statements: len(times) / len(rounds), StatementMS: latency.Of(times), begun: median(begun),
+	}
+}
+
+// statementsHead and statements are the columns of the statements.
+const statementsHead = "statements\tp50 ms\tp99 ms\tmax ms\n"
+
+func (c Contender) statements() string {
+	return fmt.Sprintf("%d\t%.1f\t%.1f\t%.1f\n", c.Statements, c.StatementMS.P50, c.StatementMS.P99, c.StatementMS.Max)
 }
 
 // contender is one way to do a workload's work.
 type contender struct {
 	name string
+	// stalls has the foreground measured beside it, too.
+	stalls bool
 	// prepare runs before there is work; nil where there is nothing to do.
 	prepare func(ctx context.Context, p *plot) error
 	// ready runs between that and drain, untimed; nil likewise.
 	ready func(ctx context.Context, p *plot) error
-	// drain works off what there is to do, and returns how long its statements took. Nil where everything is done
-	// by what made the work.
-	drain func(ctx context.Context, p *plot) ([]time.Duration, error)
+	// drain works off what there is to do. Nil where everything is done by what made the work.
+	drain func(ctx context.Context, p *plot) error
 }
 
 // measured holds the figures of one contender in one round.
@@ -78,29 +204,90 @@ type plot struct {
 	trial  trial
 	url    string
 	conn   *pgx.Conn
+	// times are those of the statements that changed rows.
+	times []time.Duration
 	// duty and worker are Sexton's alone.
 	duty   int
 	worker *Worker
 }
 
-// rounds lets the contenders take turns in who begins, each on a fresh copy.
-func (g *Ground) rounds(ctx context.Context, data *template, w workload, rounds int) (map[string][]measured, int64, error) {
-	found := map[string][]measured{}
-	all := w.contenders()
-	var rows int64
-	for round := range rounds {
-		for i := range all {
-			c := all[(i+round)%len(all)]
-			g.Progress("%s: round %d of %d, %s", w.title(), round+1, rounds, c.name)
-			m, changed, err := g.measure(ctx, data, w.trial(w.size()), c, nil)
-			if err != nil {
-				return nil, 0, fmt.Errorf("%s: %w", c.name, err)
-			}
-			found[c.name] = append(found[c.name], m)
-			rows = changed
+// comparison holds the figures of the contenders of a workload.
+type comparison struct {
+	rows       int64
+	contenders []Contender
+	foreground []Foreground
+}
+
+// of returns the contender of that name.
+func (c comparison) of(name string) Contender {
+	for _, one := range c.contenders {
+		if one.Name == name {
+			return one
 		}
 	}
-	return found, rows, nil
+	return Contender{}
+}
+
+// inTurn calls do for every variant in every round; they take turns in which begins.
+func inTurn[V any](rounds int, variants []V, do func(round int, v V) error) error {
+	for round := range rounds {
+		for i := range variants {
+			if err := do(round+1, variants[(i+round)%len(variants)]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compareSets compares on each of the data sets.
+func compareSets[W workload, S any](
+	ctx context.Context, g *Ground, o Options, newSet func(name string, scale float64) (W, error), report func(W, comparison) S,
+) ([]S, error) {
+	var sets []S
+	for _, name := range o.Sets {
+		set, err := newSet(name, o.Scale)
+		if err != nil {
+			return nil, err
+		}
+		found, err := g.compare(ctx, set, o)
+		if err != nil {
+			return nil, fmt.Errorf("measure data set %s: %w", name, err)
+		}
+		sets = append(sets, report(set, found))
+	}
+	return sets, nil
+}
+
+// compare makes the data of a workload and lets each contender work on fresh copies, after each of which it checks that exactly
+// the right rows have been changed; then once more beside the foreground, where that was asked for.
+func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comparison, err error) {
+	g.Progress("%s: making the rows", w.title())
+	data, err := g.template(ctx, w.create(), w.definitions(), w.fill()...)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, data.drop()) }()
+	rounds := map[string][]measured{}
+	err = inTurn(o.Rounds, w.contenders(), func(round int, c contender) error {
+		g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
+		m, rows, err := g.measure(ctx, data, w.trial(w.size()), c, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		rounds[c.name], found.rows = append(rounds[c.name], m), rows
+		return nil
+	})
+	if err != nil {
+		return found, err
+	}
+	for _, c := range w.contenders() {
+		found.contenders = append(found.contenders, summary(c.name, found.rows, rounds[c.name]))
+	}
+	if o.Foreground {
+		found.foreground, err = g.foreground(ctx, data, w, o)
+	}
+	return found, err
 }
 
 // measure lets a contender work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
@@ -116,7 +303,7 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c contend
 	}
 	p.url, p.conn = url, conn
 	defer func() { err = errors.Join(err, drop()) }()
-	rows, check, err := t.look(ctx, conn)
+	before, err := t.look(ctx, conn)
 	if err != nil {
 		return m, 0, err
 	}
@@ -139,7 +326,7 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c contend
 	if err != nil {
 		return m, 0, err
 	}
-	return m, rows, check(ctx, c.name == sexton)
+	return m, concerned(before), t.check(ctx, conn, before, c.name == sexton)
 }
 
 // run does the measured work.
@@ -148,8 +335,10 @@ func (p *plot) run(ctx context.Context, c contender, m *measured) error {
 	if err != nil {
 		return err
 	}
-	if m.begun, err = p.trial.begin(ctx, p.conn); err != nil {
-		return err
+	if p.trial.begin != nil {
+		if m.begun, err = p.trial.begin(ctx, p.conn); err != nil {
+			return err
+		}
 	}
 	if c.ready != nil {
 		if err := c.ready(ctx, p); err != nil {
@@ -159,10 +348,10 @@ func (p *plot) run(ctx context.Context, c contender, m *measured) error {
 	m.took, m.times = m.begun, []time.Duration{m.begun}
 	if c.drain != nil {
 		began := time.Now()
-		if m.times, err = c.drain(ctx, p); err != nil {
+		if err = c.drain(ctx, p); err != nil {
 			return err
 		}
-		m.took = time.Since(began)
+		m.took, m.times = time.Since(began), p.times
 	}
 	end, err := walPosition(ctx, p.conn)
 	m.wal = end - start
@@ -175,22 +364,92 @@ func openWorker(ctx context.Context, p *plot) (err error) {
 	return err
 }
 
-func drainByWorker(ctx context.Context, p *plot) ([]time.Duration, error) {
+func drainByWorker(ctx context.Context, p *plot) error {
 	_, err := p.worker.drain(ctx)
-	times, _ := p.trial.watch.take()
-	return times, err
+	p.times, _ = p.trial.watch.take()
+	return err
 }
 
-// summary takes the median of the rounds.
-func summary(name string, rows int64, rounds []measured) Contender {
-	var took, times []time.Duration
-	var wal []int64
-	for _, m := range rounds {
-		took, wal, times = append(took, m.took), append(wal, m.wal), append(times, m.times...)
+// send runs a statement that changes rows of a table, and keeps how long it took.
+func (p *plot) send(ctx context.Context, table, sql string, args ...any) (changed int64, err error) {
+	tag, took, err := timed(ctx, p.conn, sql, args...)
+	if err != nil {
+		return 0, fmt.Errorf("change %s: %w", table, err)
 	}
-	middle := median(took)
-	return Contender{
-		Name: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0), WALBytes: median(wal),
-		Statements: len(times) / len(rounds), StatementMS: latency.Of(times),
+	p.times = append(p.times, took)
+	return tag.RowsAffected(), nil
+}
+
+// exhaust sends a statement until it changes nothing.
+func (p *plot) exhaust(ctx context.Context, table, sql string, args ...any) error {
+	for {
+		if changed, err := p.send(ctx, table, sql, args...); err != nil || changed == 0 {
+			return err
+		}
 	}
 }
+
+// together sends the statements in one transaction.
+func (p *plot) together(ctx context.Context, statements []counted) error {
+	return pgx.BeginFunc(ctx, p.conn, func(pgx.Tx) error {
+		for _, s := range statements {
+			if _, err := p.send(ctx, s.table, s.sql, s.args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// avoidSequentialScans holds for the rest of the session, which ends with the copy.
+func (p *plot) avoidSequentialScans(ctx context.Context) error {
+	if _, err := p.conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
+		return fmt.Errorf("switch sequential scans off: %w", err)
+	}
+	return nil
+}
+
+// timed runs a statement and tells how long it took, commit and round trip included.
+func timed(ctx context.Context, conn *pgx.Conn, sql string, args ...any) (pgconn.CommandTag, time.Duration, error) {
+	began := time.Now()
+	tag, err := conn.Exec(ctx, sql, args...)
+	return tag, time.Since(began), err
+}
+
+// use is a transaction of the application: it reads some rows and another one, and updates that one, in one round trip.
+func use(ctx context.Context, conn *pgx.Conn, some string, key int64, table, column string, row int64) error {
+	batch := &pgx.Batch{}
+	batch.Queue(some, key)
+	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", row)
+	batch.Queue(fmt.Sprintf("UPDATE %s SET %s = reverse(%[2]s) WHERE id = $1", table, column), row)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("use %s: %w", table, err)
+	}
+	return nil
+}
+
+// underLoad are the clients' experiences on one data set.
+type underLoad struct {
+	set   string
+	found []Foreground
+}
+
+// ending writes the foreground, where it was asked for, and how the figures were taken: what, how and note are the benchmark's own
+// words, work says what the contenders did beside the foreground.
+func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoad) {
+	var tables [][]Foreground
+	if h.Duty != nil {
+		_, _ = fmt.Fprint(w, foregroundHead)
+		for _, l := range loads {
+			foregroundText(w, l.set, l.found)
+			tables = append(tables, l.found)
+		}
+	}
+	_, _ = fmt.Fprintf(w, "\n%smedian of %d interleaved rounds, each on a fresh copy of the data; scale %g%s; %s\n%s",
+		what, h.Rounds, h.Scale, how, h.Server, note)
+	if h.Duty != nil {
+		foregroundNote(w, work, *h.Duty, tables...)
+	}
+}
+
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

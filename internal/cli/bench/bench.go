@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -17,9 +15,6 @@ import (
 	"sexton/internal/bench"
 	"sexton/internal/cli"
 	"sexton/internal/cli/run"
-	"sexton/internal/config"
-	"sexton/internal/devpg"
-	"sexton/internal/installation"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -103,8 +98,9 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
-		err = onServer(ctx, env, siteSettings(), func(url string) error {
-			return onSite(ctx, env, url, func(site *bench.Site) (err error) {
+		job := groundJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
+		err = onGround(ctx, env, siteSettings(), job, func(server *bench.Ground, g ground) error {
+			return onSite(ctx, server, g, func(site *bench.Site) (err error) {
 				report, err = measure(ctx, site)
 				return err
 			})
@@ -142,19 +138,6 @@ func positiveFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// onServer hands over the URL of the given server, or of a private one with the settings.
-func onServer(ctx context.Context, env *cli.Env, settings map[string]string, do func(url string) error) (err error) {
-	if env.DatabaseURL != "" {
-		return do(env.DatabaseURL)
-	}
-	server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	return do(server.URL("postgres"))
-}
-
 // siteSettings are those of a server whose data matter.
 func siteSettings() map[string]string {
 	return map[string]string{
@@ -165,18 +148,8 @@ func siteSettings() map[string]string {
 }
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
-func onSite(ctx context.Context, env *cli.Env, url string, do func(*bench.Site) error) (err error) {
-	dir, err := os.MkdirTemp("", "sexton-bench-")
-	if err != nil {
-		return fmt.Errorf("create folder for the benchmark: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	admin, err := benchConnect(ctx, dir, url)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	own, drop, err := bench.CreateDatabase(ctx, admin.Jobs().Pool, url)
+func onSite(ctx context.Context, server *bench.Ground, g ground, do func(*bench.Site) error) (err error) {
+	own, drop, err := bench.CreateDatabase(ctx, server.Admin, server.AdminURL)
 	if err != nil {
 		return err
 	}
@@ -189,46 +162,19 @@ func onSite(ctx context.Context, env *cli.Env, url string, do func(*bench.Site) 
 	if _, err := application.Exec(ctx, bench.Tables); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	all, err := benchInstall(ctx, env, dir, own)
+	all, err := g.install(ctx, own, bench.Definitions)
 	if err != nil {
-		return fmt.Errorf("prepare benchmark: %w", err)
+		return err
 	}
 	defer all.Close()
 
 	site := &bench.Site{
-		URL: own, Pool: application, Admin: admin.Jobs().Pool,
+		URL: own, Pool: application, Admin: server.Admin, Progress: server.Progress,
 		Work: func(ctx context.Context) error {
-			return run.Work(ctx, all, cli.NewLogger(env.Stderr, all.Config.Log), run.Endpoint{})
+			return run.Work(ctx, all, cli.NewLogger(g.Stderr, all.Config.Log), run.Endpoint{})
 		},
-		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)
 	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
 	return do(site)
-}
-
-// benchConnect is connect for a configuration of the benchmark's own, which it writes into dir.
-func benchConnect(ctx context.Context, dir, url string) (*installation.Connections, error) {
-	path := filepath.Join(dir, config.DefaultFile)
-	if err := os.WriteFile(path, []byte("loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "definitions.yml"), []byte(bench.Definitions), 0o600); err != nil {
-		return nil, fmt.Errorf("write definitions of the benchmark: %w", err)
-	}
-	c, err := config.Load(config.Options{Path: path, DatabaseURL: url})
-	if err != nil {
-		return nil, err
-	}
-	return installation.Open(ctx, c)
-}
-
-// benchInstall installs Sexton in the benchmark's database.
-func benchInstall(ctx context.Context, env *cli.Env, dir, url string) (*installation.Bound, error) {
-	bare, err := benchConnect(ctx, dir, url)
-	if err != nil {
-		return nil, err
-	}
-	defer bare.Close()
-	return installation.Install(ctx, bare.Config, cli.NewLogger(env.Stderr, bare.Config.Log))
 }

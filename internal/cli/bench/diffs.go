@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -33,15 +32,14 @@ and are removed at the end; credentials come from the usual places.`,
 			return groundJob{
 				kind: riverjobs.MigrateExternalDiff, environ: []string{"SEXTON_EXTERNAL_DIFFS__BUCKET=" + o.Bucket},
 				file: "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true}\n",
-				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: diffPass,
+				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(diffPass),
 			}, nil
 		},
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Diffs(ctx, ground, o)
 		})
 	cmd.Flags().StringVar(&o.Bucket, "bucket", "", "`URL` of the store, as in external_diffs.bucket")
-	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full number of diffs")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")
 	cmd.Flags().IntVar(&o.Big, "big", 256, "size of the one big diff in `MIB`, up to 1024")
 	measure := cmd.RunE
 	cmd.RunE = env.Run(func(cmd *cobra.Command, args []string) (err error) {
@@ -76,14 +74,10 @@ func benchBucket(bucket string) (own string, remove func() error, err error) {
 }
 
 // diffPass holds the facts of a move that a benchmark needs.
-func diffPass(report jobrun.Report) (bench.Pass, error) {
-	var stats extdiff.Moved
-	if err := json.Unmarshal(report.Stats, &stats); err != nil {
-		return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
-	}
+func diffPass(report jobrun.Report, stats extdiff.Moved) bench.Pass {
 	pass := bench.Pass{Rows: stats.Files, Finished: 1}
-	if report.Outcome == jobrun.Skipped || stats.Skipped != "" {
+	if stats.Skipped != "" {
 		pass.Trouble = "skipped: " + report.Reason
 	}
-	return pass, nil
+	return pass
 }

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/bench"
 	"sexton/internal/cli"
 	"sexton/internal/config"
+	"sexton/internal/devpg"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	riverjobs "sexton/river_jobs"
@@ -49,7 +50,7 @@ func groundBenchmark(env *cli.Env,
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		err = onGround(ctx, env, measured, func(ground *bench.Ground) (err error) {
+		err = onGround(ctx, env, bench.ServerSettings(), measured, func(ground *bench.Ground, _ ground) (err error) {
 			report, err = measure(ctx, ground)
 			return err
 		})
@@ -57,13 +58,29 @@ func groundBenchmark(env *cli.Env,
 	})
 }
 
-// onGround hands over the given server, or a private one that holds the data in its memory.
-func onGround(ctx context.Context, env *cli.Env, job groundJob, do func(*bench.Ground) error) error {
-	return onServer(ctx, env, bench.ServerSettings(), func(url string) error { return onGroundOf(ctx, env, url, job, do) })
+// loadFlags are those of benchmarks that may have a foreground load: what clients use meanwhile, and whose duty it is.
+func loadFlags(cmd *cobra.Command, o *bench.Options, uses, duty string) {
+	cmd.Flags().BoolVar(&o.Foreground, "foreground", false, "also measure clients that use "+uses+" meanwhile")
+	cmd.Flags().IntVar(&o.Duty, "duty", 50, "beside them "+duty)
+	sizeFlags(cmd, &o.Scale, &o.Rounds, "size")
 }
 
-// onGroundOf is onGround for a server that is there.
-func onGroundOf(ctx context.Context, env *cli.Env, url string, job groundJob, do func(*bench.Ground) error) (err error) {
+func sizeFlags(cmd *cobra.Command, scale *float64, rounds *int, of string) {
+	cmd.Flags().Float64Var(scale, "scale", 1, "`FRACTION` of the full "+of)
+	cmd.Flags().IntVar(rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+}
+
+// onGround hands over the given server, or a private one with the settings, and with it what installs Sexton there.
+func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job groundJob, do func(*bench.Ground, ground) error) (err error) {
+	url := env.DatabaseURL
+	if url == "" {
+		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		url = server.URL("postgres")
+	}
 	dir, err := os.MkdirTemp("", "sexton-bench-")
 	if err != nil {
 		return fmt.Errorf("create folder for the benchmark: %w", err)
@@ -81,9 +98,16 @@ func onGroundOf(ctx context.Context, env *cli.Env, url string, job groundJob, do
 	defer admin.Close()
 	return do(&bench.Ground{
 		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace),
-		Install: g.install, Open: g.open,
+		Install: func(ctx context.Context, url, definitions string) error {
+			all, err := g.install(ctx, url, definitions)
+			if err == nil {
+				all.Close()
+			}
+			return err
+		},
+		Open:     g.open,
 		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
-	})
+	}, g)
 }
 
 // groundJob is the job whose passes are measured.
@@ -92,12 +116,27 @@ type groundJob struct {
 	// args are those of its passes, beside the database.
 	args json.RawMessage
 	// file is the configuration in which definitions.yml may be named, environ what else is set, duty the key of the
-	// share of its time that the worker works, in percent.
+	// share of its time that the worker works, in percent; empty leaves it at its default.
 	file    string
 	environ []string
 	duty    string
 	// pass reads the report of a pass.
 	pass func(jobrun.Report) (bench.Pass, error)
+}
+
+// passOf reads the facts that a benchmark needs of the statistics of a pass; a pass that was skipped has none.
+func passOf[S any](read func(jobrun.Report, S) bench.Pass) func(jobrun.Report) (bench.Pass, error) {
+	return func(report jobrun.Report) (bench.Pass, error) {
+		var stats S
+		if err := json.Unmarshal(report.Stats, &stats); err != nil {
+			return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
+		}
+		pass := read(report, stats)
+		if report.Outcome == jobrun.Skipped {
+			pass.Trouble = "skipped: " + report.Reason
+		}
+		return pass, nil
+	}
 }
 
 // ground installs Sexton in the benchmark's databases and runs passes there.
@@ -119,21 +158,23 @@ func (g ground) config(url, definitions string, duty int) (*config.Config, error
 			return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
 		}
 	}
-	environ := append([]string{"SEXTON_DATABASES__MAIN__URL=" + url, g.job.duty + "=" + strconv.Itoa(duty)}, g.job.environ...)
+	environ := append([]string{"SEXTON_DATABASES__MAIN__URL=" + url}, g.job.environ...)
+	if g.job.duty != "" {
+		environ = append(environ, g.job.duty+"="+strconv.Itoa(duty))
+	}
 	return config.Load(config.Options{Path: path, Environ: environ})
 }
 
-func (g ground) install(ctx context.Context, url, definitions string) error {
+func (g ground) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
 	c, err := g.config(url, definitions, 100)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := installation.Install(ctx, c, cli.NewLogger(g.Stderr, c.Log))
 	if err != nil {
-		return fmt.Errorf("install: %w", err)
+		return nil, fmt.Errorf("install: %w", err)
 	}
-	all.Close()
-	return nil
+	return all, nil
 }
 
 // open connects a worker whose connections are traced.

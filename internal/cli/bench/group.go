@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 )
 
 func benchGroupCommand(env *cli.Env) *cobra.Command {
-	var o bench.GroupOptions
+	var o bench.Options
 	cmd := groundBenchmark(env, "group --scale 0.1 --foreground", "A group's destruction in small steps against one DELETE with native cascades",
 		`Destroys a group of 1,000 projects with a million rows below them in two ways, each on a fresh copy of the same data: by
 the job group_destroy, and by one DELETE of the group's row with ON DELETE CASCADE all the way down. Checks after each
@@ -28,28 +27,21 @@ that exactly the right rows are gone. The job works all of its time, or --duty p
 			return groundJob{
 				kind: riverjobs.GroupDestroy, args: json.RawMessage(`{"group_id": 1, "user_id": 1}`),
 				file: "loose_foreign_keys: {enabled: false}\nadjourned_groups: {enabled: true}\n",
-				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: destroyPass,
+				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(destroyPass),
 			}, nil
 		},
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Group(ctx, ground, o)
 		})
-	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
-	cmd.Flags().BoolVar(&o.Foreground, "foreground", false, "also measure clients that use the tables meanwhile")
-	cmd.Flags().IntVar(&o.Duty, "duty", 50, "beside them the job works `PERCENT` of its time")
+	loadFlags(cmd, &o, "the tables", "the job works `PERCENT` of its time")
 	return cmd
 }
 
 // destroyPass holds the facts of a run that a benchmark needs.
-func destroyPass(report jobrun.Report) (bench.Pass, error) {
-	var stats groupdelete.Stats
-	if err := json.Unmarshal(report.Stats, &stats); err != nil {
-		return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
-	}
+func destroyPass(report jobrun.Report, stats groupdelete.Stats) bench.Pass {
 	pass := bench.Pass{More: report.Outcome == jobrun.OverLimit, Rows: stats.Done, Finished: stats.Groups}
 	if !pass.More && stats.Outcome != groupdelete.Destroyed {
 		pass.Trouble = string(stats.Outcome) + ": " + report.Reason
 	}
-	return pass, nil
+	return pass
 }
