@@ -17,26 +17,64 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Connect loads the configuration and opens every database in it.
-func (env *Env) Connect(ctx context.Context) (*installation.Connections, error) {
-	all, err := env.ConnectReachable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := all.Complete(); err != nil {
-		all.Close()
-		return nil, err
-	}
-	return all, nil
+// With opens the databases for do and closes them after it. All but the one with the jobs may be down; the schemas of the others fit this
+// binary. A job of the kind, if one is named, is enabled.
+func (env *Env) With(ctx context.Context, kind string, do func(*installation.Connections) error) error {
+	return env.open(ctx, kind, func(all *installation.Connections) error {
+		if err := all.CheckSchemas(ctx); err != nil {
+			return err
+		}
+		return do(all)
+	})
 }
 
-// ConnectReachable does without databases that cannot be reached, except the one with the jobs.
-func (env *Env) ConnectReachable(ctx context.Context) (*installation.Connections, error) {
-	c, err := env.LoadConfig()
+// WithAll is With for commands that need every database, whatever its schema.
+func (env *Env) WithAll(ctx context.Context, do func(*installation.Connections) error) error {
+	return env.open(ctx, "", func(all *installation.Connections) error {
+		if err := all.Complete(); err != nil {
+			return err
+		}
+		return do(all)
+	})
+}
+
+func (env *Env) open(ctx context.Context, kind string, do func(*installation.Connections) error) error {
+	c, err := env.configFor(kind)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return installation.Open(ctx, c, database.LockTimeout(lockWait))
+	all, err := installation.Open(ctx, c, database.LockTimeout(lockWait))
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	return do(all)
+}
+
+// Binder is one of the ways in which package installation holds definitions against databases.
+type Binder func(context.Context, *config.Config) (*installation.Bound, error)
+
+// WithBound is With for commands that need the definitions, bound to the databases.
+func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func(*installation.Bound) error) error {
+	c, err := env.configFor(kind)
+	if err != nil {
+		return err
+	}
+	all, err := bind(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	return do(all)
+}
+
+// configFor reads the configuration, in which a job of the kind, if one is named, is enabled.
+func (env *Env) configFor(kind string) (*config.Config, error) {
+	c, err := env.LoadConfig()
+	if err == nil && kind != "" {
+		_, err = FindJob(c, kind)
+	}
+	return c, err
 }
 
 // lockWait is how long the statements of a command wait for a lock of another session.
@@ -75,10 +113,7 @@ func ChooseDatabase(c *config.Config, name, rawArgs string) (string, error) {
 	if name == "" {
 		return c.Databases[0].Name, nil
 	}
-	names := make([]string, len(c.Databases))
-	for i, db := range c.Databases {
-		names[i] = db.Name
-	}
+	names := c.DatabaseNames()
 	if !slices.Contains(names, name) {
 		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, words.Listed(names), words.Meant(name, names)))
 	}
@@ -106,38 +141,4 @@ func DatabaseInArgs(raw string) (string, error) {
 		return "", fmt.Errorf("the argument database must be a text, as in %s", form)
 	}
 	return name, nil
-}
-
-// ConnectForJob connects and finds an enabled kind.
-func (env *Env) ConnectForJob(ctx context.Context, kind string) (*installation.Connections, riverjobs.Job, error) {
-	c, err := env.LoadConfig()
-	if err != nil {
-		return nil, riverjobs.Job{}, err
-	}
-	job, err := FindJob(c, kind)
-	if err != nil {
-		return nil, riverjobs.Job{}, err
-	}
-	all, err := installation.Open(ctx, c, database.LockTimeout(lockWait)) // The queues are in the jobs database.
-	if err != nil {
-		return nil, riverjobs.Job{}, err
-	}
-	if err := all.CheckSchemas(ctx); err != nil {
-		all.Close()
-		return nil, riverjobs.Job{}, err
-	}
-	return all, job, nil
-}
-
-// ConnectForFailures opens the databases that can be reached.
-func (env *Env) ConnectForFailures(ctx context.Context) (*installation.Connections, error) {
-	all, err := env.ConnectReachable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := all.CheckSchemas(ctx); err != nil {
-		all.Close()
-		return nil, err
-	}
-	return all, nil
 }

@@ -18,12 +18,22 @@ func (env *Env) PrintJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// Print writes a document with --json, and else what text writes for people, as Table does.
+// Print writes a document with --json, and else what text writes for people, with the tables of package words aligned.
 func (env *Env) Print(document any, text func(w io.Writer)) error {
 	if env.JSON {
 		return env.PrintJSON(document)
 	}
-	return env.Table(text)
+	var lines strings.Builder
+	text(&lines)
+	if lines.Len() == 0 {
+		return nil
+	}
+	width := 0
+	if file, isFile := env.Stdout.(*os.File); isFile && IsTerminal(file) {
+		width, _, _ = term.GetSize(int(file.Fd()))
+	}
+	_, err := io.WriteString(env.Stdout, tables(lines.String(), width))
+	return err
 }
 
 // Say writes a document with --json, and else the text for people.
@@ -38,20 +48,8 @@ func (env *Env) Say(document any, format string, args ...any) error {
 // Printf writes to standard output.
 func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdout, format, args...) }
 
-// Table writes aligned columns; the caller writes tab-separated lines, and a line without a tab ends a table.
-func (env *Env) Table(write func(w io.Writer)) error {
-	var lines strings.Builder
-	write(&lines)
-	if lines.Len() == 0 {
-		return nil
-	}
-	width := 0
-	if file, isFile := env.Stdout.(*os.File); isFile && IsTerminal(file) {
-		width, _, _ = term.GetSize(int(file.Fd()))
-	}
-	_, err := io.WriteString(env.Stdout, tables(lines.String(), width))
-	return err
-}
+// Warn writes a warning to standard error.
+func (env *Env) Warn(warning any) { _, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", warning) }
 
 // ChildText names a child, with its database where that is not the parent's.
 func ChildText(child, elsewhere string) string {

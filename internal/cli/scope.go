@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +44,7 @@ func (s *Scope) Chosen(all *installation.Connections) ([]database.Database, erro
 		if err != nil {
 			return nil, err
 		}
-		chosen = slices.DeleteFunc(slices.Clone(chosen), func(db database.Database) bool { return db.Name != name })
+		chosen = []database.Database{all.Database(name)}
 	}
 	for _, db := range chosen {
 		if err := all.Down[db.Name]; err != nil {

@@ -5,12 +5,14 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	cells "github.com/jedib0t/go-pretty/v6/text"
+
+	"sexton/internal/words"
 )
 
 // columnGap is the space between two columns.
 const columnGap = "  "
 
-// tables aligns the cells of each run of tab-separated lines. A width above 0 is the width of the terminal: cells that do not fit
+// tables aligns the cells of each run of lines with separators. A width above 0 is the width of the terminal: cells that do not fit
 // continue below, between words only.
 func tables(lines string, width int) string {
 	var out strings.Builder
@@ -23,13 +25,13 @@ func tables(lines string, width int) string {
 		rows = nil
 	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(lines, "\n"), "\n") {
-		if !strings.Contains(line, "\t") {
+		if !strings.Contains(line, words.Separator) {
 			flush()
 			out.WriteString(line + "\n")
 			continue
 		}
 		row := table.Row{}
-		for cell := range strings.SplitSeq(line, "\t") {
+		for cell := range strings.SplitSeq(line, words.Separator) {
 			row = append(row, cell)
 		}
 		rows = append(rows, row)

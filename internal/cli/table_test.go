@@ -7,12 +7,14 @@ import (
 	cells "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"sexton/internal/words"
 )
 
 func TestTables(t *testing.T) {
 	t.Parallel()
 
-	lines := "JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n"
+	lines := strings.ReplaceAll("JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n", "\t", words.Separator)
 	require.Equal(t, `JOB      NEXT  ERROR
 cleanup  now   the table issues is locked by another session
 x              日本
@@ -40,7 +42,7 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		cell := rapid.StringMatching(`([a-zé日_.]{1,9} ){0,6}[a-z]{1,9}`)
 		var rows []string
 		for range rapid.IntRange(1, 5).Draw(t, "rows") {
-			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")}, "\t"))
+			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")}, words.Separator))
 		}
 		// The longest words and two gaps need this much.
 		width := rapid.IntRange(3*18+4, 200).Draw(t, "width")
@@ -48,6 +50,6 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		for line := range strings.Lines(shown) {
 			require.LessOrEqual(t, cells.StringWidth(strings.TrimSuffix(line, "\n")), width, shown)
 		}
-		require.ElementsMatch(t, strings.Fields(strings.Join(rows, " ")), strings.Fields(shown), "no word is broken")
+		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), words.Separator, " ")), strings.Fields(shown), "no word is broken")
 	})
 }

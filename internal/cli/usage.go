@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -53,10 +54,36 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// OneID reads the id of one row, which noun names, from the arguments of a command.
+func OneID(id *int64, noun string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs the ID of one %s", cmd.CommandPath(), noun)
+		}
+		parsed, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || parsed < 1 {
+			return fmt.Errorf("%q is not the ID of a %s", args[0], noun)
+		}
+		*id = parsed
+		return nil
+	}
+}
+
+// Limit adds --limit, which is 100 by default, with the help of a command.
+func Limit(cmd *cobra.Command, help string) *int {
+	limit := cmd.Flags().Int("limit", 100, help)
+	demand(cmd, func() error {
+		if *limit < 1 {
+			return fmt.Errorf("--limit %d must be at least 1", *limit)
+		}
+		return nil
+	})
+	return limit
+}
+
 // Exclusive has a command refuse several of these flags at once.
 func Exclusive(cmd *cobra.Command, names ...string) {
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
+	demand(cmd, func() error {
 		var set []string
 		for _, name := range names {
 			if cmd.Flags().Changed(name) {
@@ -65,6 +92,17 @@ func Exclusive(cmd *cobra.Command, names ...string) {
 		}
 		if len(set) > 1 {
 			return fmt.Errorf("%s takes only one of %s", cmd.CommandPath(), words.Listed(set))
+		}
+		return nil
+	})
+}
+
+// demand has a command look at its flags before its arguments.
+func demand(cmd *cobra.Command, check func() error) {
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := check(); err != nil {
+			return err
 		}
 		return args(cmd, given)
 	}

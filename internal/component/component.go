@@ -111,13 +111,3 @@ type Exam struct {
 	// Passed has the names of the checks that found nothing.
 	Passed map[string]bool
 }
-
-// Reached reports whether a database can be reached.
-func (x *Exam) Reached(name string) bool {
-	for _, db := range x.Databases {
-		if db.Name == name {
-			return true
-		}
-	}
-	return false
-}

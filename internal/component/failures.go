@@ -9,7 +9,6 @@ import (
 
 	"github.com/riverqueue/river/rivertype"
 
-	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
 )
@@ -148,14 +147,4 @@ func (r Retried) IDs(all func() ([]int64, error)) ([]int64, error) {
 		return []int64{r.ID}, nil
 	}
 	return all()
-}
-
-// ByName is a connected database of a configured name.
-func ByName(all *installation.Connections, name string) (database.Database, bool) {
-	for _, db := range all.Databases {
-		if db.Name == name {
-			return db, true
-		}
-	}
-	return database.Database{}, false
 }

@@ -110,32 +110,27 @@ func (d waitingGroups) Print(w io.Writer) {
 	}
 	_, _ = fmt.Fprintf(w, "\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
 		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
-	PrintGroups(w, b.First)
+	PrintGroups(w, "", b.First)
 }
 
-// PrintGroups lists groups.
-func PrintGroups(w io.Writer, groups []groupschedule.Group) {
-	_, _ = fmt.Fprintln(w, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR")
-	for _, g := range groups {
-		user, begins, done := "-", "-", "-"
+// PrintGroups lists groups, or writes the text none.
+func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
+	words.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups, func(g groupschedule.Group) []any {
+		user, done, begins := "-", "-", g.DestroyAt
 		if g.UserID != nil {
 			user = fmt.Sprint(*g.UserID)
 		}
-		switch {
-		case g.BegunAt != nil:
-			begins, done = g.BegunAt.UTC().Format(time.RFC3339), fmt.Sprint(g.Done)
+		if g.BegunAt != nil {
+			begins, done = g.BegunAt, fmt.Sprint(g.Done)
 			if g.Total != nil {
 				done += fmt.Sprintf(" of %d", *g.Total)
 			}
 			if g.ETASeconds != nil && g.State == "destroying" {
 				done += fmt.Sprintf(", %s left", time.Duration(*g.ETASeconds*float64(time.Second)).Round(time.Second))
 			}
-		case g.DestroyAt != nil:
-			begins = g.DestroyAt.UTC().Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", g.GroupID, words.Cell(&g.Path), strings.ReplaceAll(g.State, "_", " "), user,
-			words.Cell(g.MarkedOn), words.Cell(g.DueOn), begins, done, g.Attempts, words.Cell(&g.LastError))
-	}
+		return []any{g.GroupID, &g.Path, strings.ReplaceAll(g.State, "_", " "), user, g.MarkedOn, g.DueOn, begins, done, g.Attempts, &g.LastError}
+	})
 }
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.

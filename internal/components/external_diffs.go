@@ -19,6 +19,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -133,7 +134,9 @@ type waitingDiffs struct {
 func (d waitingDiffs) Print(w io.Writer) {
 	b := d.Diffs
 	printSweep(w, b.Stores)
-	printUploads(w, b.Uploads)
+	words.List(w, "", "\nUPLOAD OF DIFF\tSENT\tBYTES\tBEGAN\tLAST SEEN\tFAILURES\tLAST ERROR", b.Uploads, func(u extdiff.Unfinished) []any {
+		return []any{u.DiffID, u.Sent, u.Bytes, u.BeganAt, u.SeenAt, u.Failures, u.Error}
+	})
 	if b.Pending+b.Removals == 0 {
 		return
 	}
@@ -141,22 +144,8 @@ func (d waitingDiffs) Print(w io.Writer) {
 	if b.BytesCapped {
 		more = ", in the first of them"
 	}
-	_, _ = fmt.Fprintf(w, "\nDIFFS IN THE DATABASE\tBYTES%s\tOBJECTS TO BE REMOVED\n%d\t%d\t%d\n", more, b.Pending, b.Bytes, b.Removals)
-	for _, reason := range slices.Sorted(maps.Keys(b.Skipped)) {
-		_, _ = fmt.Fprintf(w, "of these %s\t%d\n", reason, b.Skipped[reason])
-	}
-}
-
-// printUploads lists uploads in parts that have not come to their end.
-func printUploads(w io.Writer, uploads []extdiff.Unfinished) {
-	if len(uploads) == 0 {
-		return
-	}
-	_, _ = fmt.Fprint(w, "\nUPLOAD OF DIFF\tSENT\tBYTES\tBEGAN\tLAST SEEN\tFAILURES\tLAST ERROR\n")
-	for _, u := range uploads {
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%d\t%s\n",
-			u.DiffID, u.Sent, u.Bytes, u.BeganAt.UTC().Format(time.RFC3339), u.SeenAt.UTC().Format(time.RFC3339), u.Failures, u.Error)
-	}
+	words.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b}, func(any) []any { return []any{b.Pending, b.Bytes, b.Removals} })
+	words.Rows(w, slices.Sorted(maps.Keys(b.Skipped)), func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 
 // inUse leaves out stores that are no longer in use: each pass looks at the seals of the stores in use.
@@ -171,17 +160,12 @@ func inUse(stores []extdiff.StoreState) (used []extdiff.StoreState) {
 
 // printSweep prints the last look through each store that is in use for objects that no row refers to.
 func printSweep(w io.Writer, stores []extdiff.StoreState) {
-	heading := "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK\n"
-	for _, s := range inUse(stores) {
-		if s.SweepBeganAt == nil {
-			continue
-		}
+	swept := slices.DeleteFunc(inUse(stores), func(s extdiff.StoreState) bool { return s.SweepBeganAt == nil })
+	words.List(w, "", "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK", swept, func(s extdiff.StoreState) []any {
 		ended := "under way"
 		if s.SweepEndedAt != nil {
-			ended = s.SweepEndedAt.UTC().Format(time.RFC3339)
+			ended = words.Moment(s.SweepEndedAt)
 		}
-		_, _ = fmt.Fprintf(w, "%s%s\t%s\t%s\t%d\t%d\t%d\t%d\n",
-			heading, s.Store, s.SweepBeganAt.UTC().Format(time.RFC3339), ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack)
-		heading = ""
-	}
+		return []any{s.Store, s.SweepBeganAt, ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack}
+	})
 }

@@ -94,11 +94,8 @@ type waitingUsers struct {
 
 // Print lists users that are to be deleted.
 func (d waitingUsers) Print(w io.Writer) {
-	if len(d.Users) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(w, "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tCHILDREN FIRST\tATTEMPTS\tNOT BEFORE\tERROR")
-	for _, u := range d.Users {
+	const heading = "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tCHILDREN FIRST\tATTEMPTS\tNOT BEFORE\tERROR"
+	words.List(w, "", heading, d.Users, func(u ghostuser.Waiting) []any {
 		remaining, after, first := "-", "-", strings.Join(u.ChildrenFirst, ", ")
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
@@ -106,9 +103,8 @@ func (d waitingUsers) Print(w io.Writer) {
 		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
 			after = words.Instant(at)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n",
-			u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, words.Cell(&first), u.Attempts, after, words.Cell(&u.LastError))
-	}
+		return []any{u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, &first, u.Attempts, after, &u.LastError}
+	})
 }
 
 func retryUsers(ctx context.Context, all *installation.Connections, rows component.Retried) (users int64, err error) {

@@ -128,8 +128,8 @@ func retryTombstones(ctx context.Context, all *installation.Connections, name, t
 	if err != nil {
 		return "", err
 	}
-	db, ok := component.ByName(all, name)
-	if !ok {
+	db := all.Database(name)
+	if db.Pool == nil {
 		return "", component.Refuse("no database %q is configured", name)
 	}
 	if err := record(); err != nil {
@@ -156,7 +156,7 @@ func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, 
 	var sites []loosefk.Site
 	for _, settings := range x.Config.Databases {
 		site := loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
-		if db, connected := component.ByName(x.Connections, settings.Name); connected {
+		if db := x.Database(settings.Name); db.Pool != nil {
 			site.DB = db.Pool
 		}
 		sites = append(sites, site)

@@ -111,16 +111,12 @@ func (d keptPlaceholders) Print(w io.Writer) {
 	if len(d.Placeholders) > 0 {
 		_, _ = fmt.Fprintln(w)
 	}
-	PrintPlaceholders(w, d.Placeholders)
+	PrintPlaceholders(w, "", d.Placeholders)
 }
 
-// PrintPlaceholders lists placeholders; without any it prints nothing.
-func PrintPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
-	if len(placeholders) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(w, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON")
-	for _, p := range placeholders {
+// PrintPlaceholders lists placeholders, or writes the text none.
+func PrintPlaceholders(w io.Writer, none string, placeholders []placeholder.Placeholder) {
+	words.List(w, none, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders, func(p placeholder.Placeholder) []any {
 		last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
 		if p.LastAttemptAt == nil && p.Attempts > 0 {
 			last = "unknown" // The row says infinity.
@@ -128,8 +124,8 @@ func PrintPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
 			next = "never"
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\n", p.UserID, p.State, p.Attempts, last, next, words.Cell(&p.LastError))
-	}
+		return []any{p.UserID, p.State, p.Attempts, last, next, &p.LastError}
+	})
 }
 
 // bindPlaceholders holds the columns that keep placeholders against the jobs database.

@@ -208,6 +208,15 @@ func (Format) Choices() []string {
 	return []string{string(FormatAuto), string(FormatText), string(FormatJSON)}
 }
 
+// DatabaseNames are those of the databases, in their order.
+func (c *Config) DatabaseNames() []string {
+	names := make([]string, len(c.Databases))
+	for i, db := range c.Databases {
+		names[i] = db.Name
+	}
+	return names
+}
+
 // Database returns the database of that name.
 func (c *Config) Database(name string) (Database, bool) {
 	for _, d := range c.Databases {

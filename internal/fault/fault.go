@@ -122,6 +122,19 @@ func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool { return pgErr.SchemaName == t.Schema && pgErr.TableName == t.Name })
 }
 
+// Refusal is the answer of one of the functions in the database that delete things to a request that it does not grant, and nil where the
+// error is another one.
+func Refusal(err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || !strings.HasPrefix(pgErr.Code, "SX01") && !strings.HasPrefix(pgErr.Code, "SX02"):
+		return nil
+	case pgErr.Hint != "":
+		return fmt.Errorf("%s (%s)", pgErr.Message, pgErr.Hint)
+	}
+	return errors.New(pgErr.Message)
+}
+
 // Gist is the short form of an error of a connection: its text names addresses and may have several lines.
 func Gist(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {

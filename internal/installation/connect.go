@@ -91,23 +91,13 @@ func (c *Connections) Close() {
 // Jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
 func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
 
-// Database is the one of a configured name.
+// Database is the open one of a configured name; without a pool where it was not opened.
 func (c *Connections) Database(name string) database.Database {
-	for _, db := range c.Databases {
-		if db.Name == name {
-			return db
-		}
+	at := slices.IndexFunc(c.Databases, func(db database.Database) bool { return db.Name == name })
+	if at < 0 {
+		return database.Database{}
 	}
-	return c.Databases[0]
-}
-
-// Names are those of the databases, in the configured order.
-func (c *Connections) Names() []string {
-	names := make([]string, len(c.Databases))
-	for i, db := range c.Databases {
-		names[i] = db.Name
-	}
-	return names
+	return c.Databases[at]
 }
 
 // Kinds are those of the enabled jobs.
@@ -191,10 +181,7 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	}
 	defs, err := definitions.Load(c.LooseForeignKeys.Definitions)
 	problems, _ := errors.AsType[problem.List](err)
-	names := make([]string, len(c.Databases))
-	for i, db := range c.Databases {
-		names[i] = db.Name
-	}
+	names := c.DatabaseNames()
 	sound := make([]definitions.Definition, 0, len(defs))
 	for _, d := range defs {
 		if d.Database != "" && !slices.Contains(names, d.Database) {

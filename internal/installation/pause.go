@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/listen"
-	riverjobs "sexton/river_jobs"
 )
 
 // PauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
@@ -34,8 +33,8 @@ func (n *PauseNote) String() string {
 	return text
 }
 
-// NoteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
-func NoteOf(queue *rivertype.Queue) *PauseNote {
+// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
+func noteOf(queue *rivertype.Queue) *PauseNote {
 	var metadata struct {
 		Note *PauseNote `json:"sexton_pause"`
 	}
@@ -48,14 +47,14 @@ func NoteOf(queue *rivertype.Queue) *PauseNote {
 	return metadata.Note
 }
 
-// SetPaused pauses a job's queue with a note, or resumes it without one, and records in the same transaction by whom. Where somebody else
-// has paused it the note stays theirs, and is returned: the person who resumes it has to know whom to ask.
-func (c *Connections) SetPaused(ctx context.Context, job riverjobs.Job, note *PauseNote, by audittrail.Entry) (standing *PauseNote, err error) {
+// SetPaused pauses the queue of a kind, which has its name, with a note, or resumes it without one. The audit trail has it in the same
+// transaction. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
+func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNote, by audittrail.Entry) (standing *PauseNote, err error) {
 	client, err := c.RiverClient()
 	if err != nil {
 		return nil, err
 	}
-	by.Target, by.Action = job.Kind, "pause"
+	by.Target, by.Action = kind, "pause"
 	if note == nil {
 		by.Action = "resume"
 	}
@@ -66,25 +65,25 @@ func (c *Connections) SetPaused(ctx context.Context, job riverjobs.Job, note *Pa
 		// River knows a queue once a worker has served it; a pause may come first.
 		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
 			VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now()) ON CONFLICT (name) DO NOTHING`
-		if _, err := tx.Exec(ctx, c.Jobs().Names.Render(create), job.Queue); err != nil {
+		if _, err := tx.Exec(ctx, c.Jobs().Names.Render(create), kind); err != nil {
 			return err
 		}
 		if note == nil {
 			// Work that came in meanwhile woke no worker.
-			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, job.Kind); err != nil {
+			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind); err != nil {
 				return err
 			}
-			return client.QueueResumeTx(ctx, tx, job.Queue, nil)
+			return client.QueueResumeTx(ctx, tx, kind, nil)
 		}
 		// It locks the queue's row, be it paused or not: two who pause at the same time come one after the other.
-		if err := client.QueuePauseTx(ctx, tx, job.Queue, nil); err != nil {
+		if err := client.QueuePauseTx(ctx, tx, kind, nil); err != nil {
 			return err
 		}
-		state, err := client.QueueGetTx(ctx, tx, job.Queue)
+		state, err := client.QueueGetTx(ctx, tx, kind)
 		if err != nil {
 			return err
 		}
-		if before := NoteOf(state); before != nil && before.Actor != note.Actor {
+		if before := noteOf(state); before != nil && before.Actor != note.Actor {
 			standing = before
 			return nil
 		}
@@ -94,11 +93,11 @@ func (c *Connections) SetPaused(ctx context.Context, job riverjobs.Job, note *Pa
 		if err != nil {
 			return err
 		}
-		_, err = client.QueueUpdateTx(ctx, tx, job.Queue, &river.QueueUpdateParams{Metadata: metadata})
+		_, err = client.QueueUpdateTx(ctx, tx, kind, &river.QueueUpdateParams{Metadata: metadata})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("change queue %s: %w", job.Queue, err)
+		return nil, fmt.Errorf("change queue %s: %w", kind, err)
 	}
 	return standing, nil
 }
@@ -122,7 +121,7 @@ func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	pauses := map[string]string{}
 	var queue rivertype.Queue
 	_, err = pgx.ForEachRow(rows, []any{&queue.Name, &queue.Metadata, &queue.PausedAt}, func() error {
-		if note := NoteOf(&queue); note != nil {
+		if note := noteOf(&queue); note != nil {
 			pauses[queue.Name] = note.String()
 		} else {
 			pauses[queue.Name] = "paused since " + queue.PausedAt.UTC().Format(time.RFC3339)

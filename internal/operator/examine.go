@@ -51,7 +51,7 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 		x.examineDatabase(ctx, db, schemas[i])
 	}
 	for _, settings := range c.Databases {
-		if !x.Reached(settings.Name) {
+		if x.Database(settings.Name).Pool == nil {
 			x.skip(settings.Name)
 		}
 	}
@@ -105,7 +105,7 @@ func (x *Examination) run(ctx context.Context, check component.Check, database s
 func (x *Examination) bind(ctx context.Context) {
 	for _, one := range components.Enabled(x.Config) {
 		name := x.Config.Jobs.Database
-		x.DB, _ = component.ByName(x.Connections, name)
+		x.DB = x.Database(name)
 		if one.Everywhere {
 			x.DB = database.Database{}
 			if len(x.Config.Databases) > 1 {

@@ -247,7 +247,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 type successes []dbsqlc.RunsLastSuccessRow
 
 func readSuccesses(ctx context.Context, all *installation.Connections) (successes, error) {
-	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Names(), Cap: lastRunsCap}
+	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames(), Cap: lastRunsCap}
 	found, err := all.Jobs().Queries().RunsLastSuccess(ctx, search)
 	if err != nil {
 		return nil, fmt.Errorf("read last successes: %w", err)

@@ -2,12 +2,12 @@ package operator
 
 import (
 	"context"
+	"slices"
 
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/installation"
 	"sexton/internal/web"
-	riverjobs "sexton/river_jobs"
 )
 
 // Pause pauses a kind on all workers. A *component.RefusedError is for the user to read, here and below.
@@ -21,16 +21,14 @@ func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason st
 }
 
 func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *installation.PauseNote) error {
-	for _, job := range riverjobs.Jobs(s.all.Config) {
-		if job.Kind == kind {
-			standing, err := s.all.SetPaused(ctx, job, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
-			if standing != nil {
-				return component.Refuse("%s is %s already; that note stays", kind, standing)
-			}
-			return err
-		}
+	if !slices.Contains(s.all.Kinds(), kind) {
+		return component.Refuse("there is no job %q, or it is not enabled", kind)
 	}
-	return component.Refuse("there is no job %q, or it is not enabled", kind)
+	standing, err := s.all.SetPaused(ctx, kind, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+	if standing != nil {
+		return component.Refuse("%s is %s already; that note stays", kind, standing)
+	}
+	return err
 }
 
 // Retry has failed rows tried again now and says what came of it.

@@ -86,7 +86,7 @@ func Read(ctx context.Context, at component.Place) (Reading, error) {
 		return r, err
 	}
 	r.Leases, r.Workers = known.leases, known.workers
-	if r.Jobs, err = known.jobs(ctx, at.Connections, at.Names(), r.DeletionTables); err != nil {
+	if r.Jobs, err = known.jobs(ctx, at.Connections, at.Config.DatabaseNames(), r.DeletionTables); err != nil {
 		return r, err
 	}
 	if err := noteTicks(ctx, at.Connections, r.Jobs); err != nil {
@@ -102,7 +102,7 @@ func ReadJobs(ctx context.Context, all *installation.Connections) ([]JobState, e
 	if err != nil {
 		return nil, err
 	}
-	return known.jobs(ctx, all, all.Names(), nil)
+	return known.jobs(ctx, all, all.Config.DatabaseNames(), nil)
 }
 
 func readShared(ctx context.Context, all *installation.Connections) (*shared, error) {
@@ -123,7 +123,7 @@ func readShared(ctx context.Context, all *installation.Connections) (*shared, er
 
 // readRuns reads the last run of each kind and database.
 func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.RunsLastRow, error) {
-	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Names()})
+	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames()})
 	if err != nil {
 		return nil, fmt.Errorf("read last runs: %w", err)
 	}

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/installation"
 	"sexton/internal/web"
-	riverjobs "sexton/river_jobs"
 )
 
 func TestNotReadyWithoutSuccess(t *testing.T) {
@@ -58,9 +56,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	jobs := riverjobs.Jobs(s.all.Config)
-	at := slices.IndexFunc(jobs, func(j riverjobs.Job) bool { return j.Kind == cleanUp })
-	_, err := s.all.SetPaused(t.Context(), jobs[at], &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
+	_, err := s.all.SetPaused(t.Context(), cleanUp, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
 	require.NoError(t, err)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }

@@ -3,6 +3,7 @@ package words
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -11,6 +12,54 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/problem"
 )
+
+// Separator stands between the cells of a line. It is none of the characters that texts and names have.
+const Separator = "\x1f"
+
+// Table writes the lines of a table, for the terminal to align: a heading, whose cells a tab separates, then the cells of each row. A cell
+// that may be missing is a pointer, and rendered by Cell or Moment.
+func Table[T any](w io.Writer, heading string, rows []T, cells func(T) []any) {
+	Heading(w, heading)
+	Rows(w, rows, cells)
+}
+
+// Heading begins a table.
+func Heading(w io.Writer, heading string) {
+	_, _ = fmt.Fprintln(w, strings.ReplaceAll(heading, "\t", Separator))
+}
+
+// Rows writes further lines of a table.
+func Rows[T any](w io.Writer, rows []T, cells func(T) []any) {
+	for _, row := range rows {
+		var line []string
+		for _, cell := range cells(row) {
+			line = append(line, render(cell))
+		}
+		_, _ = fmt.Fprintln(w, strings.Join(line, Separator))
+	}
+}
+
+// List is Table for rows that there may be none of: then it writes the text none, if there is one.
+func List[T any](w io.Writer, none, heading string, rows []T, cells func(T) []any) {
+	switch {
+	case len(rows) > 0:
+		Table(w, heading, rows, cells)
+	case none != "":
+		_, _ = fmt.Fprintln(w, none)
+	}
+}
+
+func render(cell any) string {
+	switch cell := cell.(type) {
+	case *string:
+		return Cell(cell)
+	case *time.Time:
+		return Moment(cell)
+	case time.Time:
+		return Moment(&cell)
+	}
+	return oneLine(fmt.Sprint(cell))
+}
 
 // Age is how long ago something was, for people.
 func Age(at *time.Time) string {
@@ -25,7 +74,11 @@ func Cell(s *string) string {
 	if s == nil || *s == "" {
 		return "-"
 	}
-	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(*s)
+	return oneLine(*s)
+}
+
+func oneLine(s string) string {
+	return strings.NewReplacer("\n", "; ", "\t", " ", Separator, " ").Replace(s)
 }
 
 // Moment is a time for people, or a dash.
@@ -61,6 +114,14 @@ func Counted[N int | int64](n N, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Capped renders a count that stopped at its cap if there are more.
+func Capped(n int64, more bool) string {
+	if more {
+		return fmt.Sprintf("%d+", n)
+	}
+	return fmt.Sprint(n)
 }
 
 // AtLeast is the prefix of a count that stopped at its cap.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,50 +79,42 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 	if err != nil {
 		return err
 	}
-	c, err := env.LoadConfig()
-	if err != nil {
-		return err
-	}
-	if _, err := cli.FindJob(c, riverjobs.LooseForeignKeysCleanupArgs{}.Kind()); err != nil {
-		return err
-	}
-	all, err := installation.BindReachable(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	databases := all.Databases
-	if request.Database != "" {
-		if databases, err = request.Chosen(all.Connections); err != nil {
-			return err
-		}
-	}
-	if err := checkChild(all, child); err != nil {
-		return err
-	}
-	log := env.Logger(c)
-	document := auditDocument{Definitions: []auditedDefinition{}}
-	for _, db := range databases {
-		auditor := orphans.Auditor{
-			DB: db.Pool, Elsewhere: all.Elsewhere(db), Names: db.Names,
-			Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
-		}
-		for _, one := range audited(all, db, child) {
-			report, err := auditor.Audit(ctx, one.parent, one.reference)
-			logRepaired(ctx, log, db.Name, report)
-			if err != nil {
+	return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
+		databases := all.Databases
+		if request.Database != "" {
+			if databases, err = request.Chosen(all.Connections); err != nil {
 				return err
 			}
-			document.add(db.Name, report)
 		}
-	}
-	if request.Database == "" {
-		document.addUnbound(all, child)
-	}
-	if err := printAudit(env, document, request.repair); err != nil {
-		return err
-	}
-	return document.verdict(request.repair, all.Complete())
+		if err := checkChild(all, child); err != nil {
+			return err
+		}
+		document := auditDocument{Definitions: []auditedDefinition{}}
+		for _, db := range databases {
+			auditor := orphans.Auditor{
+				DB: db.Pool, Elsewhere: all.Elsewhere(db), Names: db.Names,
+				Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
+			}
+			for _, one := range audited(all, db, child) {
+				report, err := auditor.Audit(ctx, one.parent, one.reference)
+				if report.RepairedKeys > 0 {
+					env.Logger(all.Config).InfoContext(ctx, "orphans repaired", "database", db.Name, "actor", installation.Actor(),
+						"definition", report.Definition, "parent", report.Parent, "repaired_keys", report.RepairedKeys)
+				}
+				if err != nil {
+					return err
+				}
+				document.add(db.Name, report)
+			}
+		}
+		if request.Database == "" {
+			document.addUnbound(all, child)
+		}
+		if err := env.Print(document, func(w io.Writer) { document.print(w, request.repair) }); err != nil {
+			return err
+		}
+		return document.verdict(request.repair, all.Complete())
+	})
 }
 
 // pair is one definition to audit.
@@ -169,14 +160,6 @@ func checkChild(b *installation.Bound, child definitions.Name) error {
 	return cli.Usage(fmt.Errorf("no definition has the child table %s%s", child, words.Meant(child.String(), names)))
 }
 
-// logRepaired leaves a trace of who repaired what.
-func logRepaired(ctx context.Context, log *slog.Logger, name string, report orphans.Report) {
-	if report.RepairedKeys > 0 {
-		log.InfoContext(ctx, "orphans repaired", "database", name, "actor", installation.Actor(), "definition", report.Definition,
-			"parent", report.Parent, "repaired_keys", report.RepairedKeys)
-	}
-}
-
 func (d *auditDocument) add(name string, report orphans.Report) {
 	d.Definitions = append(d.Definitions, auditedDefinition{Database: name, Report: report})
 	d.OrphanedKeys += report.OrphanedKeys
@@ -210,32 +193,21 @@ func (d *auditDocument) verdict(repaired bool, down error) error {
 	}
 }
 
-func printAudit(env *cli.Env, document auditDocument, repaired bool) error {
-	if env.JSON {
-		return env.PrintJSON(document)
-	}
+func (d *auditDocument) print(w io.Writer, repaired bool) {
 	var capped bool
-	err := env.Table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "DATABASE\tCHILD\tCOLUMN\tPARENT\tKEYS\tORPHANED\tROWS\tREMARKS")
-		for _, d := range document.Definitions {
-			rows := fmt.Sprint(d.OrphanedRows)
-			if d.RowsCapped {
-				rows, capped = rows+"+", true
-			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Database, cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent,
-				d.CheckedKeys, d.OrphanedKeys, rows, d.remarks())
+	const heading = "DATABASE\tCHILD\tCOLUMN\tPARENT\tKEYS\tORPHANED\tROWS\tREMARKS"
+	words.Table(w, heading, d.Definitions, func(d auditedDefinition) []any {
+		capped = capped || d.RowsCapped
+		return []any{
+			d.Database, cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys,
+			words.Capped(d.OrphanedRows, d.RowsCapped), d.remarks(),
 		}
 	})
-	rows := words.Counted(document.OrphanedRows, "row")
-	if capped {
-		rows = "at least " + rows
-	}
-	env.Printf("%s of %s", rows, words.Counted(document.OrphanedKeys, "orphaned key"))
+	left := ""
 	if repaired {
-		env.Printf(", %s left", words.Counted(document.RepairedKeys, "tombstone"))
+		left = fmt.Sprintf(", %s left", words.Counted(d.RepairedKeys, "tombstone"))
 	}
-	env.Printf("\n")
-	return err
+	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", words.AtLeast(capped), words.Counted(d.OrphanedRows, "row"), words.Counted(d.OrphanedKeys, "orphaned key"), left)
 }
 
 // remarks are what else there is to say about a definition.

@@ -65,11 +65,7 @@ func configShowCommand(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if env.JSON {
-				return env.PrintJSON(c.Show())
-			}
-			_, err = env.Stdout.Write(c.Show().YAML())
-			return err
+			return env.Say(c.Show(), "%s", c.Show().YAML())
 		}),
 	})
 }

@@ -1,6 +1,9 @@
 package check
 
 import (
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
@@ -31,7 +34,7 @@ the others count as skipped.`,
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			if err := printExamination(env, x.Report); err != nil {
+			if err := env.Print(x.Report, func(w io.Writer) { printExamination(w, x.Report) }); err != nil {
 				return err
 			}
 			switch {
@@ -46,28 +49,21 @@ the others count as skipped.`,
 }
 
 // printExamination prints what was found, each with its way out below.
-func printExamination(env *cli.Env, report *doctor.Report) error {
-	if env.JSON {
-		return env.PrintJSON(report)
-	}
-	skipped := 0
-	for _, check := range report.Checks {
-		if check.Result == doctor.Skipped {
-			skipped++
-		}
-	}
+func printExamination(w io.Writer, report *doctor.Report) {
 	for _, f := range report.Findings {
 		place := f.Check
 		if f.Database != "" {
 			place = f.Database + " " + place
 		}
-		env.Printf("%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message), words.Cell(&f.Fix))
+		_, _ = fmt.Fprintf(w, "%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message), words.Cell(&f.Fix))
 	}
-	env.Printf("%s: %s, %s, %d for information", words.Counted(len(report.Checks), "check"),
-		words.Counted(report.Count(problem.Error), "error"), words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info))
-	if skipped > 0 {
-		env.Printf("; %d skipped", skipped)
+	skipped, n := "", 0
+	for _, check := range report.Checks {
+		if check.Result == doctor.Skipped {
+			n++
+			skipped = fmt.Sprintf("; %d skipped", n)
+		}
 	}
-	env.Printf("\n")
-	return nil
+	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", words.Counted(len(report.Checks), "check"), words.Counted(report.Count(problem.Error), "error"),
+		words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info), skipped)
 }

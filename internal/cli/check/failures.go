@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 
@@ -22,7 +21,7 @@ func failuresCommand(env *cli.Env) *cobra.Command {
 }
 
 func failuresListCommand(env *cli.Env) *cobra.Command {
-	limit := 100
+	var limit *int
 	cmd := env.Reports(&cobra.Command{
 		Use:   "list",
 		Short: "List what failed and is not done since, with reason and next try",
@@ -32,57 +31,34 @@ the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
-			}
-			return listFailures(cmd.Context(), env, limit)
+			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
+				document, err := operator.ReadFailures(cmd.Context(), all, *limit)
+				if err != nil {
+					return err
+				}
+				return cmp.Or(env.Print(document, func(w io.Writer) { printFailures(w, document) }), all.Complete())
+			})
 		}),
 	})
-	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` of each source at most")
+	limit = cli.Limit(cmd, "list `N` of each source at most")
 	return cmd
 }
 
-func listFailures(ctx context.Context, env *cli.Env, limit int) error {
-	all, err := env.ConnectForFailures(ctx)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	document, err := operator.ReadFailures(ctx, all, limit)
-	switch {
-	case err != nil:
-		return err
-	case env.JSON:
-		err = env.PrintJSON(document)
-	default:
-		err = printFailures(env, document)
-	}
-	return cmp.Or(err, all.Complete())
-}
-
-func printFailures(env *cli.Env, document operator.Failures) error {
-	if len(document.Failures) == 0 {
-		env.Printf("nothing has failed that is not done by now\n")
-		return nil
-	}
-	err := env.Table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR")
-		for _, f := range document.Failures {
-			next := "now"
-			switch {
-			case f.GivenUp:
-				next = "given up"
-			case !f.Next.IsZero():
-				next = words.Moment(&f.Next)
-			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n",
-				f.Source, cmp.Or(f.Database, "-"), f.ID, words.Cell(&f.What), f.Attempts, next, words.Cell(&f.Error))
+func printFailures(w io.Writer, document operator.Failures) {
+	const none, heading = "nothing has failed that is not done by now", "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
+	words.List(w, none, heading, document.Failures, func(f component.Failure) []any {
+		next := "now"
+		switch {
+		case f.GivenUp:
+			next = "given up"
+		case !f.Next.IsZero():
+			next = words.Moment(&f.Next)
 		}
+		return []any{f.Source, &f.Database, f.ID, &f.What, f.Attempts, next, &f.Error}
 	})
 	if document.More {
-		env.Printf("and more; --limit shows them\n")
+		_, _ = fmt.Fprintln(w, "and more; --limit shows them")
 	}
-	return err
 }
 
 func failuresRetryCommand(env *cli.Env) *cobra.Command {
@@ -106,23 +82,16 @@ database numbers its own. --all takes as many as one look shows. The change is r
 			return nil
 		},
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return retryFailures(cmd.Context(), env, what)
+			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
+				said, err := operator.RetryFailures(cmd.Context(), all, what, audittrail.Entry{Actor: installation.Actor()})
+				if err != nil {
+					return err
+				}
+				return env.Say(map[string]string{"result": said}, "%s\n", said)
+			})
 		}),
 	})
 	cmd.Flags().StringVar(&what.Database, "database", "", "the `NAME` of the database that a tombstone is in")
 	cmd.Flags().BoolVar(&everything, "all", false, "all that failed there")
 	return cmd
-}
-
-func retryFailures(ctx context.Context, env *cli.Env, what component.Retry) error {
-	all, err := env.ConnectForFailures(ctx)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	said, err := operator.RetryFailures(ctx, all, what, audittrail.Entry{Actor: installation.Actor()})
-	if err != nil {
-		return err
-	}
-	return env.Say(map[string]string{"result": said}, "%s\n", said)
 }

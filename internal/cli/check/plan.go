@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,30 +33,26 @@ reached, the plan is for the others, and the exit code is 4.`,
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
 		Args: cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			c, err := env.LoadConfig()
-			if err != nil {
-				return err
-			}
-			all, err := installation.BindReachable(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			for _, p := range all.Warnings {
-				if !indexWarning(p) {
-					_, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", p)
+			return env.WithBound(cmd.Context(), "", installation.BindReachable, func(all *installation.Bound) error {
+				for _, p := range all.Warnings {
+					if !indexWarning(p) {
+						env.Warn(p)
+					}
 				}
-			}
-			plans, err := operator.Plan(cmd.Context(), all)
-			if err != nil {
-				return err
-			}
-			if env.JSON {
-				err = env.PrintJSON(plans)
-			} else {
-				err = printPlans(env, plans)
-			}
-			return cmp.Or(err, all.Complete())
+				plans, err := operator.Plan(cmd.Context(), all)
+				if err != nil {
+					return err
+				}
+				err = env.Print(plans, func(w io.Writer) {
+					for i, plan := range plans {
+						if i > 0 {
+							_, _ = fmt.Fprintln(w)
+						}
+						printPlan(w, plan)
+					}
+				})
+				return cmp.Or(err, all.Complete())
+			})
 		}),
 	})
 }
@@ -66,88 +61,61 @@ reached, the plan is for the others, and the exit code is 4.`,
 // more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
-// WithoutIndexes leaves out what missingIndexes says, knowing partitions and what is below a child.
-func WithoutIndexes(problems problem.List) (others problem.List) {
-	for _, p := range problems {
-		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
-			others.Add(p)
-		}
-	}
-	return others
-}
-
-func printPlans(env *cli.Env, plans []operator.PlannedDatabase) error {
-	for i, plan := range plans {
-		if i > 0 {
-			env.Printf("\n")
-		}
-		if err := printPlan(env, plan); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func printPlan(env *cli.Env, plan operator.PlannedDatabase) error {
+func printPlan(w io.Writer, plan operator.PlannedDatabase) {
 	if plan.Result == nil {
-		env.Printf("%s: cannot be reached\n", plan.Database)
-		return nil
+		_, _ = fmt.Fprintf(w, "%s: cannot be reached\n", plan.Database)
+		return
 	}
 	if len(plan.Definitions) > 0 {
-		err := env.Table(func(w io.Writer) {
-			_, _ = fmt.Fprintln(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN")
-			for _, d := range plan.Definitions {
-				// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action,
-					capped(d.Due, d.PendingCapped && d.Due >= component.PendingCap), capped(d.Deferred, d.PendingCapped && d.Deferred >= component.PendingCap),
-					capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then))
+		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", plan.Definitions, func(d dryrun.Definition) []any {
+			// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
+			capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= component.PendingCap) }
+			return []any{
+				cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due), capped(d.Deferred),
+				words.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),
 			}
 		})
-		if err != nil {
-			return err
-		}
-		env.Printf("\n")
+		_, _ = fmt.Fprintln(w)
 	}
 	t := plan.Totals
-	env.Printf("%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, words.Counted(t.Definitions, "definition"),
+	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, words.Counted(t.Definitions, "definition"),
 		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped), words.Counted(t.DeleteRows, "row"),
 		t.UpdateRows, missingText(t.MissingIndexes))
 	for _, d := range plan.Definitions {
 		for _, finding := range d.Findings {
-			env.Printf("%s.%s: %s\n", d.Child, d.Column, finding)
+			_, _ = fmt.Fprintf(w, "%s.%s: %s\n", d.Child, d.Column, finding)
 		}
 	}
-	printMissing(env, plan.Definitions)
-	return printPlannedJobs(env, plan.Jobs)
+	printMissing(w, plan.Definitions)
+	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", plan.Jobs, func(job operator.PlannedJob) []any {
+		due := job.Text()
+		if job.Error != "" {
+			due = words.Cell(&job.Error)
+		}
+		return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
+	})
 }
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
 // handed to psql.
-func printMissing(env *cli.Env, planned []dryrun.Definition) {
+func printMissing(w io.Writer, planned []dryrun.Definition) {
 	type index struct{ database, create string }
-	var printed []index
+	printed := map[index]bool{}
 	for _, d := range planned {
 		for _, missing := range d.MissingIndexes {
 			one := index{d.ChildDatabase, missing.Create}
-			if slices.Contains(printed, one) {
+			if printed[one] {
 				continue
 			}
-			printed = append(printed, one)
+			printed[one] = true
 			place := missing.Table
 			if one.database != "" {
 				place = "in database " + one.database + ", " + place
 			}
 			// A name may hold a line break, which would end the comment.
-			env.Printf("\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
+			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}
 	}
-}
-
-func capped(n int64, more bool) string {
-	if more {
-		return fmt.Sprintf("%d+", n)
-	}
-	return fmt.Sprint(n)
 }
 
 func accessText(access dryrun.AccessPath) string {
@@ -184,21 +152,4 @@ func missingText(n int) string {
 	default:
 		return fmt.Sprintf("%d indexes missing", n)
 	}
-}
-
-func printPlannedJobs(env *cli.Env, jobs []operator.PlannedJob) error {
-	if len(jobs) == 0 {
-		return nil
-	}
-	env.Printf("\n")
-	return env.Table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "JOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR")
-		for _, job := range jobs {
-			due := job.Text()
-			if job.Error != "" {
-				due = words.Cell(&job.Error)
-			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, due, words.Moment(job.NextRun), words.Moment(job.NextDueAt), words.Cell(job.WaitingFor))
-		}
-	})
 }

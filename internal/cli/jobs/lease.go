@@ -1,20 +1,15 @@
 package jobs
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
+	"sexton/internal/words"
 )
 
 func leaseCommand(env *cli.Env) *cobra.Command {
@@ -39,38 +34,19 @@ A lease that is alive is no fault. One whose holder is gone costs some seconds; 
 		Example: "  sexton lease list\n  sexton lease list --json | jq '.[] | select(.alive | not)'",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := env.ConnectForFailures(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			leases, err := operator.ReadLeases(cmd.Context(), all.Jobs(), all.Config.Jobs.Silence)
-			switch {
-			case err != nil:
-				return err
-			case env.JSON:
-				return env.PrintJSON(leases)
-			case len(leases) == 0:
-				env.Printf("no lease is held\n")
-				return nil
-			}
-			return env.Table(func(w io.Writer) {
-				_, _ = fmt.Fprintln(w, "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL")
-				for _, l := range leases {
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%s\n", l.Key, l.Holder, l.Alive,
-						l.AcquiredAt.UTC().Format(time.RFC3339), l.ExpiresAt.UTC().Format(time.RFC3339))
+			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
+				leases, err := operator.ReadLeases(cmd.Context(), all.Jobs(), all.Config.Jobs.Silence)
+				if err != nil {
+					return err
 				}
+				return env.Print(leases, func(w io.Writer) {
+					words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases, func(l operator.Lease) []any {
+						return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
+					})
+				})
 			})
 		}),
 	})
-}
-
-// releasedLease is the document of `sexton lease release --json`.
-type releasedLease struct {
-	Key string `json:"key"`
-	// Released is false if the lease was free.
-	Released bool   `json:"released"`
-	Holder   string `json:"holder,omitempty"`
 }
 
 func leaseReleaseCommand(env *cli.Env) *cobra.Command {
@@ -88,83 +64,21 @@ unless --force is given: that holder then commits nothing more under it, and its
 			return nil
 		},
 		RunE: env.Run(func(cmd *cobra.Command, args []string) error {
-			return releaseLease(cmd.Context(), env, args[0], force)
+			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
+				done, err := all.EndLease(cmd.Context(), args[0], force, func(down error) {
+					env.Warn(fmt.Sprintf("%v; there the holder may commit until its lease would have ended", down))
+				})
+				if err != nil {
+					return err
+				}
+				said := "it is not held"
+				if done.Released {
+					said = "released; " + done.Holder + " held it"
+				}
+				return env.Say(done, "%s: %s\n", done.Key, said)
+			})
 		}),
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also where the holder is alive")
 	return cmd
-}
-
-func releaseLease(ctx context.Context, env *cli.Env, key string, force bool) error {
-	all, err := env.ConnectForFailures(ctx)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	done := releasedLease{Key: key}
-	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
-		silence := all.Config.Jobs.Silence.Seconds()
-		held, err := all.Jobs().Names.Queries(tx).LeaseEnd(ctx, dbsqlc.LeaseEndParams{Key: key, Force: force, SilenceSeconds: silence})
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return knownLease(ctx, all, tx, key)
-		case err != nil:
-			return fmt.Errorf("release lease %s: %w", key, err)
-		case !held.Ended:
-			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
-		}
-		done.Released, done.Holder = true, held.Holder
-		if err := raiseFences(ctx, env, all, tx, key, held.Token); err != nil {
-			return err
-		}
-		return audittrail.Record(ctx, all.Jobs(), tx, audittrail.Entry{
-			Actor: installation.Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder,
-		})
-	})
-	switch {
-	case err != nil:
-		return err
-	case env.JSON:
-		return env.PrintJSON(done)
-	case done.Released:
-		env.Printf("%s: released; %s held it\n", key, done.Holder)
-	default:
-		env.Printf("%s: it is not held\n", key)
-	}
-	return nil
-}
-
-// knownLease returns an error where no lease ever had the key.
-func knownLease(ctx context.Context, all *installation.Connections, tx pgx.Tx, key string) error {
-	_, err := all.Jobs().Names.Queries(tx).LeaseLook(ctx, key)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows the leases that are held", key)
-	case err != nil:
-		return fmt.Errorf("look at lease %s: %w", key, err)
-	}
-	return nil
-}
-
-// fenceTimeout is how long a release waits for a batch of the former holder, which holds its fence until it commits. The server ends
-// one that hangs after 10 s.
-const fenceTimeout = "20s"
-
-// raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
-// own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
-func raiseFences(ctx context.Context, env *cli.Env, all *installation.Connections, tx pgx.Tx, key string, token int64) error {
-	for _, db := range all.Databases {
-		if down := all.Down[db.Name]; down != nil {
-			_, _ = fmt.Fprintf(env.Stderr, "sexton: warning: %v; there the holder may commit until its lease would have ended\n", down)
-			continue
-		}
-		queries := db.Queries()
-		if db.Name == all.Config.Jobs.Database {
-			queries = db.Names.Queries(tx)
-		}
-		if _, err := queries.FenceRaise(ctx, dbsqlc.FenceRaiseParams{Key: key, Token: token, LockTimeout: fenceTimeout}); err != nil {
-			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", key, db.Name, err)
-		}
-	}
-	return nil
 }

@@ -1,13 +1,14 @@
 package jobs
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
+	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/words"
 )
@@ -35,32 +36,26 @@ func jobListCommand(env *cli.Env) *cobra.Command {
 		Example: "  sexton job list",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := env.ConnectReachable(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			if err := all.CheckSchemas(cmd.Context()); err != nil {
-				return err
-			}
-			states, err := operator.ReadJobs(cmd.Context(), all)
-			if err != nil {
-				return err
-			}
-			jobs := make([]listedJob, len(states))
-			for i, s := range states {
-				jobs[i] = listedJob{
-					Kind: s.Job.Kind, Queue: s.Job.Queue, Database: s.Database, Schedule: s.Job.Schedule, Summary: s.Job.Summary,
-					LastRun: s.LastRun, LastOutcome: s.LastOutcome,
-				}
-			}
-			return env.Print(jobs, func(w io.Writer) {
-				_, _ = fmt.Fprintln(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME")
-				for _, job := range jobs {
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", job.Kind, job.Database, words.Cell(&job.Schedule), words.Age(job.LastRun),
-						words.Cell(job.LastOutcome))
-				}
-			})
+			return env.With(cmd.Context(), "", func(all *installation.Connections) error { return listJobs(cmd.Context(), env, all) })
 		}),
+	})
+}
+
+func listJobs(ctx context.Context, env *cli.Env, all *installation.Connections) error {
+	states, err := operator.ReadJobs(ctx, all)
+	if err != nil {
+		return err
+	}
+	jobs := make([]listedJob, len(states))
+	for i, s := range states {
+		jobs[i] = listedJob{
+			Kind: s.Job.Kind, Queue: s.Job.Queue, Database: s.Database, Schedule: s.Job.Schedule, Summary: s.Job.Summary,
+			LastRun: s.LastRun, LastOutcome: s.LastOutcome,
+		}
+	}
+	return env.Print(jobs, func(w io.Writer) {
+		words.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
+			return []any{j.Kind, j.Database, &j.Schedule, words.Age(j.LastRun), j.LastOutcome}
+		})
 	})
 }

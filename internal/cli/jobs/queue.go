@@ -27,32 +27,33 @@ func jobEnqueueCommand(env *cli.Env) *cobra.Command {
 		Args:              oneKind,
 		ValidArgsFunction: completeKind(env),
 		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
-			all, job, err := env.ConnectForJob(cmd.Context(), kinds[0])
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			if !json.Valid([]byte(args)) {
-				return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
-			}
-			// Which databases there are is in the configuration alone; all else about arguments, the database says.
-			if name, err := cli.DatabaseInArgs(args); err == nil && name != "" {
-				if _, err := cli.ChooseDatabase(all.Config, name, ""); err != nil {
-					return err
-				}
-			}
-			id, err := riverjobs.Enqueue(cmd.Context(), all.Jobs().Pool, all.Jobs(), job.Kind, json.RawMessage(args), nil)
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {
-				return cli.Usage(fmt.Errorf("--args %s: %s (%s)", args, pgErr.Message, pgErr.Hint))
-			}
-			if err != nil {
-				return err
-			}
-			return env.Say(map[string]any{"kind": job.Kind, "job_id": id}, "%s: job %d\n", job.Kind, id)
+			return env.With(cmd.Context(), kinds[0], func(all *installation.Connections) error {
+				return enqueue(cmd.Context(), env, all, kinds[0], args)
+			})
 		}),
 	})
 	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")
 	return cmd
+}
+
+func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, kind, args string) error {
+	if !json.Valid([]byte(args)) {
+		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
+	}
+	// Which databases there are is in the configuration alone; all else about arguments, the database says.
+	if name, err := cli.DatabaseInArgs(args); err == nil && name != "" {
+		if _, err := cli.ChooseDatabase(all.Config, name, ""); err != nil {
+			return err
+		}
+	}
+	id, err := riverjobs.Enqueue(ctx, all.Jobs().Pool, all.Jobs(), kind, json.RawMessage(args), nil)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {
+		return cli.Usage(fmt.Errorf("--args %s: %s (%s)", args, pgErr.Message, pgErr.Hint))
+	}
+	if err != nil {
+		return err
+	}
+	return env.Say(map[string]any{"kind": kind, "job_id": id}, "%s: job %d\n", kind, id)
 }
 
 func pauseCommand(env *cli.Env) *cobra.Command {
@@ -94,30 +95,24 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 
 // setPaused pauses the kind's queue with a note, or resumes it without one.
 func setPaused(ctx context.Context, env *cli.Env, kind string, note *installation.PauseNote) error {
-	all, job, err := env.ConnectForJob(ctx, kind)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
 	by := audittrail.Entry{Actor: installation.Actor()}
 	if note != nil {
 		by.Reason = note.Reason
 	}
-	standing, err := all.SetPaused(ctx, job, note, by)
-	if err != nil {
-		return err
-	}
-	switch {
-	case env.JSON:
-		return env.PrintJSON(pauseReport{Kind: job.Kind, Paused: note != nil, PauseNote: cmp.Or(standing, note)})
-	case note == nil:
-		env.Printf("%s: resumed\n", job.Kind)
-	case standing != nil:
-		env.Printf("%s: is %s already; that note stays\n", job.Kind, standing)
-	default:
-		env.Printf("%s: paused\n", job.Kind)
-	}
-	return nil
+	return env.With(ctx, kind, func(all *installation.Connections) error {
+		standing, err := all.SetPaused(ctx, kind, note, by)
+		if err != nil {
+			return err
+		}
+		said := "paused"
+		switch {
+		case note == nil:
+			said = "resumed"
+		case standing != nil:
+			said = fmt.Sprintf("is %s already; that note stays", standing)
+		}
+		return env.Say(pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, note)}, "%s: %s\n", kind, said)
+	})
 }
 
 // pauseReport is the output of `sexton pause --json` and `sexton resume --json`.

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/problem"
@@ -122,13 +120,12 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 	if err := all.Down[name]; err != nil {
 		return report, err
 	}
-	served := slices.IndexFunc(all.Databases, func(db database.Database) bool { return db.Name == name })
-	warnings, err := installation.WarningsOf(ctx, all, all.Databases[served])
+	warnings, err := installation.WarningsOf(ctx, all, all.Database(name))
 	if err != nil {
 		return report, err
 	}
 	for _, warning := range warnings {
-		_, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", warning)
+		env.Warn(warning)
 	}
 	if job.Kind == riverjobs.LooseForeignKeys {
 		missing, err := installation.MissingPrivileges(ctx, all, name)

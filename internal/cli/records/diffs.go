@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,16 +30,13 @@ func withDiffs(ctx context.Context, env *cli.Env, do func(ctx context.Context, e
 	if !c.ExternalDiffs.Enabled {
 		return cli.Usage(errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
 	}
-	all, _, err := env.ConnectForJob(ctx, riverjobs.ScheduleExternalDiffs)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
-	if err != nil {
-		return err
-	}
-	return do(ctx, engine)
+	return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
+		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
+		if err != nil {
+			return err
+		}
+		return do(ctx, engine)
+	})
 }
 
 func diffsShowCommand(env *cli.Env) *cobra.Command {
@@ -51,7 +48,7 @@ func diffsShowCommand(env *cli.Env) *cobra.Command {
 		Long: `Prints the files of a diff in their order, from the database or from object storage, as git would. What is stored as
 base64 is decoded. With --json it lists the files and where their texts are, without the texts.`,
 		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
-		Args:    oneDiff(&id),
+		Args:    cli.OneID(&id, "diff"),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			var wanted *int32
 			if cmd.Flags().Changed("file") {
@@ -115,7 +112,7 @@ func diffsVerifyCommand(env *cli.Env) *cobra.Command {
 Then it lists objects that no row refers to. --remove-dangling deletes those; without it external_diffs.sweep does, once a day,
 unless most objects have no row. One whose diff is being worked on is left, and counted as busy. Exits 5 where a diff is damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
 				return verifyDiffs(ctx, env, engine, grace, remove)
@@ -149,15 +146,13 @@ func verifyDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine, grac
 			return err
 		}
 	}
-	if env.JSON {
-		err = env.PrintJSON(document)
-	} else {
-		env.Printf("%d diffs of %d bytes, %d objects: %d damaged, %d dangling\n",
+	err = env.Print(document, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "%d diffs of %d bytes, %d objects: %d damaged, %d dangling\n",
 			document.Diffs, document.Bytes, document.Objects, document.Damaged, document.Verified.Dangling)
 		if remove {
-			env.Printf("%d removed, %d busy\n", document.Removed, document.Busy)
+			_, _ = fmt.Fprintf(w, "%d removed, %d busy\n", document.Removed, document.Busy)
 		}
-	}
+	})
 	if err == nil && document.Damaged > 0 {
 		return cli.ErrFindings
 	}
@@ -192,23 +187,21 @@ func diffsRestoreCommand(env *cli.Env) *cobra.Command {
 		Long: `Puts the texts of a diff back into its rows, then removes the object. The diff stays in the database from then on, whatever
 external_diffs.when says, until it is released.`,
 		Example: "  sexton diffs restore 4711",
-		Args:    oneDiff(&id),
+		Args:    cli.OneID(&id, "diff"),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
 				restored, err := engine.Restore(ctx, id)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case env.JSON:
-					return env.PrintJSON(restored)
-				case restored.Files == 0:
-					env.Printf("diff %d: is in the database\n", id)
-				case restored.Kept != "":
-					env.Printf("diff %d: %d files, %d bytes; the object %s will be removed later\n", id, restored.Files, restored.Bytes, restored.Kept)
-				default:
-					env.Printf("diff %d: %d files, %d bytes\n", id, restored.Files, restored.Bytes)
 				}
-				return nil
+				said := "is in the database"
+				if restored.Files > 0 {
+					said = fmt.Sprintf("%d files, %d bytes", restored.Files, restored.Bytes)
+				}
+				if restored.Files > 0 && restored.Kept != "" {
+					said += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
+				}
+				return env.Say(restored, "diff %d: %s\n", id, said)
 			})
 		}),
 	})
@@ -228,36 +221,19 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 		Short:   "Let a diff that was brought back be moved again",
 		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due. Nothing changes where it was not said.",
 		Example: "  sexton diffs release 4711",
-		Args:    oneDiff(&id),
+		Args:    cli.OneID(&id, "diff"),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
 				released, err := engine.Release(ctx, id)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case env.JSON:
-					return env.PrintJSON(releasedDiff{DiffID: id, Released: released})
-				case released:
-					env.Printf("diff %d: is moved when it is due\n", id)
-				default:
-					env.Printf("diff %d: was not brought back by hand, so nothing keeps it in the database\n", id)
 				}
-				return nil
+				said := "was not brought back by hand, so nothing keeps it in the database"
+				if released {
+					said = "is moved when it is due"
+				}
+				return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, said)
 			})
 		}),
 	})
-}
-
-func oneDiff(id *int64) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s needs the ID of one diff", cmd.CommandPath())
-		}
-		parsed, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || parsed < 1 {
-			return fmt.Errorf("%q is not the ID of a diff", args[0])
-		}
-		*id = parsed
-		return nil
-	}
 }

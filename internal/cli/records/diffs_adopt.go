@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ func diffsAdoptCommand(env *cli.Env) *cobra.Command {
 refused. This writes it anew: for a database that was restored from a dump, moved to another server, upgraded by pg_upgrade, or
 set back in time, once no other database uses the objects. The database that they belonged to is refused from then on.`,
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
 				if !other {
@@ -48,17 +49,15 @@ func adoptDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine) error
 		return err
 	}
 	adopted, err := engine.Owner.Adopt(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case env.JSON:
-		return env.PrintJSON(adopted)
-	case !adopted.Changed:
-		env.Printf("%s: belongs to this database\n", adopted.Store)
-	case adopted.Was == nil:
-		env.Printf("%s: now belongs to %s\n", adopted.Store, adopted.Now)
-	default:
-		env.Printf("%s: belonged to %s, now belongs to %s\n", adopted.Store, adopted.Was, adopted.Now)
 	}
-	return nil
+	said := fmt.Sprintf("now belongs to %s", adopted.Now)
+	switch {
+	case !adopted.Changed:
+		said = "belongs to this database"
+	case adopted.Was != nil:
+		said = fmt.Sprintf("belonged to %s, %s", adopted.Was, said)
+	}
+	return env.Say(adopted, "%s: %s\n", adopted.Store, said)
 }

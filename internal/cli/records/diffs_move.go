@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -60,7 +61,7 @@ ends at an outage of a store, and at the tenth failure in a row. The old objects
 the rows before: by a worker, or by a later run of this command.`,
 		Example: "  sexton diffs move --to 's3://diffs?region=eu-central-1' --dry-run\n" +
 			"  sexton diffs move --to 's3://diffs?region=eu-central-1'\n  sexton diffs move --to file:///var/lib/sexton/diffs --limit 1000 --json",
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			if m.to == "" {
 				return cli.Usage(fmt.Errorf("%s needs --to", cmd.CommandPath()))
@@ -119,7 +120,7 @@ func moveDiffs(ctx context.Context, env *cli.Env, configured *extdiff.Engine, m 
 		_, _ = fmt.Fprintf(env.Stderr, "set external_diffs.other_bucket, or bucket, to %s: workers and other commands do not find these diffs before\n",
 			to.Store)
 	}
-	if printErr := printMoved(env, document); printErr != nil || err != nil {
+	if printErr := env.Print(document, func(w io.Writer) { printMoved(w, document) }); printErr != nil || err != nil {
 		return errors.Join(err, printErr)
 	}
 	if document.Damaged+document.Failed > 0 {
@@ -128,10 +129,7 @@ func moveDiffs(ctx context.Context, env *cli.Env, configured *extdiff.Engine, m 
 	return nil
 }
 
-func printMoved(env *cli.Env, d movedDiffs) error {
-	if env.JSON {
-		return env.PrintJSON(d)
-	}
+func printMoved(w io.Writer, d movedDiffs) {
 	verb, more := "moved", ""
 	if d.DryRun {
 		verb = "to be moved"
@@ -139,12 +137,11 @@ func printMoved(env *cli.Env, d movedDiffs) error {
 	if d.OverLimit {
 		more = "; more are left, as --limit is met"
 	}
-	env.Printf("%s of %d bytes %s from %s to %s: %d damaged, %d failed, %d busy%s\n",
+	_, _ = fmt.Fprintf(w, "%s of %d bytes %s from %s to %s: %d damaged, %d failed, %d busy%s\n",
 		words.Counted(d.Diffs, "diff"), d.Bytes, verb, d.From, d.To, d.Damaged, d.Failed, d.Busy, more)
 	if d.Removed > 0 {
-		env.Printf("%s removed\n", words.Counted(d.Removed, "old object"))
+		_, _ = fmt.Fprintf(w, "%s removed\n", words.Counted(d.Removed, "old object"))
 	}
-	return nil
 }
 
 // stores are the engines of both stores.

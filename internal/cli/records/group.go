@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
 	"sexton/internal/components"
+	"sexton/internal/database"
+	"sexton/internal/fault"
 	"sexton/internal/groupschedule"
+	"sexton/internal/installation"
+	"sexton/internal/operator"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -20,6 +23,14 @@ func groupCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("group", "Have a group deleted when its period is over, or restored before",
 		"  sexton group schedule 4711 --by 1\n  sexton group list",
 		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
+}
+
+// groupRequest is a command's request for a group.
+type groupRequest struct{ ID, By int64 }
+
+// ask is a command that goes through a door.
+func (r *groupRequest) ask(env *cli.Env, door groupDoor) func(*cobra.Command, []string) error {
+	return env.Run(func(cmd *cobra.Command, _ []string) error { return askForGroup(cmd.Context(), env, *r, door) })
 }
 
 // groupDoor is one of the functions of the database that a group goes through.
@@ -48,14 +59,11 @@ func groupScheduleCommand(env *cli.Env) *cobra.Command {
 and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
 adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
 		Example: "  sexton group schedule 4711 --by 1",
-		Args:    oneGroup(&request),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return askForGroup(cmd.Context(), env, request, groupDoor{
-				`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already",
-			})
+		RunE: request.ask(env, groupDoor{
+			`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already",
 		}),
 	})
-	request.Flags(cmd)
+	request.flags(cmd, nil)
 	return cmd
 }
 
@@ -68,14 +76,11 @@ func groupCancelCommand(env *cli.Env) *cobra.Command {
 path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
 has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
-		Args:    oneGroup(&request),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return askForGroup(cmd.Context(), env, request, groupDoor{
-				`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
-			})
+		RunE: request.ask(env, groupDoor{
+			`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
 		}),
 	})
-	request.Flags(cmd)
+	request.flags(cmd, nil)
 	return cmd
 }
 
@@ -91,59 +96,55 @@ period is over, and has the destruction begin at once. Until it has removed a ro
 With --plan it changes nothing: it counts the rows below the group per table, says what forbids the destruction, and about
 how long it would take. --by is optional then.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if now == plan {
-				return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
-			}
-			request.Anybody = plan
-			return oneGroup(&request)(cmd, args)
-		},
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			if plan {
-				return foreseeGroup(cmd.Context(), env, request)
+				return env.With(cmd.Context(), riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
+					seen, err := operator.ForeseeGroup(cmd.Context(), all, request.ID, request.By)
+					return printForeseen(env, seen, err)
+				})
 			}
 			return askForGroup(cmd.Context(), env, request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 		}),
 	})
-	request.Flags(cmd)
+	request.flags(cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if now == plan {
+			return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
+		}
+		return args(cmd, given)
+	}
 	return cmd
 }
 
 // askForGroup goes through one of the doors.
 func askForGroup(ctx context.Context, env *cli.Env, request groupRequest, door groupDoor) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	db := all.Jobs()
-	answer := askedGroup{GroupID: request.ID}
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.ID, request.By).Scan(&answer.Changed); err != nil {
-		return cmp.Or(refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
-	}
-	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.ID); err != nil {
-		return err
-	}
-	if env.JSON {
-		return env.PrintJSON(answer)
-	}
-	said := door.unchanged
-	if answer.Changed {
-		said = door.changed
-	}
-	switch {
-	case answer.Group == nil:
-	case answer.Group.DueOn == nil:
-		said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
-	case answer.Group.State == "adjourned":
-		said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
-	default:
-		said += ", as " + answer.Group.Path
-	}
-	env.Printf("group %d: %s\n", request.ID, said)
-	return nil
+	return env.With(ctx, riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
+		db := all.Jobs()
+		answer, said := askedGroup{GroupID: request.ID}, door.unchanged
+		err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.ID, request.By).Scan(&answer.Changed)
+		if err != nil {
+			return cmp.Or(fault.Refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
+		}
+		if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.ID); err != nil {
+			return err
+		}
+		if answer.Changed {
+			said = door.changed
+		}
+		switch {
+		case answer.Group == nil:
+		case answer.Group.DueOn == nil:
+			said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
+		case answer.Group.State == "adjourned":
+			said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
+		default:
+			said += ", as " + answer.Group.Path
+		}
+		return env.Say(answer, "group %d: %s\n", request.ID, said)
+	})
 }
 
 // groupsDocument is the output of `sexton group list --json`.
@@ -154,33 +155,26 @@ type groupsDocument struct {
 }
 
 func groupListCommand(env *cli.Env) *cobra.Command {
-	limit := 100
+	var limit *int
 	cmd := env.Reports(&cobra.Command{
 		Use:   "list",
 		Short: "List the groups that are to be deleted, with what has become of it",
 		Long: `Lists groups that are being destroyed, then the others as they fall due (dates are UTC). A group is adjourned (its
 period is not over), due, put off (after an error), enqueued, destroying, stuck (failed 5 times or more) or
-unscheduled: marked by somebody who left no schedule, and never destroyed.`,
+unscheduled: marked without a schedule, and never destroyed.`,
 		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.Usage(fmt.Errorf("--limit %d: must be greater than 0", limit))
-			}
-			return listGroups(cmd.Context(), env, limit)
+			return env.With(cmd.Context(), riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
+				return listGroups(cmd.Context(), env, all.Jobs(), *limit)
+			})
 		}),
 	})
-	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` groups at most")
+	limit = cli.Limit(cmd, "list `N` groups at most")
 	return cmd
 }
 
-func listGroups(ctx context.Context, env *cli.Env, limit int) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.AdjournedGroupDeletion)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	db := all.Jobs()
+func listGroups(ctx context.Context, env *cli.Env, db database.Database, limit int) (err error) {
 	document := groupsDocument{}
 	if document.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
 		return err
@@ -188,27 +182,17 @@ func listGroups(ctx context.Context, env *cli.Env, limit int) error {
 	if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, limit); err != nil {
 		return err
 	}
-	return env.Print(document, func(w io.Writer) {
-		if len(document.Groups) == 0 {
-			_, _ = fmt.Fprintln(w, "no group is to be deleted")
-			return
-		}
-		components.PrintGroups(w, document.Groups)
-	})
+	return env.Print(document, func(w io.Writer) { components.PrintGroups(w, "no group is to be deleted", document.Groups) })
 }
 
-// oneGroup reads the group, and the user without whom nothing is done.
-func oneGroup(request *groupRequest) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s needs the ID of one group", cmd.CommandPath())
+// flags has a command take the group, and the user without whom nothing is done, unless it only foresees.
+func (r *groupRequest) flags(cmd *cobra.Command, plan *bool) {
+	cmd.Flags().Int64Var(&r.By, "by", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := cli.OneID(&r.ID, "group")(cmd, args); err != nil {
+			return err
 		}
-		id, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || id < 1 {
-			return fmt.Errorf("%q is not the ID of a group", args[0])
-		}
-		request.ID = id
-		if request.By < 1 && (!request.Anybody || cmd.Flags().Changed("by")) {
+		if r.By < 1 && (plan == nil || !*plan || cmd.Flags().Changed("by")) {
 			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
 		}
 		return nil

@@ -2,7 +2,6 @@ package records
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -48,7 +47,7 @@ const shownReasons = 20
 
 func placeholdersListCommand(env *cli.Env) *cobra.Command {
 	var givenUp bool
-	limit := 100
+	var limit *int
 	cmd := env.Reports(&cobra.Command{
 		Use:   "list",
 		Short: "List placeholder users without an owner, and what keeps them",
@@ -62,29 +61,22 @@ last attempt; the attempts between are only counted. Below, they are counted by 
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
-			}
 			state := placeholder.State("")
 			if givenUp {
 				state = placeholder.GivenUp
 			}
-			return listPlaceholders(cmd.Context(), env, state, limit)
+			return env.With(cmd.Context(), riverjobs.PlaceholderCleanup, func(all *installation.Connections) error {
+				return listPlaceholders(cmd.Context(), env, all, state, *limit)
+			})
 		}),
 	})
 	cmd.Flags().BoolVar(&givenUp, "given-up", false, "only placeholder users that will not be tried any more")
-	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
+	limit = cli.Limit(cmd, "list `N` at most")
 	return cmd
 }
 
-func listPlaceholders(ctx context.Context, env *cli.Env, state placeholder.State, limit int) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.PlaceholderCleanup)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	db := all.Jobs()
-	rules := riverjobs.PlaceholderRules(all.Config)
+func listPlaceholders(ctx context.Context, env *cli.Env, all *installation.Connections, state placeholder.State, limit int) error {
+	db, rules := all.Jobs(), riverjobs.PlaceholderRules(all.Config)
 	found, err := placeholder.List(ctx, db.Pool, db.Names, rules, state, limit+1)
 	if err != nil {
 		return err
@@ -101,34 +93,22 @@ func listPlaceholders(ctx context.Context, env *cli.Env, state placeholder.State
 		Placeholders: found[:min(len(found), limit)], More: len(found) > limit,
 		Counts: placeholderCounts{backlog.Pending, backlog.Deferred, backlog.GivenUp, backlog.DeferredUntil, reasons},
 	}
-	switch {
-	case env.JSON:
-		return env.PrintJSON(document)
-	case len(found) == 0 && state == placeholder.GivenUp:
-		env.Printf("no placeholder user is given up\n")
-	case len(found) == 0:
-		env.Printf("no placeholder user is without an owner\n")
+	none := "no placeholder user is without an owner"
+	if state == placeholder.GivenUp {
+		none = "no placeholder user is given up"
 	}
-	err = env.Table(func(w io.Writer) { components.PrintPlaceholders(w, document.Placeholders) })
-	if document.More {
-		env.Printf("and more; --limit shows them\n")
-	}
-	if len(found) > 0 {
-		err = errors.Join(err, env.Table(func(w io.Writer) { printReasons(w, reasons) }))
-		env.Printf("%d may still be offered, %d of them put off; %d given up\n", backlog.Pending, backlog.Deferred, backlog.GivenUp)
-	}
-	return err
-}
-
-// printReasons counts placeholders by what keeps them; without any it prints nothing.
-func printReasons(w io.Writer, reasons []placeholder.Reason) {
-	if len(reasons) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(w, "\nKEPT BY\tPLACEHOLDERS\tGIVEN UP\tNEXT ATTEMPT")
-	for _, r := range reasons {
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", r.Reason, r.Placeholders, r.GivenUp, words.Moment(r.NextAttemptAt))
-	}
+	return env.Print(document, func(w io.Writer) {
+		components.PrintPlaceholders(w, none, document.Placeholders)
+		if document.More {
+			_, _ = fmt.Fprintln(w, "and more; --limit shows them")
+		}
+		if len(found) > 0 {
+			words.List(w, "", "\nKEPT BY\tPLACEHOLDERS\tGIVEN UP\tNEXT ATTEMPT", reasons, func(r placeholder.Reason) []any {
+				return []any{r.Reason, r.Placeholders, r.GivenUp, r.NextAttemptAt}
+			})
+			_, _ = fmt.Fprintf(w, "%d may still be offered, %d of them put off; %d given up\n", backlog.Pending, backlog.Deferred, backlog.GivenUp)
+		}
+	})
 }
 
 // retriedPlaceholder is the output of `sexton placeholders retry --json`.
@@ -136,11 +116,6 @@ type retriedPlaceholder struct {
 	UserID int64 `json:"user_id"`
 	// State is due, or scheduled where a job that waited starts at once.
 	State placeholder.State `json:"state"`
-}
-
-// retriedPlaceholders is the document of `sexton placeholders retry --all --json`.
-type retriedPlaceholders struct {
-	Retried int64 `json:"retried"`
 }
 
 func placeholdersRetryCommand(env *cli.Env) *cobra.Command {
@@ -158,49 +133,41 @@ off or given up, 10,000 at a time.`,
 			if every {
 				return cli.NoArguments(cmd, args)
 			}
-			return oneUser(&id)(cmd, args)
+			return cli.OneID(&id, "user")(cmd, args)
 		},
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if every {
-				return retryPlaceholders(cmd.Context(), env)
-			}
-			return retryPlaceholder(cmd.Context(), env, id)
+			return env.With(cmd.Context(), riverjobs.PlaceholderCleanup, func(all *installation.Connections) error {
+				if every {
+					return retryPlaceholders(cmd.Context(), env, all)
+				}
+				return retryPlaceholder(cmd.Context(), env, all, id)
+			})
 		}),
 	})
 	cmd.Flags().BoolVar(&every, "all", false, "every placeholder user that is put off or given up")
 	return cmd
 }
 
-func retryPlaceholders(ctx context.Context, env *cli.Env) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.PlaceholderCleanup)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
+func retryPlaceholders(ctx context.Context, env *cli.Env, all *installation.Connections) error {
 	if err := installation.RecordRetry(ctx, all, "all placeholders"); err != nil {
 		return err
 	}
-	var retried retriedPlaceholders
-	if retried.Retried, err = installation.GiveAllAttemptsBack(ctx, all.Jobs()); err != nil {
-		return err
-	}
-	env.Logger(all.Config).InfoContext(ctx, "placeholder users to be tried again", "actor", installation.Actor(), "placeholder_users", retried.Retried)
-	return env.Say(retried, "%s to be tried now\n", words.Counted(retried.Retried, "placeholder user"))
-}
-
-func retryPlaceholder(ctx context.Context, env *cli.Env, id int64) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.PlaceholderCleanup)
+	count, err := installation.GiveAllAttemptsBack(ctx, all.Jobs())
 	if err != nil {
 		return err
 	}
-	defer all.Close()
+	env.Logger(all.Config).InfoContext(ctx, "placeholder users to be tried again", "actor", installation.Actor(), "placeholder_users", count)
+	return env.Say(map[string]int64{"retried": count}, "%s to be tried now\n", words.Counted(count, "placeholder user"))
+}
+
+func retryPlaceholder(ctx context.Context, env *cli.Env, all *installation.Connections, id int64) error {
 	if err := installation.RecordRetry(ctx, all, fmt.Sprintf("placeholders %d", id)); err != nil {
 		return err
 	}
-	retried := retriedPlaceholder{UserID: id}
-	if retried.State, err = installation.GiveAttemptsBack(ctx, all.Jobs(), id); err != nil {
+	state, err := installation.GiveAttemptsBack(ctx, all.Jobs(), id)
+	if err != nil {
 		return err
 	}
 	env.Logger(all.Config).InfoContext(ctx, "placeholder user to be tried again", "actor", installation.Actor(), "placeholder_user_id", id)
-	return env.Say(retried, "placeholder user %d: %s\n", id, installation.Becomes(retried.State))
+	return env.Say(retriedPlaceholder{UserID: id, State: state}, "placeholder user %d: %s\n", id, installation.Becomes(state))
 }

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
@@ -42,7 +43,7 @@ type tombstonesDocument struct {
 func tombstonesListCommand(env *cli.Env) *cobra.Command {
 	var s cli.Scope
 	var failedOnly, revived bool
-	limit := 100
+	var limit *int
 	cmd := env.Reports(&cobra.Command{
 		Use:   "list",
 		Short: "List waiting tombstones, failed ones first",
@@ -56,44 +57,19 @@ days. "sexton tombstones clear" cleans up after one all the same.`,
 		Example: "  sexton tombstones list --failed\n  sexton tombstones list --table projects --limit 10 --json",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.Usage(fmt.Errorf("--limit %d must be at least 1", limit))
-			}
-			if _, err := s.Name(); err != nil {
-				return err
-			}
-			all, _, err := env.ConnectForJob(cmd.Context(), riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			databases, err := s.Chosen(all)
-			if err != nil {
-				return err
-			}
-			if revived {
-				return listRevived(cmd.Context(), env, all, databases, s, limit)
-			}
-			document := tombstonesDocument{Tombstones: []listedTombstone{}}
-			for _, db := range databases {
-				parent, err := s.In(cmd.Context(), db)
-				if err != nil {
-					return err
+			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
+				if revived {
+					return listRevived(cmd.Context(), env, all, databases, s, *limit)
 				}
-				list, err := installation.TombstonesOf(all, db).List(cmd.Context(), loosefk.ListOptions{Parent: parent, FailedOnly: failedOnly, Limit: limit})
-				if err != nil {
-					return fmt.Errorf("database %s: %w", db.Name, err)
-				}
-				document.add(db.Name, list, limit)
-			}
-			return printTombstones(env, document, failedOnly)
+				return listTombstones(cmd.Context(), env, all, databases, s, failedOnly, *limit)
+			})
 		}),
 	})
 	s.Flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
 	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only failed tombstones")
 	cmd.Flags().BoolVar(&revived, "revived", false, "tombstones whose row lives under its key")
 	cli.Exclusive(cmd, "failed", "revived")
-	cmd.Flags().IntVar(&limit, "limit", limit, "list `N` at most")
+	limit = cli.Limit(cmd, "list `N` at most")
 	return cmd
 }
 
@@ -107,37 +83,53 @@ func (d *tombstonesDocument) add(name string, list loosefk.TombstoneList, limit 
 	d.MoreCapped = d.MoreCapped || list.Capped
 }
 
-func printTombstones(env *cli.Env, document tombstonesDocument, failedOnly bool) error {
-	if env.JSON {
-		return env.PrintJSON(document)
+// onTombstones hands the databases that a command is about to do.
+func onTombstones(ctx context.Context, env *cli.Env, s cli.Scope, do func(*installation.Connections, []database.Database) error) error {
+	if _, err := s.Name(); err != nil {
+		return err
+	}
+	return env.With(ctx, riverjobs.LooseForeignKeys, func(all *installation.Connections) error {
+		databases, err := s.Chosen(all)
+		if err != nil {
+			return err
+		}
+		return do(all, databases)
+	})
+}
+
+func listTombstones(
+	ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, failedOnly bool, limit int,
+) error {
+	document := tombstonesDocument{Tombstones: []listedTombstone{}}
+	for _, db := range databases {
+		parent, err := s.In(ctx, db)
+		if err != nil {
+			return err
+		}
+		list, err := installation.TombstonesOf(all, db).List(ctx, loosefk.ListOptions{Parent: parent, FailedOnly: failedOnly, Limit: limit})
+		if err != nil {
+			return fmt.Errorf("database %s: %w", db.Name, err)
+		}
+		document.add(db.Name, list, limit)
 	}
 	noun := "tombstone"
 	if failedOnly {
 		noun = "failed tombstone"
 	}
-	if len(document.Tombstones) == 0 {
-		env.Printf("no %s waits\n", noun)
-		return nil
-	}
-	err := env.Table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "ID\tDATABASE\tTABLE\tKEY\tAGE\tATTEMPTS\tDUE\tLAST ERROR")
-		for _, t := range document.Tombstones {
+	return env.Print(document, func(w io.Writer) {
+		const heading = "ID\tDATABASE\tTABLE\tKEY\tAGE\tATTEMPTS\tDUE\tLAST ERROR"
+		words.List(w, "no "+noun+" waits", heading, document.Tombstones, func(t listedTombstone) []any {
 			due := "now"
 			if t.Deferred {
 				due = words.Instant(t.ConsumeAfter)
 			}
-			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.ID, t.Database, t.Table, words.Cell(&t.Key),
-				time.Duration(t.AgeSeconds*float64(time.Second)).Round(time.Second), t.Attempts, due, words.Cell(t.LastError))
+			age := time.Duration(t.AgeSeconds * float64(time.Second)).Round(time.Second)
+			return []any{t.ID, t.Database, t.Table, &t.Key, age, t.Attempts, due, t.LastError}
+		})
+		if document.More > 0 {
+			_, _ = fmt.Fprintf(w, "and %s%s more\n", words.AtLeast(document.MoreCapped), words.Counted(document.More, noun))
 		}
 	})
-	if document.More > 0 {
-		least := ""
-		if document.MoreCapped {
-			least = "at least "
-		}
-		env.Printf("and %s%s more\n", least, words.Counted(document.More, noun))
-	}
-	return err
 }
 
 // retryReport is one database's entry of `sexton tombstones retry --json`.
@@ -168,7 +160,9 @@ counted as busy. The reason of the last failure stays until the next attempt.`,
 			if given != 1 {
 				return cli.Usage(fmt.Errorf("%s needs one of --id, --table and --all", cmd.CommandPath()))
 			}
-			return tombstonesRetry(cmd.Context(), env, s, ids)
+			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
+				return tombstonesRetry(cmd.Context(), env, all, databases, s, ids)
+			})
 		}),
 	})
 	s.Flags(cmd, "`PARENT` whose failed tombstones to try again, named as in definitions")
@@ -177,19 +171,7 @@ counted as busy. The reason of the last failure stays until the next attempt.`,
 	return cmd
 }
 
-func tombstonesRetry(ctx context.Context, env *cli.Env, s cli.Scope, ids []int64) error {
-	if _, err := s.Name(); err != nil {
-		return err
-	}
-	all, _, err := env.ConnectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	databases, err := s.Chosen(all)
-	if err != nil {
-		return err
-	}
+func tombstonesRetry(ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, ids []int64) error {
 	if len(ids) > 0 && len(databases) > 1 {
 		return cli.Usage(errors.New("--id needs --database: each database numbers its own tombstones"))
 	}
@@ -215,13 +197,31 @@ func tombstonesRetry(ctx context.Context, env *cli.Env, s cli.Scope, ids []int64
 		unknown = append(unknown, result.Unknown...)
 		reports = append(reports, retryReport{Database: db.Name, Retried: result})
 	}
-	if err := printRetried(env, reports); err != nil {
-		return err
+	err := env.Print(reports, func(w io.Writer) {
+		for _, r := range reports {
+			said := words.Counted(r.Retried.Retried, "failed tombstone") + " due now"
+			if r.Due > 0 {
+				said += fmt.Sprintf(", %d due already", r.Due)
+			}
+			_, _ = fmt.Fprintf(w, "%s: %s%s\n", r.Database, said, busyText(r.Busy))
+		}
+	})
+	if err == nil && len(unknown) > 0 {
+		err = fmt.Errorf("no waiting tombstone has the id %s", listed(unknown))
 	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("no waiting tombstone has the id %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(unknown)), ", "), "[]"))
+	return err
+}
+
+// busyText says how many tombstones were left alone.
+func busyText(n int64) string {
+	if n == 0 {
+		return ""
 	}
-	return nil
+	return fmt.Sprintf(", %d busy: a worker has them in hand", n)
+}
+
+func listed(ids []int64) string {
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
 }
 
 // retried says what a retry is for, as the page does.
@@ -229,7 +229,7 @@ func retried(s *cli.Scope, ids []int64) string {
 	text := "all tombstones"
 	switch {
 	case len(ids) > 0:
-		text = "tombstones " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
+		text = "tombstones " + listed(ids)
 	case s.Table != "":
 		text = "tombstones of parent " + s.Table
 	}
@@ -237,21 +237,4 @@ func retried(s *cli.Scope, ids []int64) string {
 		text += " of " + s.Database
 	}
 	return text
-}
-
-func printRetried(env *cli.Env, reports []retryReport) error {
-	if env.JSON {
-		return env.PrintJSON(reports)
-	}
-	for _, r := range reports {
-		env.Printf("%s: %s due now", r.Database, words.Counted(r.Retried.Retried, "failed tombstone"))
-		if r.Due > 0 {
-			env.Printf(", %d due already", r.Due)
-		}
-		if r.Busy > 0 {
-			env.Printf(", %d busy: a worker has them in hand", r.Busy)
-		}
-		env.Printf("\n")
-	}
-	return nil
 }

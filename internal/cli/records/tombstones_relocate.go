@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,6 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
-	riverjobs "sexton/river_jobs"
 )
 
 // relocation moves the waiting tombstones of one parent to another one, or, where to is empty, drops them.
@@ -86,18 +86,16 @@ type planned struct {
 }
 
 func relocate(env *cli.Env, cmd *cobra.Command, r relocation) error {
-	ctx := cmd.Context()
-	for _, s := range []cli.Scope{r.from, r.to} {
-		if _, err := s.Name(); err != nil {
-			return err
-		}
-	}
-	all, _, err := env.ConnectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
-	if err != nil {
+	if _, err := r.to.Name(); err != nil {
 		return err
 	}
-	defer all.Close()
-	plans, err := r.plan(ctx, all)
+	return onTombstones(cmd.Context(), env, r.from, func(all *installation.Connections, databases []database.Database) error {
+		return relocateIn(cmd.Context(), env, cmd, all, databases, r)
+	})
+}
+
+func relocateIn(ctx context.Context, env *cli.Env, cmd *cobra.Command, all *installation.Connections, databases []database.Database, r relocation) error {
+	plans, err := r.plan(ctx, all, databases)
 	if err != nil {
 		return err
 	}
@@ -134,15 +132,22 @@ func relocate(env *cli.Env, cmd *cobra.Command, r relocation) error {
 		}
 		reports = append(reports, relocatedReport{Database: plan.db.Name, Table: plan.from, To: plan.to, Relocated: result})
 	}
-	return printRelocated(env, reports, action)
+	return env.Print(reports, func(w io.Writer) {
+		if len(reports) == 0 {
+			_, _ = fmt.Fprintln(w, "no tombstone waits")
+		}
+		for _, r := range reports {
+			done := "dropped"
+			if r.To != "" {
+				done = "moved to " + r.To
+			}
+			_, _ = fmt.Fprintf(w, "%s: %s of %s %s%s\n", r.Database, words.Counted(r.Changed, "tombstone"), r.Table, done, busyText(r.Busy))
+		}
+	})
 }
 
 // plan looks for what waits, database by database.
-func (r relocation) plan(ctx context.Context, all *installation.Connections) ([]planned, error) {
-	databases, err := r.from.Chosen(all)
-	if err != nil {
-		return nil, err
-	}
+func (r relocation) plan(ctx context.Context, all *installation.Connections, databases []database.Database) (_ []planned, err error) {
 	var plans []planned
 	for _, db := range databases {
 		plan := planned{db: db}
@@ -175,10 +180,7 @@ func (r relocation) plan(ctx context.Context, all *installation.Connections) ([]
 // confirmed asks, and returns an error unless the answer is yes.
 func confirmed(env *cli.Env, cmd *cobra.Command, what string, plans []planned) error {
 	for _, plan := range plans {
-		least := ""
-		if plan.waiting >= component.PendingCap {
-			least = "at least "
-		}
+		least := words.AtLeast(plan.waiting >= component.PendingCap)
 		_, _ = fmt.Fprintf(env.Stderr, "%s: %s%s of %s\n", plan.db.Name, least, words.Counted(plan.waiting, "waiting tombstone"), plan.from)
 	}
 	_, _ = fmt.Fprintf(env.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
@@ -187,25 +189,4 @@ func confirmed(env *cli.Env, cmd *cobra.Command, what string, plans []planned) e
 		return nil
 	}
 	return cli.Usage(errors.New("not confirmed, nothing was changed: answer y, or give --yes"))
-}
-
-func printRelocated(env *cli.Env, reports []relocatedReport, action string) error {
-	if env.JSON {
-		return env.PrintJSON(reports)
-	}
-	if len(reports) == 0 {
-		env.Printf("no tombstone waits\n")
-	}
-	for _, r := range reports {
-		done := "dropped"
-		if action == "move" {
-			done = "moved to " + r.To
-		}
-		env.Printf("%s: %s of %s %s", r.Database, words.Counted(r.Changed, "tombstone"), r.Table, done)
-		if r.Busy > 0 {
-			env.Printf(", %d busy: a worker has them in hand", r.Busy)
-		}
-		env.Printf("\n")
-	}
-	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +16,6 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
-	riverjobs "sexton/river_jobs"
 )
 
 // revivedTombstone is one entry of `sexton tombstones list --revived --json`.
@@ -50,24 +47,14 @@ func listRevived(ctx context.Context, env *cli.Env, all *installation.Connection
 		}
 		document.More += more + int64(len(list)-fit)
 	}
-	if env.JSON {
-		return env.PrintJSON(document)
-	}
-	if len(document.Tombstones) == 0 {
-		env.Printf("no tombstone is revived\n")
-		return nil
-	}
-	err := env.Table(func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "ID\tDATABASE\tTABLE\tKEY\tDELETED\tREVIVED")
-		for _, t := range document.Tombstones {
-			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Database, t.Table, words.Cell(&t.Key),
-				t.DeletedAt.UTC().Format(time.RFC3339), t.SettledAt.UTC().Format(time.RFC3339))
+	return env.Print(document, func(w io.Writer) {
+		words.List(w, "no tombstone is revived", "ID\tDATABASE\tTABLE\tKEY\tDELETED\tREVIVED", document.Tombstones, func(t revivedTombstone) []any {
+			return []any{t.ID, t.Database, t.Table, &t.Key, t.DeletedAt, t.SettledAt}
+		})
+		if document.More > 0 {
+			_, _ = fmt.Fprintf(w, "and %s more\n", words.Counted(document.More, "revived tombstone"))
 		}
 	})
-	if document.More > 0 {
-		env.Printf("and %s more\n", words.Counted(document.More, "revived tombstone"))
-	}
-	return err
 }
 
 // clearReport is the output of `sexton tombstones clear --json`.
@@ -84,7 +71,12 @@ func tombstonesClearCommand(env *cli.Env) *cobra.Command {
 		Long: `Makes revived tombstones due again, and has their children cleaned up whether the row lives or not: those of the old row
 and those of the new one, as they cannot be told apart. "sexton tombstones list --revived" shows the ids.`,
 		Example: "  sexton tombstones clear 4711\n  sexton tombstones clear 4711 4712 --database main",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%s needs the ID of a revived tombstone; sexton tombstones list --revived shows them", cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: env.Run(func(cmd *cobra.Command, args []string) error {
 			ids := make([]int64, len(args))
 			for i, arg := range args {
@@ -94,23 +86,17 @@ and those of the new one, as they cannot be told apart. "sexton tombstones list 
 				}
 				ids[i] = id
 			}
-			return tombstonesClear(cmd.Context(), env, cli.Scope{Database: name}, ids)
+			s := cli.Scope{Database: name}
+			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
+				return tombstonesClear(cmd.Context(), env, all, databases, s, ids)
+			})
 		}),
 	})
 	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the configured database that the ids are from")
 	return cmd
 }
 
-func tombstonesClear(ctx context.Context, env *cli.Env, s cli.Scope, ids []int64) error {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.LooseForeignKeysCleanupArgs{}.Kind())
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	databases, err := s.Chosen(all)
-	if err != nil {
-		return err
-	}
+func tombstonesClear(ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, ids []int64) error {
 	if len(databases) > 1 {
 		return cli.Usage(errors.New("tombstones clear needs --database: each database numbers its own tombstones"))
 	}
@@ -126,13 +112,9 @@ func tombstonesClear(ctx context.Context, env *cli.Env, s cli.Scope, ids []int64
 	}
 	report := clearReport{Database: db.Name, Cleared: slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(unknown, id) })}
 	env.Logger(all.Config).InfoContext(ctx, "tombstones cleared", "database", db.Name, "actor", installation.Actor(), "ids", report.Cleared)
-	if env.JSON {
-		err = env.PrintJSON(report)
-	} else {
-		env.Printf("%s: %s due now\n", db.Name, words.Counted(int64(len(report.Cleared)), "revived tombstone"))
-	}
+	err = env.Say(report, "%s: %s due now\n", db.Name, words.Counted(int64(len(report.Cleared)), "revived tombstone"))
 	if err == nil && len(unknown) > 0 {
-		err = fmt.Errorf("no revived tombstone has the id %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(unknown)), ", "), "[]"))
+		err = fmt.Errorf("no revived tombstone has the id %s", listed(unknown))
 	}
 	return err
 }

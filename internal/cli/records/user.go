@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
+	"sexton/internal/fault"
+	"sexton/internal/installation"
+	"sexton/internal/operator"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -25,7 +27,9 @@ type deletedUser struct {
 }
 
 func userDeleteCommand(env *cli.Env) *cobra.Command {
-	var request userDeletion
+	var request operator.UserDeletion
+	var by int64
+	var plan bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "delete ID",
 		Short: "Block a user and queue its deletion",
@@ -34,47 +38,46 @@ wrote to the ghost user, removes the rest in small batches, and deletes the user
 deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group. With --plan
 it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
 		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
-		Args:    oneUser(&request.ID),
+		Args:    cli.OneID(&request.ID, "user"),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if request.Plan {
-				return foreseeUser(cmd.Context(), env, request)
+			request.By = optional(by)
+			if plan {
+				return env.With(cmd.Context(), riverjobs.GhostUsers, func(all *installation.Connections) error {
+					seen, err := operator.ForeseeUser(cmd.Context(), all, request)
+					return printForeseen(env, seen, err)
+				})
 			}
-			return deleteUser(cmd.Context(), env, request)
+			queued, err := askForUser(cmd.Context(), env, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL,
+				request.ID, request.By, request.Hard, request.Groups)
+			if err != nil {
+				return err
+			}
+			said := "is queued already, as it was asked for then"
+			if queued {
+				said = "blocked, and queued for deletion"
+			}
+			return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
 		}),
 	})
-	cmd.Flags().BoolVar(&request.Plan, "plan", false, "only count what would go, and say what forbids it")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
 	cmd.Flags().BoolVar(&request.Hard, "hard", false, "delete contributions as well")
-	cmd.Flags().Int64Var(&request.Initiator, "initiator", 0, "`ID` of the user on whose behalf this is done")
-	cmd.Flags().Int64Var(&request.Initiator, "by", 0, "the same as --initiator, an `ID`")
+	cmd.Flags().Int64Var(&by, "initiator", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Flags().Int64Var(&by, "by", 0, "the same as --initiator, an `ID`")
 	cmd.Flags().BoolVar(&request.Groups, "delete-groups", false, "also delete groups that the user alone owns")
 	return cmd
 }
 
-func deleteUser(ctx context.Context, env *cli.Env, request userDeletion) error {
-	queued, err := askForUser(ctx, env, fmt.Sprintf("queue user %d", request.ID), `SELECT "sexton".delete_user($1, $2, $3, $4)`,
-		request.ID, request.By(), request.Hard, request.Groups)
-	if err != nil {
-		return err
-	}
-	said := "is queued already, as it was asked for then"
-	if queued {
-		said = "blocked, and queued for deletion"
-	}
-	return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
-}
-
 // askForUser calls one of the doors in the database, which reports whether anything has changed. What was asked for stands in errors.
 func askForUser(ctx context.Context, env *cli.Env, what, call string, args ...any) (changed bool, err error) {
-	all, _, err := env.ConnectForJob(ctx, riverjobs.GhostUsers)
-	if err != nil {
-		return false, err
-	}
-	defer all.Close()
-	db := all.Jobs()
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed); err != nil {
-		return false, cmp.Or(refusal(err), fmt.Errorf("%s: %w", what, err))
-	}
-	return changed, nil
+	err = env.With(ctx, riverjobs.GhostUsers, func(all *installation.Connections) error {
+		db := all.Jobs()
+		err := db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed)
+		if err != nil {
+			return cmp.Or(fault.Refusal(err), fmt.Errorf("%s: %w", what, err))
+		}
+		return nil
+	})
+	return changed, err
 }
 
 // cancelledUser is the document of `sexton user cancel --json`.
@@ -85,7 +88,7 @@ type cancelledUser struct {
 }
 
 func userCancelCommand(env *cli.Env) *cobra.Command {
-	var request userDeletion
+	var id, by int64
 	cmd := env.Reports(&cobra.Command{
 		Use:   "cancel ID",
 		Short: "Take back the deletion of a user that has not begun",
@@ -93,38 +96,28 @@ func userCancelCommand(env *cli.Env) *cobra.Command {
 before. Once a worker has changed rows of the user, this is refused. Groups that were scheduled for deletion along with
 the user stay so; sexton group cancel restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
-		Args:    oneUser(&request.ID),
+		Args:    cli.OneID(&id, "user"),
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return cancelUser(cmd.Context(), env, request)
+			cancelled, err := askForUser(cmd.Context(), env, fmt.Sprintf("cancel the deletion of user %d", id),
+				`SELECT "sexton".cancel_user_deletion($1, $2)`, id, optional(by))
+			if err != nil {
+				return err
+			}
+			said := "was not to be deleted"
+			if cancelled {
+				said = "restored, and not to be deleted any more"
+			}
+			return env.Say(cancelledUser{UserID: id, Cancelled: cancelled}, "user %d: %s\n", id, said)
 		}),
 	})
-	cmd.Flags().Int64Var(&request.Initiator, "by", 0, "`ID` of the user on whose behalf this is done")
+	cmd.Flags().Int64Var(&by, "by", 0, "`ID` of the user on whose behalf this is done")
 	return cmd
 }
 
-func cancelUser(ctx context.Context, env *cli.Env, request userDeletion) error {
-	cancelled, err := askForUser(ctx, env, fmt.Sprintf("cancel the deletion of user %d", request.ID),
-		`SELECT "sexton".cancel_user_deletion($1, $2)`, request.ID, request.By())
-	if err != nil {
-		return err
-	}
-	said := "was not to be deleted"
-	if cancelled {
-		said = "restored, and not to be deleted any more"
-	}
-	return env.Say(cancelledUser{UserID: request.ID, Cancelled: cancelled}, "user %d: %s\n", request.ID, said)
-}
-
-func oneUser(id *int64) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s needs the ID of one user", cmd.CommandPath())
-		}
-		parsed, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || parsed < 1 {
-			return fmt.Errorf("%q is not the ID of a user", args[0])
-		}
-		*id = parsed
+// optional is nil where no user is named.
+func optional(id int64) *int64 {
+	if id == 0 {
 		return nil
 	}
+	return &id
 }

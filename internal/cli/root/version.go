@@ -1,6 +1,9 @@
 package root
 
 import (
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
@@ -14,14 +17,12 @@ func versionCommand(env *cli.Env) *cobra.Command {
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(*cobra.Command, []string) error {
 			v := cli.ReadVersions()
-			if env.JSON {
-				return env.PrintJSON(v)
-			}
-			env.Printf("sexton %s (%s, river %s)\n", v.Version, v.Go, v.River)
-			for _, component := range v.Schema {
-				env.Printf("schema %s %d\n", component.Component, component.Version)
-			}
-			return nil
+			return env.Print(v, func(w io.Writer) {
+				_, _ = fmt.Fprintf(w, "sexton %s (%s, river %s)\n", v.Version, v.Go, v.River)
+				for _, component := range v.Schema {
+					_, _ = fmt.Fprintf(w, "schema %s %d\n", component.Component, component.Version)
+				}
+			})
 		}),
 	})
 }

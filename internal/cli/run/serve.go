@@ -37,7 +37,7 @@ func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *sl
 	v := &operatorView{all: all.Connections, gauges: &operator.Gauges{All: all.Connections, Noted: noted, Log: log}}
 	versions := cli.ReadVersions()
 	options := metrics.Options{
-		Kinds: all.Kinds(), Databases: all.Names(), CleanUp: riverjobs.LooseForeignKeys,
+		Kinds: all.Kinds(), Databases: all.Config.DatabaseNames(), CleanUp: riverjobs.LooseForeignKeys,
 		Version: versions.Version, Go: versions.Go, River: versions.River,
 		Read: v.gauges.Read, Logger: log,
 	}

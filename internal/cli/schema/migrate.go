@@ -80,59 +80,52 @@ func migrateEach(env *cli.Env,
 	cmd *cobra.Command, refuse func(*installation.Connections, migrate.Database) error,
 	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
 ) error {
-	all, err := env.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	if refuse != nil && len(all.Databases) > 1 {
-		for _, db := range all.Schemas() {
-			if err := refuse(all, db); err != nil {
+	return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
+		schemas := all.Schemas()
+		if refuse != nil && len(schemas) > 1 {
+			for _, db := range schemas {
+				if err := refuse(all, db); err != nil {
+					return err
+				}
+			}
+		}
+		reports := []migrate.Report{}
+		for _, db := range schemas {
+			report, err := step(all, db)
+			if err != nil {
 				return err
 			}
+			reports = append(reports, report)
 		}
-	}
-	reports := []migrate.Report{}
-	for _, db := range all.Schemas() {
-		report, err := step(all, db)
-		if err != nil {
-			return err
-		}
-		reports = append(reports, report)
-	}
-	if env.JSON {
-		return env.PrintJSON(reports)
-	}
-	return printMigrated(env, all, reports)
-}
-
-func printMigrated(env *cli.Env, all *installation.Connections, reports []migrate.Report) error {
-	for _, report := range reports {
-		if len(report.Components) == 0 {
-			env.Printf("%s: nothing is installed\n", report.Database)
-			continue
-		}
-		err := env.Table(func(w io.Writer) {
-			_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tFROM\tTO")
-			for _, c := range report.Components {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", report.Database, c.Component, c.From, c.To)
+		return env.Print(reports, func(w io.Writer) {
+			for _, report := range reports {
+				printMigrated(w, report, all.Config.Jobs.Schema)
 			}
 		})
-		if err != nil {
-			return err
-		}
-		if report.Triggers != nil {
-			env.Printf("%s: %s removed\n", report.Database, words.Counted(len(report.Triggers.Triggers), "trigger"))
-		}
-		if report.Owner != nil && len(report.Owner.Todo) > 0 {
-			env.Printf("%s: Sexton's functions are to run with the rights of role %s alone. Have a role run that may, and this command again:\n  %s;\n",
-				report.Database, report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
-		}
-		if report.SchemaKept {
-			env.Printf("%s: schema %s is kept, as it holds objects that Sexton did not create\n", report.Database, all.Config.Jobs.Schema)
-		}
+	})
+}
+
+func printMigrated(w io.Writer, report migrate.Report, schema string) {
+	said := func(format string, args ...any) {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
 	}
-	return nil
+	if len(report.Components) == 0 {
+		said("nothing is installed")
+		return
+	}
+	words.Table(w, "DATABASE\tCOMPONENT\tFROM\tTO", report.Components, func(c migrate.ComponentReport) []any {
+		return []any{report.Database, c.Component, c.From, c.To}
+	})
+	if report.Triggers != nil {
+		said("%s removed", words.Counted(len(report.Triggers.Triggers), "trigger"))
+	}
+	if report.Owner != nil && len(report.Owner.Todo) > 0 {
+		said("Sexton's functions are to run with the rights of role %s alone. Have a role run that may, and this command again:\n  %s;",
+			report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
+	}
+	if report.SchemaKept {
+		said("schema %s is kept, as it holds objects that Sexton did not create", schema)
+	}
 }
 
 // databaseStatus is one entry of `sexton migrate status --json`.
@@ -148,34 +141,31 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 		Example: "  sexton migrate status --json",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := env.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			statuses := []databaseStatus{}
-			for _, db := range all.Schemas() {
-				components, err := migrate.Status(cmd.Context(), db)
-				if err != nil {
+			return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
+				statuses := []databaseStatus{}
+				for _, db := range all.Schemas() {
+					components, err := migrate.Status(cmd.Context(), db)
+					if err != nil {
+						return err
+					}
+					statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
+				}
+				if err := printMigrateStatus(env, statuses); err != nil {
 					return err
 				}
-				statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
-			}
-			if err := printMigrateStatus(env, statuses); err != nil {
-				return err
-			}
-			return all.CheckSchemas(cmd.Context())
+				return all.CheckSchemas(cmd.Context())
+			})
 		}),
 	})
 }
 
 func printMigrateStatus(env *cli.Env, statuses []databaseStatus) error {
 	return env.Print(statuses, func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
+		words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
 		for _, status := range statuses {
-			for _, c := range status.Components {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", status.Database, c.Component, c.Current, c.Latest, len(c.Pending))
-			}
+			words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
+				return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending)}
+			})
 		}
 	})
 }

@@ -47,21 +47,22 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 		Example: "  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := bindTracked(cmd.Context(), env)
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			reports, err := installation.InstallTriggers(cmd.Context(), all, func(cfg *triggers.Config) {
-				cfg.SameKey = sameKey
-				if cmd.Flags().Changed("event-trigger") {
-					cfg.EventTrigger = &eventTrigger
+			return onTracked(cmd.Context(), env, func(all *installation.Bound) error {
+				reports, err := installation.InstallTriggers(cmd.Context(), all, func(cfg *triggers.Config) {
+					cfg.SameKey = sameKey
+					if cmd.Flags().Changed("event-trigger") {
+						cfg.EventTrigger = &eventTrigger
+					}
+				})
+				if err != nil {
+					return err
 				}
+				return env.Print(reports, func(w io.Writer) {
+					for _, report := range reports {
+						printInstalled(w, report)
+					}
+				})
 			})
-			if err != nil {
-				return err
-			}
-			return printInstalled(env, reports)
 		}),
 	})
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
@@ -77,30 +78,25 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 		Example: "  sexton triggers uninstall",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := env.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			reports := []installation.TriggerReport{}
-			for _, db := range all.Databases {
-				cfg, _ := riverjobs.Tracking(all.Config, db, nil)
-				err := installation.OnConnection(cmd.Context(), db, func(conn *pgx.Conn) error {
-					report, err := triggers.Uninstall(cmd.Context(), conn, cfg)
-					reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
-					return err
-				})
-				if err != nil {
-					return err
+			return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
+				reports := []installation.TriggerReport{}
+				for _, db := range all.Databases {
+					cfg, _ := riverjobs.Tracking(all.Config, db, nil)
+					err := installation.OnConnection(cmd.Context(), db, func(conn *pgx.Conn) error {
+						report, err := triggers.Uninstall(cmd.Context(), conn, cfg)
+						reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
+						return err
+					})
+					if err != nil {
+						return err
+					}
 				}
-			}
-			if env.JSON {
-				return env.PrintJSON(reports)
-			}
-			for _, report := range reports {
-				env.Printf("%s: %s removed\n", report.Database, words.Counted(len(report.Triggers), "trigger"))
-			}
-			return nil
+				return env.Print(reports, func(w io.Writer) {
+					for _, report := range reports {
+						_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database, words.Counted(len(report.Triggers), "trigger"))
+					}
+				})
+			})
 		}),
 	})
 }
@@ -121,100 +117,80 @@ because the table has another owner.`,
 		Example: "  sexton triggers status",
 		Args:    cli.NoArguments,
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			all, err := bindTracked(cmd.Context(), env)
-			if err != nil {
-				return err
-			}
-			defer all.Close()
-			compared := []databaseFindings{}
-			drift := false
-			err = all.OnTracked(cmd.Context(), func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
-				findings, err := triggers.Status(cmd.Context(), conn, cfg, parents)
-				if err != nil {
-					return err
-				}
-				differs, err := installation.GenerationFindings(cmd.Context(), db, all.Generations())
-				if err != nil {
-					return err
-				}
-				findings = append(findings, differs...)
-				drift = drift || slices.ContainsFunc(findings, triggers.Finding.Drift)
-				compared = append(compared, databaseFindings{Database: db.Name, Findings: findings})
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			if err := printFindings(env, compared); err != nil {
-				return err
-			}
-			if drift {
-				return cli.ErrFindings
-			}
-			return nil
+			return onTracked(cmd.Context(), env, func(all *installation.Bound) error { return compareTriggers(cmd.Context(), env, all) })
 		}),
 	})
 }
 
-// bindTracked binds the definitions to all databases, and shows what in them is only worth a warning.
-func bindTracked(ctx context.Context, env *cli.Env) (*installation.Bound, error) {
-	c, err := env.LoadConfig()
-	if err != nil {
-		return nil, err
-	}
-	all, err := installation.Bind(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	warnings := components.WithoutIndexes(all.Warnings)
-	for _, db := range all.Databases {
-		missing, err := components.MissingIndexes(ctx, all.Connections, db, all.Parents)
+func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound) error {
+	compared := []databaseFindings{}
+	drift := false
+	err := all.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+		findings, err := triggers.Status(ctx, conn, cfg, parents)
 		if err != nil {
-			all.Close()
-			return nil, err
+			return err
 		}
-		warnings.Add(missing...)
+		differs, err := installation.GenerationFindings(ctx, db, all.Generations())
+		findings = append(findings, differs...)
+		drift = drift || slices.ContainsFunc(findings, triggers.Finding.Drift)
+		compared = append(compared, databaseFindings{Database: db.Name, Findings: findings})
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	for _, p := range warnings {
-		_, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", p)
-	}
-	return all, nil
-}
-
-func printInstalled(env *cli.Env, reports []installation.TriggerReport) error {
-	if env.JSON {
-		return env.PrintJSON(reports)
-	}
-	for _, report := range reports {
-		for _, change := range report.Triggers {
-			env.Printf("%s: %s %s on %s\n", report.Database, change.Action, change.Trigger, cmp.Or(change.Table, "new partitions"))
-		}
-		for _, finding := range report.Surplus {
-			env.Printf("%s: %s on %s is %s: %s\n", report.Database, finding.Trigger, finding.Table, finding.Kind, finding.Fix)
-		}
-		env.Printf("%s: %s changed, %d as they should be\n", report.Database, words.Counted(len(report.Triggers), "trigger"), report.Unchanged)
-		for _, moved := range report.Generations {
-			env.Printf("%s: %s\n", report.Database, moved)
-		}
-		if len(report.Audit) > 0 {
-			env.Printf("%s: parents that were deleted before are not recorded for %s: sexton audit finds the children that they have left, "+
-				"sexton audit --repair has them cleaned up\n", report.Database, namely(report.Audit))
-		}
-	}
-	return nil
-}
-
-func printFindings(env *cli.Env, all []databaseFindings) error {
-	return env.Print(all, func(w io.Writer) {
-		for _, one := range all {
+	err = env.Print(compared, func(w io.Writer) {
+		for _, one := range compared {
 			if len(one.Findings) == 0 {
 				_, _ = fmt.Fprintf(w, "%s: all triggers are as the definitions need them\n", one.Database)
 			}
-			for _, f := range one.Findings {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix)
-			}
+			words.Rows(w, one.Findings, func(f triggers.Finding) []any {
+				return []any{one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix}
+			})
 		}
 	})
+	if err == nil && drift {
+		return cli.ErrFindings
+	}
+	return err
+}
+
+// onTracked binds the definitions to all databases for do, and shows what in them is only worth a warning.
+func onTracked(ctx context.Context, env *cli.Env, do func(*installation.Bound) error) error {
+	return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
+		warnings := components.WithoutIndexes(all.Warnings)
+		for _, db := range all.Databases {
+			missing, err := components.MissingIndexes(ctx, all.Connections, db, all.Parents)
+			if err != nil {
+				return err
+			}
+			warnings.Add(missing...)
+		}
+		for _, p := range warnings {
+			env.Warn(p)
+		}
+		return do(all)
+	})
+}
+
+func printInstalled(w io.Writer, report installation.TriggerReport) {
+	said := func(format string, args ...any) {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
+	}
+	for _, change := range report.Triggers {
+		said("%s %s on %s", change.Action, change.Trigger, cmp.Or(change.Table, "new partitions"))
+	}
+	for _, finding := range report.Surplus {
+		said("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)
+	}
+	said("%s changed, %d as they should be", words.Counted(len(report.Triggers), "trigger"), report.Unchanged)
+	for _, moved := range report.Generations {
+		said("%s", moved)
+	}
+	if len(report.Audit) > 0 {
+		said("parents that were deleted before are not recorded for %s: sexton audit finds the children that they have left, "+
+			"sexton audit --repair has them cleaned up", namely(report.Audit))
+	}
 }
 
 // shownTables is how many tables one line names.
