@@ -16,6 +16,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/migrate"
 )
@@ -60,7 +61,8 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	ticker, periodic := newTicker(deps, ticks)
 	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
-		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), queues: slices.Collect(maps.Keys(queues)), log: log, ticker: ticker,
+		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), log: log, ticker: ticker,
+		look: dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
 		news: make(chan []*riverdriver.Notification, 1),
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))

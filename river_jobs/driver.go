@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/generation"
 )
 
@@ -29,14 +30,13 @@ const (
 type driver struct {
 	*riverpgxv5.Driver
 
-	jobs   database.Database
-	queues []string
-	log    *slog.Logger
+	jobs database.Database
+	log  *slog.Logger
 	// ticker records the ticks whose jobs are inserted.
 	ticker *ticker
-	// own are the queues whose jobs work with definitions, with the keys of their leases and the digests: a worker fetches no job of a
-	// queue for which others are installed, as it could only turn it away from a worker that has them.
-	own struct{ queues, keys, digests []string }
+	// look asks for the queues. Its own ones are those whose jobs work with definitions, with the keys of their leases and the digests: a
+	// worker fetches no job of a queue for which others are installed, as it could only turn it away from a worker that has them.
+	look dbsqlc.QueueLooksParams
 	// ended are the IDs of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
 	ended sync.Map
 	// news holds what the last pulse has to tell River, until the listener takes it.
@@ -49,13 +49,14 @@ func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdrive
 	return &listener{Listener: d.Driver.GetListener(params), driver: d}
 }
 
-// setGenerations fills in own.
+// setGenerations fills in the own queues.
 func (d *driver) setGenerations(generations []generation.Generation) {
 	d.said = map[string]time.Time{}
 	for _, g := range generations {
 		for _, queue := range g.Kinds {
 			for _, key := range g.Keys {
-				d.own.queues, d.own.keys, d.own.digests = append(d.own.queues, queue), append(d.own.keys, key), append(d.own.digests, g.Digest)
+				d.look.OwnQueues, d.look.OwnKeys = append(d.look.OwnQueues, queue), append(d.look.OwnKeys, key)
+				d.look.OwnDigests = append(d.look.OwnDigests, g.Digest)
 			}
 		}
 	}

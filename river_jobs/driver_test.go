@@ -12,6 +12,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/pgtest"
 	"sexton/internal/pulse"
 )
@@ -76,7 +77,7 @@ func pulsed(t *testing.T, on *driver) {
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
 	t.Helper()
 	on := &driver{
-		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, queues: queues, log: slog.New(slog.NewTextHandler(b.log, nil)),
+		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		news: make(chan []*riverdriver.Notification, 1),
 	}
 	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)

@@ -16,6 +16,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/generation"
 	"sexton/internal/jobrun"
@@ -174,7 +175,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on := &driver{jobs: b.db.Connected, queues: []string{LooseForeignKeys, "other"}, log: b.deps.Logger}
+	on := &driver{jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}}, log: b.deps.Logger}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
 	on.news = make(chan []*riverdriver.Notification, 1)
 	told := func() []string {

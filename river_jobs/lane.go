@@ -102,11 +102,13 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		state, outcome, err := jobState(ctx, db, id)
-		switch {
+		job, err := db.AsyncQueries().JobState(ctx, id)
+		switch state := rivertype.JobState(job.State); {
+		case errors.Is(err, pgx.ErrNoRows): // It has been cleaned away.
+			return 0, nil
 		case err != nil:
-			return 0, err
-		case state == rivertype.JobStateCompleted && outcome == jobrun.Skipped:
+			return 0, fmt.Errorf("look at job %d: %w", id, err)
+		case state == rivertype.JobStateCompleted && job.Outcome == string(jobrun.Skipped):
 			return busyRetry, nil
 		case state == rivertype.JobStateCompleted:
 			return 0, nil
@@ -147,18 +149,4 @@ func (e *ends) end(id int64) {
 		delete(e.waited, id)
 		close(c)
 	}
-}
-
-// jobState returns the state of a job and the outcome that its pass recorded. A job that has been cleaned
-// away counts as completed.
-func jobState(ctx context.Context, db database.Database, id int64) (state rivertype.JobState, outcome jobrun.Outcome, err error) {
-	const sql = `SELECT job.state::pg_catalog.text, coalesce(job.metadata -> 'output' ->> 'outcome', '') FROM "sexton".river_job AS job WHERE job.id = $1`
-	err = db.Async().QueryRow(ctx, db.Names.Render(sql), id).Scan((*string)(&state), (*string)(&outcome))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return rivertype.JobStateCompleted, "", nil
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("look at job %d: %w", id, err)
-	}
-	return state, outcome, nil
 }

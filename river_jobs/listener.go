@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
 
 	"sexton/internal/dbsqlc"
@@ -130,24 +129,6 @@ func (l *listener) await(ctx context.Context, do func(context.Context)) {
 	<-told
 }
 
-const pausesSQL = `
-SELECT wanted.name,
-    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) wanted.name AND queue.paused_at IS NOT NULL),
-    EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()),
-    EXISTS (
-        SELECT FROM ROWS FROM (
-            pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])
-        ) AS own (queue, key, digest)
-        JOIN "sexton".fences AS fence ON fence.key OPERATOR(pg_catalog.=) own.key
-        WHERE own.queue OPERATOR(pg_catalog.=) wanted.name AND fence.digest OPERATOR(pg_catalog.<>) own.digest
-    ),
-    EXISTS (
-        SELECT FROM "sexton".river_job AS job
-        WHERE job.state OPERATOR(pg_catalog.=) 'available' AND job.queue OPERATOR(pg_catalog.=) wanted.name
-          AND job.scheduled_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-    )
-FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)`
-
 // queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the
 // change. It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler
 // looks after. So River itself polls rarely.
@@ -160,11 +141,7 @@ func (d *driver) queuesQuestion() pulse.Question {
 }
 
 func (d *driver) readQueues(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-	rows, err := on.Query(ctx, d.jobs.Names.Render(pausesSQL), d.queues, d.own.queues, d.own.keys, d.own.digests)
-	if err != nil {
-		return nil, fmt.Errorf("read pauses: %w", err)
-	}
-	queues, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queueLook])
+	queues, err := d.jobs.Names.Queries(on).QueueLooks(ctx, d.look)
 	if err != nil {
 		return nil, fmt.Errorf("read pauses: %w", err)
 	}
@@ -179,13 +156,7 @@ func (d *driver) readQueues(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, er
 	}, nil
 }
 
-// queueLook is a row of pausesSQL, with its columns in order.
-type queueLook struct {
-	Name                           string
-	Paused, Led, Outdated, Waiting bool
-}
-
-func (d *driver) tell(ctx context.Context, queues []queueLook) (told []*riverdriver.Notification) {
+func (d *driver) tell(ctx context.Context, queues []dbsqlc.QueueLooksRow) (told []*riverdriver.Notification) {
 	some, led := false, true
 	for _, q := range queues {
 		if q.Waiting && !q.Paused && !q.Outdated {

@@ -95,13 +95,8 @@ const retryPause = time.Minute
 // untilRetried returns how long a failed job of the kind is to be left alone: what is due was so before, and asking for it at
 // once would only fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
-	const sql = `
-SELECT coalesce(pg_catalog.max(extract(epoch FROM
-    least(job.scheduled_at, job.attempted_at + pg_catalog.make_interval(secs => $2::pg_catalog.float8)) - pg_catalog.clock_timestamp())), 0)::pg_catalog.float8
-FROM "sexton".river_job AS job
-WHERE job.state = 'retryable' AND job.queue = $1 AND job.kind = $1`
-	var seconds float64
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(sql), kind, retryPause.Seconds()).Scan(&seconds); err != nil {
+	seconds, err := db.Queries().JobsRetryIn(ctx, dbsqlc.JobsRetryInParams{Longest: retryPause.Seconds(), Kind: kind})
+	if err != nil {
 		return 0, fmt.Errorf("look for failed jobs of %s: %w", kind, err)
 	}
 	return max(0, time.Duration(seconds*float64(time.Second))), nil
@@ -155,9 +150,10 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		return nil, err
 	}
 	settings, rules := p.Config.PlaceholderUsers, PlaceholderRules(p.Config)
-	start, err := firstStart(ctx, session.Conn, p.db, placeholder.DeleteKind, settings.Spacing)
+	jobs := dbsqlc.JobsStartParams{Kind: placeholder.DeleteKind, Spacing: settings.Spacing.Seconds()}
+	start, err := p.db.Names.Queries(session.Conn).JobsStart(ctx, jobs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look for waiting jobs of %s: %w", jobs.Kind, err)
 	}
 	if err := placeholder.SaveRules(ctx, session.Conn, p.db.Names, rules); err != nil {
 		return nil, err
@@ -174,27 +170,6 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		}
 	}
 	return engine.Run(ctx)
-}
-
-// firstStart is the time for the first of several jobs of a kind that are to start at these intervals: now or, where jobs of
-// an earlier run wait, after the last of them. A job that was put far into the future holds no other up: as many as
-// there are cannot take longer than their intervals do.
-func firstStart(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string, spacing time.Duration) (time.Time, error) {
-	const sql = `
-SELECT greatest(
-    pg_catalog.statement_timestamp(),
-    CASE WHEN pg_catalog.count(*) > 0 THEN least(
-        pg_catalog.max(job.scheduled_at) + pg_catalog.make_interval(secs => $2::pg_catalog.float8),
-        pg_catalog.statement_timestamp() + (pg_catalog.count(*) + 1) * pg_catalog.make_interval(secs => $2::pg_catalog.float8)
-    ) END
-)
-FROM "sexton".river_job AS job
-WHERE job.state = 'scheduled' AND job.queue = $1 AND job.kind = $1`
-	var start time.Time
-	if err := on.QueryRow(ctx, db.Names.Render(sql), kind, spacing.Seconds()).Scan(&start); err != nil {
-		return start, fmt.Errorf("look for waiting jobs of %s: %w", kind, err)
-	}
-	return start, nil
 }
 
 func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.Item) {

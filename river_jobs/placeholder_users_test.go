@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -129,7 +130,7 @@ func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	in := func(spacing time.Duration) float64 {
-		start, err := firstStart(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, spacing)
+		start, err := b.db.Connected.Queries().JobsStart(t.Context(), dbsqlc.JobsStartParams{Kind: DeletePlaceholder, Spacing: spacing.Seconds()})
 		require.NoError(t, err)
 		return start.Sub(pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")).Seconds()
 	}

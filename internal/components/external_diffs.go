@@ -74,7 +74,7 @@ func readUnattended(ctx context.Context, db database.Database) ([]component.Back
 // planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
 func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned component.Planned, err error) {
 	planned.PerRun = c.ExternalDiffs.Limit
-	sql, err := riverjobs.CountDueDiffsSQL(c)
+	sql, err := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL(c.ExternalDiffs.Order == "size")
 	if err != nil {
 		return planned, err
 	}

@@ -26,19 +26,13 @@ func (h *Heart) Work(id int64) (done func()) {
 	return func() { add(-1) }
 }
 
-const ownSQL = `SELECT job.id FROM "sexton".river_job AS job WHERE job.state = 'running' AND ` + lastClient + ` = $1`
-
 // lookForLost gives back jobs that River fetched for this client without hearing of it, since the answer was lost. They are running
 // by their rows, block others of their kind and arguments, and no worker works on them. A job counts as such at the second beat
 // without a goroutine: River takes a while to record how a failed one ended.
 func (h *Heart) lookForLost(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	// Before the look at rows: one that ends in between counts as worked on.
 	worked := h.worked()
-	rows, err := on.Query(ctx, h.DB.Names.Render(ownSQL), h.ClientID)
-	if err != nil {
-		return nil, fmt.Errorf("look at own jobs: %w", err)
-	}
-	running, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	running, err := h.DB.Names.Queries(on).ClientJobs(ctx, h.ClientID)
 	if err != nil {
 		return nil, fmt.Errorf("look at own jobs: %w", err)
 	}
@@ -63,9 +57,9 @@ func (h *Heart) lookForLost(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, er
 func (h *Heart) giveBackLost(ctx context.Context, ids []int64) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	var jobs []job
+	var jobs []dbsqlc.JobsGiveBackRow
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-		jobs, err = h.giveBack(ctx, tx, nil, ids)
+		jobs, err = h.giveBack(ctx, h.DB.Names.Queries(tx), nil, ids)
 		return err
 	})
 	if err != nil {

@@ -15,76 +15,6 @@ import (
 // transaction holds rows of clients meanwhile.
 const lockTimeout = "500ms"
 
-// The generator of typed queries does not know River's tables, so their SQL stands here. $1 is the own
-// client ID, $2 the silence in seconds.
-const (
-	// lastClient is who runs a running job: River appends the client that fetches.
-	lastClient = `job.attempted_by[pg_catalog.cardinality(job.attempted_by)]`
-
-	// orphaned is true of running jobs of clients without a row. Such a client is dead too, or so new that
-	// its first beat is still on its way.
-	orphaned = `
-    job.attempted_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
-    AND ` + lastClient + ` IS DISTINCT FROM $1
-    AND NOT EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = ` + lastClient + `)`
-
-	// lost is true of jobs that the own client has fetched so long ago that their goroutine would be there.
-	lost = lastClient + ` = $1 AND job.attempted_at < pg_catalog.clock_timestamp() - interval '10 seconds'`
-
-	// lookSQL costs little where everybody lives, which is nearly always.
-	lookSQL = `
-SELECT EXISTS (
-    SELECT FROM "sexton".clients AS client
-    WHERE client.client_id <> $1
-      AND (client.seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2) OR client.seen_at > pg_catalog.clock_timestamp())
-) OR EXISTS (
-    SELECT FROM "sexton".river_job AS job
-    WHERE job.state = 'running' AND ` + orphaned + `
-)`
-
-	// redateSQL is for a server whose clock has been set back: a client that was seen in the future, River's leader elected there,
-	// or a job that may be fetched then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, not available.
-	redateSQL = `
-WITH client AS (
-    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp() WHERE client.seen_at > pg_catalog.clock_timestamp()
-), leader AS (
-    UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
-)
-UPDATE "sexton".river_job AS job SET scheduled_at = pg_catalog.clock_timestamp()
-WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp()`
-
-	// giveBackSQL does what River does with a job that a shutdown interrupted: the attempt does not count, and
-	// a job whose cancelling was asked for is cancelled. A locked row belongs to somebody who is ending that
-	// job. $3 is the list of removed clients, $4 that of own jobs without a goroutine.
-	giveBackSQL = `
-WITH orphan AS (
-    SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled
-    FROM "sexton".river_job AS job
-    WHERE job.state = 'running'
-      AND (` + lastClient + ` = ANY ($3::pg_catalog.text[]) OR (` + orphaned + `) OR job.id = ANY ($4::bigint[]) AND ` + lost + `)
-    ORDER BY job.id
-    FOR UPDATE SKIP LOCKED
-)
-UPDATE "sexton".river_job AS job
-SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' ELSE 'available' END)::"sexton".river_job_state,
-    finalized_at = CASE WHEN orphan.cancelled THEN pg_catalog.now() END,
-    scheduled_at = CASE WHEN orphan.cancelled THEN job.scheduled_at ELSE pg_catalog.now() END,
-    attempt = CASE WHEN orphan.cancelled THEN job.attempt ELSE greatest(job.attempt - 1, 0) END,
-    metadata = job.metadata || pg_catalog.jsonb_build_object('sexton:reclaim_count', 1 + CASE
-        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN (job.metadata ->> 'sexton:reclaim_count')::integer
-        ELSE 0
-    END)
-FROM orphan
-WHERE job.id = orphan.id
-RETURNING job.id, job.kind, job.queue, job.state::pg_catalog.text, coalesce(` + lastClient + `, '') AS client_id`
-
-	// notifySQL wakes River's producers; $1 is the schema, $2 the queues.
-	notifySQL = `
-SELECT pg_catalog.pg_notify(pg_catalog.concat($1::pg_catalog.text, '.river_insert'), pg_catalog.json_build_object('queue', queue)::pg_catalog.text)
-FROM pg_catalog.unnest($2::pg_catalog.text[]) AS queue`
-)
-
 // Reclaimed counts what was taken from dead clients.
 type Reclaimed struct {
 	// Jobs are the IDs of River jobs that are available again, or cancelled where that had been asked for.
@@ -93,15 +23,6 @@ type Reclaimed struct {
 	Leases []string
 	// Clients are those whose rows were removed.
 	Clients []string
-}
-
-// job is a row of giveBackSQL, with its columns in order.
-type job struct {
-	ID       int64
-	Kind     string
-	Queue    string
-	State    string
-	ClientID string
 }
 
 // Reclaim removes the clients that have been silent for too long, gives their running jobs back to River
@@ -124,8 +45,8 @@ func (h *Heart) lookForDead(ctx context.Context, on dbsqlc.DBTX, taken *Reclaime
 		return nil, nil
 	}
 	silence := h.silence().Seconds()
-	var found bool
-	if err := on.QueryRow(ctx, h.DB.Names.Render(lookSQL), h.ClientID, silence).Scan(&found); err != nil {
+	found, err := h.DB.Names.Queries(on).ClientsDead(ctx, dbsqlc.ClientsDeadParams{Self: h.ClientID, SilenceSeconds: silence})
+	if err != nil {
 		return nil, fmt.Errorf("look for dead clients: %w", err)
 	}
 	if !found {
@@ -156,25 +77,25 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 	var (
 		clients []string
 		leases  []dbsqlc.ClientLeasesExpireRow
-		jobs    []job
+		jobs    []dbsqlc.JobsGiveBackRow
 	)
 	// A later snapshot per statement: what was locked a moment ago may have changed.
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return fmt.Errorf("set lock timeout: %w", err)
 		}
-		if _, err := tx.Exec(ctx, h.DB.Names.Render(redateSQL)); err != nil {
+		queries := h.DB.Names.Queries(tx)
+		err := queries.ClientsRedate(ctx)
+		if err != nil {
 			return fmt.Errorf("date what was seen in the future: %w", err)
 		}
-		queries := h.DB.Names.Queries(tx)
-		var err error
 		if clients, err = remove(queries); err != nil {
 			return fmt.Errorf("remove clients: %w", err)
 		}
 		if leases, err = queries.ClientLeasesExpire(ctx, clients); err != nil {
 			return fmt.Errorf("end leases of removed clients: %w", err)
 		}
-		jobs, err = h.giveBack(ctx, tx, clients, nil)
+		jobs, err = h.giveBack(ctx, queries, clients, nil)
 		return err
 	})
 	if err != nil {
@@ -183,12 +104,11 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-func (h *Heart) giveBack(ctx context.Context, tx pgx.Tx, clients []string, own []int64) ([]job, error) {
-	rows, err := tx.Query(ctx, h.DB.Names.Render(giveBackSQL), h.ClientID, h.silence().Seconds(), clients, own)
-	if err != nil {
-		return nil, fmt.Errorf("give back jobs: %w", err)
-	}
-	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job])
+// giveBack gives the jobs of removed clients back, and those of its own without a goroutine.
+func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string, own []int64) ([]dbsqlc.JobsGiveBackRow, error) {
+	jobs, err := queries.JobsGiveBack(ctx, dbsqlc.JobsGiveBackParams{
+		Clients: clients, SilenceSeconds: h.silence().Seconds(), Self: h.ClientID, Own: own,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("give back jobs: %w", err)
 	}
@@ -201,15 +121,14 @@ func (h *Heart) giveBack(ctx context.Context, tx pgx.Tx, clients []string, own [
 	if len(queues) == 0 {
 		return jobs, nil
 	}
-	// Postgres itself folds equal notifications of a transaction.
-	if _, err := tx.Exec(ctx, notifySQL, h.DB.Names.Jobs, queues); err != nil {
+	if err := queries.QueuesNotify(ctx, dbsqlc.QueuesNotifyParams{SchemaName: h.DB.Names.Jobs, Queues: queues}); err != nil {
 		return nil, fmt.Errorf("notify queues: %w", err)
 	}
 	return jobs, nil
 }
 
 // report logs what was taken, once that is durable.
-func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow, jobs []job) Reclaimed {
+func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow, jobs []dbsqlc.JobsGiveBackRow) Reclaimed {
 	taken := Reclaimed{Clients: clients}
 	for _, id := range clients {
 		if id != h.ClientID {

@@ -103,7 +103,7 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 			continue
 		}
 		for _, name := range job.Databases {
-			waits, err := riverjobs.Stalled(ctx, x.Jobs(), job.Kind, name)
+			waits, err := stalled(ctx, x.Jobs(), job.Kind, name)
 			if err != nil {
 				return found, err
 			}

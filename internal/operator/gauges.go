@@ -165,11 +165,11 @@ func (r *reading) backlog(t component.Backlog) {
 
 func (r *reading) queues(shared *counted) {
 	r.add(metrics.Workers, float64(len(shared.workers)))
-	for _, queue := range shared.queues {
-		r.addIf(metrics.Paused, queue.Paused, queue.Queue)
-		for state, count := range queue.Jobs {
-			r.add(metrics.QueueJobs, float64(count), queue.Queue, state)
+	for i, row := range shared.queues {
+		if i == 0 || row.Queue != shared.queues[i-1].Queue {
+			r.addIf(metrics.Paused, row.Paused, row.Queue)
 		}
+		r.add(metrics.QueueJobs, float64(row.Jobs), row.Queue, row.State)
 	}
 }
 
@@ -192,7 +192,7 @@ const runsKept = 7 * 24 * time.Hour
 // queue was made, not when this worker started: one that is restarted every day would never miss a run of every day.
 func (s *counted) since(state JobState, now time.Time) float64 {
 	for _, queue := range s.queues {
-		if queue.Queue == state.Queue && !queue.Since.IsZero() {
+		if queue.Queue == state.Queue && queue.Since != nil {
 			return float64(max(queue.Since.Unix(), now.Add(-runsKept).Unix()))
 		}
 	}
@@ -225,7 +225,8 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 type counted struct {
 	*shared
 
-	queues    []riverjobs.QueueState
+	// queues has a row per queue and state of its jobs, one queue after the other.
+	queues    []dbsqlc.QueueStatesRow
 	successes successes
 }
 
@@ -236,8 +237,9 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 	}
 	c := counted{shared: known}
 	// There is one queue per kind, of its name.
-	if c.queues, err = riverjobs.QueueStates(ctx, all.Jobs(), all.Kinds(), component.PendingCap); err != nil {
-		return nil, err
+	search := dbsqlc.QueueStatesParams{Queues: all.Kinds(), Most: component.PendingCap}
+	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, search); err != nil {
+		return nil, fmt.Errorf("look at queues: %w", err)
 	}
 	c.successes, err = readSuccesses(ctx, all)
 	return &c, err

@@ -273,7 +273,7 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	due := func(cron string, ago time.Duration) time.Time {
 		job := riverjobs.Job{Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron), Databases: []string{"main"}}
-		shared := counted{queues: []riverjobs.QueueState{{Queue: "other"}, {Queue: "k", Since: now.Add(-ago)}}}
+		shared := counted{queues: []dbsqlc.QueueStatesRow{{Queue: "other"}, {Queue: "k", Since: new(now.Add(-ago))}}}
 		state := JobState{Job: job}
 		state.Queue = "k"
 		at, scheduled := successDue(job, "main", shared.since(state, now))

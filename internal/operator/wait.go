@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/component"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
 	"sexton/internal/words"
@@ -93,8 +94,8 @@ func (k *shared) obstacle(
 	if pending && len(k.workers) == 0 {
 		return "a worker: none is running (start one with sexton run)", waitWorker, nil
 	}
-	if stalled, err := riverjobs.Stalled(ctx, all.Jobs(), s.Kind, s.Database); stalled != "" || err != nil {
-		return stalled, waitWorker, err
+	if job, err := stalled(ctx, all.Jobs(), s.Kind, s.Database); job != "" || err != nil {
+		return job, waitWorker, err
 	}
 	if outdated != "" {
 		return outdated, waitGeneration, nil
@@ -103,6 +104,19 @@ func (k *shared) obstacle(
 		return awake, waitAwakeLock, err
 	}
 	return k.deaf(s.Kind, s.Database), waitPoll, nil
+}
+
+// stalled says which job of a kind with a schedule has been given to no worker, or to one that does not work on it, or "".
+func stalled(ctx context.Context, jobs database.Database, kind, name string) (string, error) {
+	found, err := jobs.Queries().JobStalled(ctx, dbsqlc.JobStalledParams{Kind: kind, Database: name})
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	job, since := found[0], found[0].Since.UTC().Format(time.RFC3339)
+	if job.Running {
+		return fmt.Sprintf("worker %s: job %d counts as running there since %s, and has no run", job.Client, job.ID, since), nil
+	}
+	return fmt.Sprintf("a worker: none has fetched job %d, available since %s", job.ID, since), nil
 }
 
 func nextText(job riverjobs.Job) string {

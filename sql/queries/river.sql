@@ -1,0 +1,157 @@
+-- Statements on River's tables.
+
+-- name: QueueLooks :many
+-- The state of queues as River's producers have to know it. A queue is outdated where other definitions are installed than the worker has, of
+-- which @own_queues, @own_keys and @own_digests are the queues, the keys of leases and the digests.
+SELECT wanted.name::pg_catalog.text AS name,
+    EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL) AS paused,
+    EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at > pg_catalog.clock_timestamp()) AS led,
+    EXISTS (
+        SELECT FROM "sexton".fences AS fence
+        WHERE EXISTS (
+            SELECT FROM pg_catalog.generate_subscripts(@own_queues::pg_catalog.text[], 1) AS own (n)
+            WHERE (@own_queues::pg_catalog.text[])[own.n] = wanted.name
+              AND (@own_keys::pg_catalog.text[])[own.n] = fence.key
+              AND (@own_digests::pg_catalog.text[])[own.n] <> fence.digest
+        )
+    ) AS outdated,
+    EXISTS (
+        SELECT FROM "sexton".river_job AS job
+        WHERE job.state = 'available' AND job.queue = wanted.name AND job.scheduled_at <= pg_catalog.clock_timestamp()
+    ) AS waiting
+FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name);
+
+-- name: QueueStates :many
+-- Each count reads one stretch of the index by which River fetches its jobs, in its order. Without that order the planner expects to meet
+-- enough jobs soon in a table that was not vacuumed lately, and reads all of it for a queue or state that has none. A queue that River has
+-- not made, or has forgotten, has no time.
+SELECT wanted.name::pg_catalog.text AS queue, (queue.paused_at IS NOT NULL)::pg_catalog.bool AS paused, queue.created_at AS since,
+    state.name::pg_catalog.text AS state,
+    (SELECT pg_catalog.count(*) FROM (
+        SELECT FROM "sexton".river_job AS job
+        WHERE job.state = state.name AND job.queue = wanted.name
+        ORDER BY job.priority, job.scheduled_at, job.id
+        LIMIT @most::int
+    ) AS counted)::bigint AS jobs
+FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name)
+LEFT JOIN "sexton".river_queue AS queue ON queue.name = wanted.name
+CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable', 'scheduled', 'discarded']::"sexton".river_job_state[]) AS state (name)
+ORDER BY 1, 4;
+
+-- name: JobStalled :many
+-- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run.
+SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
+    coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
+FROM "sexton".river_job AS job
+CROSS JOIN LATERAL (SELECT CASE WHEN job.state = 'running' THEN job.attempted_at ELSE job.scheduled_at END AS at) AS since
+WHERE job.state IN ('available', 'running')
+  AND job.queue = @kind
+  AND coalesce(job.args ->> 'database', @database::pg_catalog.text) = @database::pg_catalog.text
+  AND since.at < pg_catalog.clock_timestamp() - interval '30 seconds'
+  AND (job.state = 'available' OR NOT EXISTS (
+      SELECT FROM "sexton".runs AS run
+      WHERE run.kind = @kind AND run.database = @database::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
+  ))
+ORDER BY since.at
+LIMIT 1;
+
+-- name: JobState :one
+SELECT job.state::pg_catalog.text AS state, coalesce(job.metadata -> 'output' ->> 'outcome', '')::pg_catalog.text AS outcome
+FROM "sexton".river_job AS job
+WHERE job.id = @id;
+
+-- name: JobsRetryIn :one
+-- The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt.
+SELECT coalesce(pg_catalog.max(extract(epoch FROM least(
+    job.scheduled_at, job.attempted_at + pg_catalog.make_interval(secs => @longest::pg_catalog.float8)
+) - pg_catalog.clock_timestamp())), 0)::pg_catalog.float8 AS seconds
+FROM "sexton".river_job AS job
+WHERE job.state = 'retryable' AND job.queue = @kind AND job.kind = @kind;
+
+-- name: JobsStart :one
+-- The time for the first of several jobs of a kind that are to start at intervals: now or, where jobs of an earlier run wait, after the last of
+-- them. A job that was put far into the future holds no other up: as many as there are cannot take longer than their intervals do.
+SELECT greatest(
+    pg_catalog.statement_timestamp(),
+    CASE WHEN pg_catalog.count(*) > 0 THEN least(
+        pg_catalog.max(job.scheduled_at) + pg_catalog.make_interval(secs => @spacing::pg_catalog.float8),
+        pg_catalog.statement_timestamp() + (pg_catalog.count(*) + 1) * pg_catalog.make_interval(secs => @spacing::pg_catalog.float8)
+    ) END
+)::pg_catalog.timestamptz AS start
+FROM "sexton".river_job AS job
+WHERE job.state = 'scheduled' AND job.queue = @kind AND job.kind = @kind;
+
+-- name: ClientJobs :many
+-- The jobs that River fetched for a client. River appends the client that fetches.
+SELECT job.id
+FROM "sexton".river_job AS job
+WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = @self::pg_catalog.text;
+
+-- name: ClientsDead :one
+-- Whether there is a client that was silent for so long, or one that was seen in the future, or a running job of a client without a row: that
+-- is dead too, or so new that its first beat is still on its way. It costs little where everybody lives, which is nearly always.
+SELECT (EXISTS (
+    SELECT FROM "sexton".clients AS client
+    WHERE client.client_id <> @self::pg_catalog.text
+      AND (client.seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+           OR client.seen_at > pg_catalog.clock_timestamp())
+) OR EXISTS (
+    SELECT FROM "sexton".river_job AS job
+    WHERE job.state = 'running'
+      AND job.attempted_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+      AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] IS DISTINCT FROM @self::pg_catalog.text
+      AND NOT EXISTS (
+          SELECT FROM "sexton".clients AS client WHERE client.client_id = job.attempted_by[pg_catalog.cardinality(job.attempted_by)]
+      )
+))::pg_catalog.bool AS found;
+
+-- name: ClientsRedate :exec
+-- For a server whose clock has been set back: a client that was seen in the future, River's leader elected there, or a job that may be fetched
+-- then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, not available.
+WITH client AS (
+    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp() WHERE client.seen_at > pg_catalog.clock_timestamp()
+), leader AS (
+    UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
+)
+UPDATE "sexton".river_job AS job SET scheduled_at = pg_catalog.clock_timestamp()
+WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp();
+
+-- name: JobsGiveBack :many
+-- What River does with a job that a shutdown interrupted: the attempt does not count, and a job whose cancelling was asked for is cancelled.
+-- It is done for running jobs of the removed @clients and of clients without a row, and for those among @own that the own client has fetched so
+-- long ago that their goroutine would be there. A locked row belongs to a client that is ending that job.
+WITH orphan AS (
+    SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled
+    FROM "sexton".river_job AS job
+    CROSS JOIN LATERAL (SELECT job.attempted_by[pg_catalog.cardinality(job.attempted_by)] AS client) AS last
+    WHERE job.state = 'running'
+      AND (last.client = ANY (@clients::pg_catalog.text[])
+           OR job.attempted_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+              AND last.client IS DISTINCT FROM @self::pg_catalog.text
+              AND NOT EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = last.client)
+           OR job.id = ANY (@own::bigint[]) AND last.client = @self::pg_catalog.text
+              AND job.attempted_at < pg_catalog.clock_timestamp() - interval '10 seconds')
+    ORDER BY job.id
+    FOR UPDATE OF job SKIP LOCKED
+)
+UPDATE "sexton".river_job AS job
+SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' ELSE 'available' END)::"sexton".river_job_state,
+    finalized_at = CASE WHEN orphan.cancelled THEN pg_catalog.now() END,
+    scheduled_at = CASE WHEN orphan.cancelled THEN job.scheduled_at ELSE pg_catalog.now() END,
+    attempt = CASE WHEN orphan.cancelled THEN job.attempt ELSE greatest(job.attempt - 1, 0) END,
+    metadata = job.metadata || pg_catalog.jsonb_build_object('sexton:reclaim_count', 1 + CASE
+        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
+        THEN (job.metadata ->> 'sexton:reclaim_count')::integer
+        ELSE 0
+    END)
+FROM orphan
+WHERE job.id = orphan.id
+RETURNING job.id, job.kind, job.queue, job.state::pg_catalog.text AS state,
+    coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client_id;
+
+-- name: QueuesNotify :exec
+-- Wakes River's producers. Postgres itself folds equal notifications of a transaction.
+SELECT pg_catalog.pg_notify(
+    pg_catalog.concat(@schema_name::pg_catalog.text, '.river_insert'), pg_catalog.json_build_object('queue', queue.name)::pg_catalog.text
+)
+FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS queue (name);
