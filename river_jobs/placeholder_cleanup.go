@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -77,11 +78,11 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 // placeholdersDue is the kind's one predicate: whether there is a placeholder that it may offer now, and in how long the
 // next one can be offered again. Paused: not now.
 func placeholdersDue(ctx context.Context, on listen.Querier, deps Deps, db database.Database) (listen.Due, error) {
-	sql := "SELECT " + placeholder.DueSQL(2, 3) + " AND NOT " + pausedSQL + ", " + placeholder.NextDueSQL(2, 3)
+	sql := "SELECT " + placeholder.DueSQL() + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", "$3") + ", " + placeholder.NextDueSQL()
 	rules := PlaceholderRules(deps.Config)
 	var due listen.Due
 	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(sql), PlaceholderCleanup, rules.MaxAttempts, rules.RetryPeriod.Seconds()).Scan(&due.Now, &seconds)
+	err := on.QueryRow(ctx, db.Names.Render(sql), rules.MaxAttempts, rules.RetryPeriod.Seconds(), PlaceholderCleanup).Scan(&due.Now, &seconds)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due placeholder users: %w", err)
 	}

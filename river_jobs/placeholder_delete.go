@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
@@ -72,7 +73,7 @@ func removePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 	}
 	remover := placeholder.Remover{
 		DB: db.Pool, Names: db.Names, References: references,
-		Limits: placeholder.Limits{StatementTimeout: deps.Config.Jobs.StatementTimeout, LockTimeout: deps.Config.Jobs.LockTimeout},
+		Limits: batch.Limits{StatementTimeout: deps.Config.Jobs.StatementTimeout, LockTimeout: deps.Config.Jobs.LockTimeout},
 		Current: func(ctx context.Context, tx pgx.Tx) error {
 			return deps.Runner.Leases.Current(ctx, tx, placeholderLease)
 		},

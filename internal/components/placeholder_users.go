@@ -29,7 +29,7 @@ func placeholderUsers() *component.Component {
 			ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database,
 		) (planned component.Planned, err error) {
 			rules := riverjobs.PlaceholderRules(c)
-			err = planned.Count(ctx, on, db, placeholder.CountDueSQL(1, 2)+", "+placeholder.NextDueSQL(1, 2), rules.MaxAttempts, rules.RetryPeriod.Seconds())
+			err = planned.Count(ctx, on, db, placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds())
 			return planned, err
 		}},
 		Grants: func(g component.Granting) []migrate.TableGrant {
@@ -95,7 +95,7 @@ func readPlaceholders(ctx context.Context, at component.Place, db database.Datab
 	}
 	return []component.Backlog{{
 		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
-		OldestAgeSeconds: backlog.OldestAge.Seconds(), Deferred: backlog.Deferred,
+		OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: backlog.Deferred,
 		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
 		GivenUp: &backlog.GivenUp, Details: keptPlaceholders{kept},
 	}}, nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 )
@@ -15,9 +17,9 @@ type Backlog struct {
 	// that there are more than it says. Those in the queue of the users to be deleted are counted there.
 	Pending int64
 	Capped  bool
-	// OldestAge is how long the first of the placeholders that can be offered could be: since its retry period was over or, where it was
+	// OldestAgeSeconds is how long the first of the placeholders that can be offered could be: since its retry period was over or, where it was
 	// never tried, since it was created.
-	OldestAge time.Duration
+	OldestAgeSeconds float64
 	// Deferred counts placeholders that were tried within the retry period, or at infinity, which puts one off for ever; no further
 	// than Pending. The first of them that can be offered again can be at DeferredUntil; DeferredReason says what kept it.
 	Deferred       int64
@@ -31,14 +33,11 @@ type Backlog struct {
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
 	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up
 		FROM "sexton".placeholder_backlog($1, $2)`
-	var b Backlog
-	var age float64
-	err := db.QueryRow(ctx, names.Render(sql), rules.args()...).
-		Scan(&b.Pending, &b.Capped, &age, &b.Deferred, &b.DeferredUntil, &b.DeferredReason, &b.GivenUp)
+	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
+	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	if err != nil {
 		return Backlog{}, fmt.Errorf("count placeholder users: %w", err)
 	}
-	b.OldestAge = time.Duration(age * float64(time.Second))
 	return b, nil
 }
 

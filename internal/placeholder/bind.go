@@ -101,7 +101,7 @@ func (b *binder) bind(ctx context.Context, key string, entry Reference) ([]bound
 			b.reportf(problem.Error, at, "remove one of them", "%s is named by %s already", label, first)
 		case !pgcatalog.Integer(found.Base):
 			b.reportf(problem.Error, at, "only integers can refer to users", "%s is of type %s", label, found.Type)
-		case !readable[column]:
+		case !slices.Contains(readable, column):
 			b.reportf(problem.Error, at, fmt.Sprintf("GRANT SELECT ON TABLE %s TO the worker's role", table.SQL()), "the role may not read %s", label)
 		case !indexed(table, column):
 			b.reportf(problem.Warning, at, indexFix(table, column),
@@ -136,10 +136,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 	const sql = `SELECT class.relname::pg_catalog.text FROM pg_catalog.pg_class AS class
 		JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 		WHERE namespace.nspname = $1 AND class.relkind IN ('r', 'p') AND NOT class.relispartition ORDER BY 1`
-	rows, err := b.db.Query(ctx, sql, name.Schema)
-	if err != nil {
-		return nil, fmt.Errorf("look for similar names: %w", err)
-	}
+	rows, _ := b.db.Query(ctx, sql, name.Schema)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look for similar names: %w", err)
@@ -154,23 +151,16 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 	return nil, nil
 }
 
-// readable tells which of the columns the role may read.
-func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) (map[string]bool, error) {
+// readable are the columns that the role may read.
+func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) ([]string, error) {
 	const sql = `SELECT attribute.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS attribute
 		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND pg_catalog.has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
-	rows, err := b.db.Query(ctx, sql, table.OID, columns)
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges: %w", err)
-	}
+	rows, _ := b.db.Query(ctx, sql, table.OID, columns)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges: %w", err)
 	}
-	readable := map[string]bool{}
-	for _, column := range found {
-		readable[column] = true
-	}
-	return readable, nil
+	return found, nil
 }
 
 func indexed(table *pgcatalog.Relation, column string) bool {

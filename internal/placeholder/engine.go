@@ -102,7 +102,7 @@ func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 
 func (r *run) load(ctx context.Context) error {
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(loadSQL()), Args: append(r.Rules.args(), r.after, batchRows),
+		SQL: r.Session.Names.Render(statement("load")), Args: append(r.Rules.args(), r.after, batchRows),
 		Scan: batch.Collect(&r.loaded, func(found pgx.CollectableRow) (one row, err error) {
 			err = found.Scan(&one.id, &one.userID, &one.attempts, &one.blockedBy, &one.placeholder, &one.waits)
 			return one, err
@@ -124,7 +124,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 	var eligible bool
 	var attempt *int64
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(offerSQL()), Args: append(r.Rules.args(), next.id, at), Scan: batch.One(&eligible, &attempt),
+		SQL: r.Session.Names.Render(statement("offer")), Args: append(r.Rules.args(), next.id, at), Scan: batch.One(&eligible, &attempt),
 	})
 	switch {
 	case err != nil:

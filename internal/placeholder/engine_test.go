@@ -45,7 +45,7 @@ func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
 			due boolean;
 		BEGIN
 			UPDATE import_placeholder_user_details SET deletion_attempts = attempts, last_deletion_attempt_at = ` + last + `;
-			EXECUTE $due$SELECT ` + b.Connected.Names.Render(placeholder.DueSQL(1, 2)) + `$due$ INTO due USING 15, 172800.0::float8;
+			EXECUTE $due$SELECT ` + b.Connected.Names.Render(placeholder.DueSQL()) + `$due$ INTO due USING 15, 172800.0::float8;
 			RETURN due;
 		END $$`)
 	return pgtest.Scalar[bool](t, b.Database, "SELECT boundary($1)", attempts)
@@ -130,7 +130,7 @@ func TestAttemptNeedsANewJob(t *testing.T) {
 	b.Exec("SELECT sexton.enqueue('import_delete_placeholder_user', '{\"user_id\": 3}')")
 	b.Exec("UPDATE sexton.river_job SET state = 'retryable', scheduled_at = '2098-01-01Z'")
 	due := func() bool {
-		return pgtest.Scalar[bool](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.DueSQL(1, 2)), 15, 172800.0)
+		return pgtest.Scalar[bool](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.DueSQL()), 15, 172800.0)
 	}
 	require.True(t, due())
 	stats := b.run(t)
@@ -152,7 +152,7 @@ func TestNextAttemptIsKnown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	next := func() float64 {
-		return pgtest.Scalar[float64](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.NextDueSQL(1, 2)), 15, 172800.0)
+		return pgtest.Scalar[float64](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.NextDueSQL()), 15, 172800.0)
 	}
 	require.Zero(t, next())
 	b.placeholders(1, 2, 3, 4, 5)
@@ -372,7 +372,7 @@ func TestLooksAreServedByTheIndex(t *testing.T) {
 	b.Exec(`INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, namespace_id, deletion_attempts, last_deletion_attempt_at)
 		SELECT n, n, 1, CASE WHEN n % 10 > 0 THEN 1 END, n % 3, CASE WHEN n % 3 > 0 THEN now() END FROM generate_series(1, 3000) AS n`)
 	b.Exec("ANALYZE import_placeholder_user_details")
-	for what, sql := range map[string]string{"due": placeholder.DueSQL(1, 2), "next": placeholder.NextDueSQL(1, 2)} {
+	for what, sql := range map[string]string{"due": placeholder.DueSQL(), "next": placeholder.NextDueSQL()} {
 		rows, err := b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15, 172800.0)
 		require.NoError(t, err)
 		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
@@ -138,15 +136,11 @@ func (r *run) look(ctx context.Context, users []int64) (map[int64][]Blocker, err
 	var samples []*string
 	_, err := r.Session.Run(ctx, batch.Statement{
 		SQL: r.References.lookSQL(), Args: []any{users},
-		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&user, &samples}, func() error {
-				if blockers := r.References.blockers(samples); len(blockers) > 0 {
-					found[user] = blockers
-				}
-				return nil
-			})
-			return err
-		},
+		Scan: batch.Each(func() {
+			if blockers := r.References.blockers(samples); len(blockers) > 0 {
+				found[user] = blockers
+			}
+		}, &user, &samples),
 	})
 	if err != nil {
 		r.blind = true
@@ -163,32 +157,6 @@ func (r *run) tolerate(doing string, err error) error {
 	}
 	r.stats.Errors = fault.Count(r.stats.Errors, f)
 	return nil
-}
-
-// countSQL counts the attempts of the rows with the ids $3 that are as they were read, with the attempts $4. The reasons $5 and the
-// columns $6, as JSON, are NULL where nothing has looked.
-func countSQL() string {
-	both := arms(1, 2)
-	return fmt.Sprintf(`
-WITH chosen AS MATERIALIZED (
-    SELECT detail.id, kept.reason, kept.columns
-    FROM %[1]s
-    JOIN unnest($3::bigint[], $4::bigint[], $5::pg_catalog.text[], $6::pg_catalog.text[]) AS kept (id, attempts, reason, columns)
-        ON detail.id OPERATOR(pg_catalog.=) kept.id AND detail.deletion_attempts OPERATOR(pg_catalog.=) kept.attempts
-    WHERE (%[2]s OR %[3]s) AND %[4]s AND NOT %[5]s
-    ORDER BY detail.id
-    FOR NO KEY UPDATE OF detail
-)
-UPDATE %[1]s
-SET deletion_attempts = detail.deletion_attempts OPERATOR(pg_catalog.+) 1,
-    last_deletion_attempt_at = pg_catalog.statement_timestamp(),
-    last_error = coalesce(chosen.reason, detail.last_error),
-    blocked_by = CASE WHEN chosen.reason IS NULL THEN detail.blocked_by
-        ELSE ARRAY(SELECT pg_catalog.jsonb_array_elements_text(chosen.columns::pg_catalog.jsonb)) END,
-    updated_at = pg_catalog.statement_timestamp()
-FROM chosen
-WHERE detail.id OPERATOR(pg_catalog.=) chosen.id
-RETURNING detail.id, detail.deletion_attempts`, details, both[0], both[1], unqueued, jobWaits)
 }
 
 // count counts the attempts of these rows and returns which of them are done with.
@@ -216,17 +184,13 @@ func (r *run) count(ctx context.Context, rows []kept) (done map[int64]bool, _ er
 	var id, attempt int64
 	var items []Item
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(countSQL()), Args: append(r.Rules.args(), ids, attempts, reasons, columns),
-		Scan: func(found pgx.Rows) error {
-			_, err := pgx.ForEachRow(found, []any{&id, &attempt}, func() error {
-				k := byID[id]
-				items = append(items, Item{
-					UserID: k.userID, Attempt: attempt, Final: attempt >= int64(r.Rules.MaxAttempts), Blockers: k.blockers, Kept: true,
-				})
-				return nil
+		SQL: r.Session.Names.Render(statement("count")), Args: append(r.Rules.args(), ids, attempts, reasons, columns),
+		Scan: batch.Each(func() {
+			k := byID[id]
+			items = append(items, Item{
+				UserID: k.userID, Attempt: attempt, Final: attempt >= int64(r.Rules.MaxAttempts), Blockers: k.blockers, Kept: true,
 			})
-			return err
-		},
+		}, &id, &attempt),
 	})
 	if err != nil {
 		return done, r.tolerate("count attempts of placeholder users", err)

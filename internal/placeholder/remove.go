@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
@@ -48,36 +48,20 @@ type Verdict struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Limits bound each statement.
-type Limits struct{ StatementTimeout, LockTimeout time.Duration }
-
-// Beginner begins transactions; connections and pools are such.
-type Beginner interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-}
-
-// Remover hands placeholders over to those who delete users.
+// Remover hands placeholders over to the jobs that delete users.
 type Remover struct {
-	DB         Beginner
+	// DB is a connection or a pool.
+	DB interface {
+		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+	}
 	Names      pgschema.Names
 	References *References
-	Limits     Limits
+	// Limits bound each statement.
+	Limits batch.Limits
 	// Current, if set, refuses in the transaction where it must not be done with these references. It comes right before the COMMIT:
 	// the lock that it takes holds up those who take a lease or install references.
 	Current func(ctx context.Context, tx pgx.Tx) error
 }
-
-// settleSQL bounds the transaction. Policies would hide rows, and what cannot be seen would count as gone: off means an error
-// instead. The planner keeps to indexes where there are any. Triggers find names by their own path.
-const settleSQL = `
-SELECT
-    pg_catalog.set_config('statement_timeout', $1, true),
-    pg_catalog.set_config('lock_timeout', $2, true),
-    pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
-    pg_catalog.set_config('row_security', 'off', true),
-    pg_catalog.set_config('enable_seqscan', 'off', true),
-    pg_catalog.set_config('jit', 'off', true),
-    pg_catalog.set_config('search_path', "sexton".application_path($3), true)`
 
 // Rows that refer to the user by a foreign key wait for this lock, and this lock for rows that are being written: they are
 // seen by the look that follows, as its snapshot is younger than the lock.
@@ -85,14 +69,6 @@ const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public
 WHERE placeholder.id OPERATOR(pg_catalog.=) $1 FOR UPDATE`
 
 const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) $1)`
-
-const recordSQL = `
-UPDATE "public".import_placeholder_user_details AS detail
-SET last_error = CASE WHEN $2::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN $2::pg_catalog.text END,
-    blocked_by = CASE WHEN pg_catalog.cardinality($3::pg_catalog.text[]) OPERATOR(pg_catalog.>) 0 THEN $3::pg_catalog.text[] END,
-    updated_at = pg_catalog.statement_timestamp()
-WHERE detail.placeholder_user_id OPERATOR(pg_catalog.=) $1 AND (coalesce(detail.last_error, '') OPERATOR(pg_catalog.<>) $2::pg_catalog.text
-    OR coalesce(detail.blocked_by, '{}') OPERATOR(pg_catalog.<>) $3::pg_catalog.text[])`
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
 // either in one transaction, changes nothing where it is called again, and may be called by several workers at once. What
@@ -118,7 +94,8 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 // the look would use a snapshot from before the lock: rows that were waited for would not be seen.
 func (r *Remover) transact(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, r.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, r.Names.Render(settleSQL), milliseconds(r.Limits.StatementTimeout), milliseconds(r.Limits.LockTimeout), r.Names.Path)
+		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")),
+			r.Limits.StatementTimeout.Milliseconds(), r.Limits.LockTimeout.Milliseconds(), r.Names.Path)
 		if err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
@@ -133,7 +110,7 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 		return nil
 	}
 	err := r.transact(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, r.Names.Render(recordSQL), userID, refusal.Error(), []string{})
+		_, err := tx.Exec(ctx, r.Names.Render(statement("record")), userID, refusal.Error(), []string{})
 		return err
 	})
 	if err != nil {
@@ -164,7 +141,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, r.Names.Render(recordSQL), verdict.UserID, verdict.Reason, labels(verdict.Blockers)); err != nil {
+	if _, err := tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason, labels(verdict.Blockers)); err != nil {
 		return fmt.Errorf("record what keeps it: %w", err)
 	}
 	return nil
@@ -221,5 +198,3 @@ func reason(blockers []Blocker) string {
 	}
 	return "still referenced by " + strings.Join(texts, ", ")
 }
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
@@ -343,7 +344,7 @@ func TestNoReferencesAtAll(t *testing.T) {
 	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: placeholder.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
+	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
 	verdict, err := r.Remove(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, placeholder.Queued, verdict.Outcome)

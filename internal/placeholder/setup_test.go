@@ -112,7 +112,7 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 	require.NoError(t, err)
 	require.Empty(t, problems, "no default lacks its index")
 	return &placeholder.Remover{
-		DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: placeholder.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}
 }
 
