@@ -171,7 +171,7 @@ var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|sample|devp
 
 // batched matches the files whose statements run in a batch, behind the application's path.
 var (
-	batched    = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/|extdiff/(switch|claim|layout|restore|marker))|queries/external_diffs/claims`)
+	batched    = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/|extdiff/(switch|claim|layout|restore|marker))|queries/(external_diffs/claims|tombstone_batches)`)
 	notBatched = regexp.MustCompile(
 		`/(dryrun/\w+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
 )

@@ -1,4 +1,11 @@
 package dbsqlc
 
-// TombstoneParentsSQL is the text of TombstoneParents, for batches.
-const TombstoneParentsSQL = tombstoneParents
+// The texts of statements that batches send, under the names that they have in sql/queries.
+const (
+	TombstoneParentsSQL = tombstoneParents
+	TombstonesLoadSQL   = tombstonesLoad
+	TombstonesDueSQL    = tombstonesDue
+	TombstonesBlameSQL  = tombstonesBlame
+	RevivedExpireSQL    = revivedExpire
+	RevivedPruneSQL     = revivedPrune
+)

@@ -372,10 +372,7 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 	}
 	session := r.engine.Session
 	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live)
-	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		late, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-		return err
-	}})
+	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&late)})
 	return late, false, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
@@ -222,7 +221,7 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 			statements = append(statements, batch.Statement{SQL: bitmapOnly})
 			sql += " AS late" // With a text of its own it gets a plan of its own.
 		}
-		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: into(&found)})
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found)})
 		_, err := r.in(ctx, database, limits, statements...)
 		if err != nil {
 			return nil, err
@@ -232,14 +231,6 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 		}
 	}
 	return live, nil
-}
-
-// into scans the one row of a probe.
-func into(live *[]bool) func(pgx.Rows) error {
-	return func(rows pgx.Rows) (err error) {
-		*live, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]bool])
-		return err
-	}
 }
 
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.

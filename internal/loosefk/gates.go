@@ -119,14 +119,8 @@ func (r *run) far() (parents, databases []string) {
 func (r *run) oldest(ctx context.Context, database string) (age time.Duration, prepared, blind bool, err error) {
 	var seconds float64
 	_, err = r.in(ctx, database, r.engine.Session.Limits,
-		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&seconds, &blind}, func() error { return nil })
-			return err
-		}},
+		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: batch.One(&seconds, &blind)},
 		// In a later statement, as within one database.
-		batch.Statement{SQL: "SELECT EXISTS (" + preparedQuery + ")", Scan: func(rows pgx.Rows) (err error) {
-			prepared, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-			return err
-		}})
+		batch.Statement{SQL: "SELECT EXISTS (" + preparedQuery + ")", Scan: batch.One(&prepared)})
 	return time.Duration(seconds * float64(time.Second)), prepared, blind, err
 }

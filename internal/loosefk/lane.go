@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -157,11 +158,7 @@ func (r *run) due(ctx context.Context) error {
 	}
 	var due, strangers []string
 	statements := []batch.Statement{{
-		SQL: r.engine.Session.Names.Render(dueSQL), Args: []any{names, times, ids},
-		Scan: func(rows pgx.Rows) (err error) {
-			due, err = pgx.CollectRows(rows, pgx.RowTo[string])
-			return err
-		},
+		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesDueSQL), Args: []any{names, times, ids}, Scan: batch.Collect(&due, pgx.RowTo[string]),
 	}}
 	var last *closing
 	loaded, first := loadSize, r.asked.IsZero()
@@ -288,7 +285,7 @@ func (r *run) load(ctx context.Context, l *lane) error {
 // loading is the statement that loads tombstones of parents behind positions into their lanes.
 func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, loaded *int) batch.Statement {
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, loadSize},
+		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesLoadSQL), Args: []any{names, times, ids, loadSize},
 		Scan: func(rows pgx.Rows) error {
 			*loaded = 0
 			var name string

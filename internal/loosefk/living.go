@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgschema"
@@ -84,20 +85,13 @@ type settled struct{ gone, revived []int64 }
 func (r *run) settlement(c *chunk, revivable, finished []tombstone, exact []*Reference, ended *settled) (statements []batch.Statement) {
 	if len(revivable) > 0 && !c.anyway && slices.ContainsFunc(c.parent.References, (*Reference).keeps) {
 		sql, args := c.parent.reviveStatement(r.engine.Session.Names, revivable, c.verify)
-		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: idsInto(&ended.revived)})
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.revived, pgx.RowTo[int64])})
 	}
 	if len(finished) > 0 {
 		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.unseen(), c.parent.marks(exact))
-		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: idsInto(&ended.gone)})
+		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.gone, pgx.RowTo[int64])})
 	}
 	return statements
-}
-
-func idsInto(ids *[]int64) func(pgx.Rows) error {
-	return func(rows pgx.Rows) (err error) {
-		*ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	}
 }
 
 // end is settlement in a transaction of its own.
@@ -119,4 +113,31 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 		_, err = r.engine.Session.Run(ctx, statements...)
 	}
 	return err
+}
+
+// Revived tombstones are kept for operators who ask why children stay: so many days, and so many of them.
+const (
+	revivedDays = 7
+	mostRevived = 10_000
+)
+
+// expired is the statement that removes old ones.
+func (r *run) expired() batch.Statement {
+	return batch.Statement{SQL: r.engine.Session.Names.Render(dbsqlc.RevivedExpireSQL), Args: []any{revivedDays, pageSize}}
+}
+
+// prune removes what a run has revived beyond what is kept.
+func (r *run) prune(ctx context.Context) error {
+	if r.stats.Revived == 0 {
+		return nil
+	}
+	surplus := batch.Statement{SQL: r.engine.Session.Names.Render(dbsqlc.RevivedPruneSQL), Args: []any{mostRevived, pageSize}}
+	for removed := int64(pageSize); removed == pageSize && r.stop.Err() == nil; {
+		affected, err := r.engine.Session.Run(ctx, surplus)
+		if err != nil {
+			return fmt.Errorf("remove revived tombstones: %w", err)
+		}
+		removed = affected[0]
+	}
+	return nil
 }

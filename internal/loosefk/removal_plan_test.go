@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
@@ -190,7 +191,7 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := places(tombstones)
-			return dbtest.Names().Render(blameSQL), []any{parent.Recorded, ids, times, "reason", false}
+			return dbtest.Names().Render(dbsqlc.TombstonesBlameSQL), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
 	} {
 		for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {

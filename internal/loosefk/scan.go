@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
@@ -40,14 +38,12 @@ func (s *blockScan) underWay() bool { return s.end > 0 }
 func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	if !t.scan.underWay() {
 		const sql = `SELECT pg_catalog.pg_relation_size($1::pg_catalog.oid) OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint`
-		_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: []any{t.leaf.OID}, Scan: func(rows pgx.Rows) error {
-			blocks, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-			t.scan = blockScan{end: uint32(max(blocks, 1))}
-			return err
-		}})
+		var blocks int64
+		_, err := r.in(ctx, t.reference.Database, r.engine.Session.Limits, batch.Statement{SQL: sql, Args: []any{t.leaf.OID}, Scan: batch.One(&blocks)})
 		if err != nil {
 			return err
 		}
+		t.scan = blockScan{end: uint32(max(blocks, 1))}
 	}
 	target := max(r.engine.Adaptive.Target, time.Millisecond)
 	steer := pace.Steer{Target: target, Smallest: 1, Largest: mostBlocks}

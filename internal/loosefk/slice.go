@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 )
 
@@ -365,13 +366,14 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	}
 	ids, times := places(tombstones)
 	var putOff, blamed int64
-	sql, how := blameSQL, any(f.Verdict == fault.Unfinished)
+	var wait *float64
 	if f.Verdict == fault.Unavailable {
-		sql, how = awaitSQL, r.putOffFor(parent).Seconds()
+		seconds := r.putOffFor(parent).Seconds()
+		wait = &seconds
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL: r.engine.Session.Names.Render(sql), Args: []any{parent.Recorded, ids, times, f.Text(), how},
-		Scan: batch.One(&putOff, &blamed),
+		SQL:  r.engine.Session.Names.Render(dbsqlc.TombstonesBlameSQL),
+		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &blamed),
 	})
 	if err != nil {
 		return fmt.Errorf("record failed attempts: %w", err)

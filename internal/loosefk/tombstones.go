@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -18,9 +20,9 @@ const (
 	// that are put off. What has failed stands in one of the two places: a run begins with the oldest, and failing
 	// moves a tombstone behind the present moment only.
 	listWindow = 10_000
-	// pageSize is how many tombstones one statement of a retry reads, retrySize how many one transaction changes.
-	pageSize  = 10_000
-	retrySize = 1_000
+	// pageSize is how many tombstones one statement of a retry reads, changeSize how many one transaction changes.
+	pageSize   = 10_000
+	changeSize = 1_000
 )
 
 // Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
@@ -32,6 +34,14 @@ type Tombstones struct {
 	Wake Waker
 }
 
+// in runs do in one bounded transaction; an error names what was done.
+func (t Tombstones) in(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
+	if err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 // PendingTombstone is one deleted parent whose children have not been cleaned up yet.
 type PendingTombstone struct {
 	ID int64 `json:"id"`
@@ -40,7 +50,7 @@ type PendingTombstone struct {
 	// Key is the deleted row's key in text form.
 	Key string `json:"key"`
 	// Attempts counts the runs that could not finish it since it was last put back.
-	Attempts int `json:"attempts"`
+	Attempts int64 `json:"attempts"`
 	// Failed is true for tombstones with attempts and for tombstones that are put off.
 	Failed bool `json:"failed"`
 	// LastError is table, SQLSTATE and message of the last attempt; nil before the first one.
@@ -50,6 +60,7 @@ type PendingTombstone struct {
 	// Deferred tells that ConsumeAfter lies ahead.
 	Deferred   bool    `json:"deferred"`
 	AgeSeconds float64 `json:"age_seconds"`
+	Total      int64   `json:"-"`
 }
 
 // ListOptions choose tombstones. The zero value is not useful: Limit has to be positive.
@@ -71,46 +82,6 @@ type TombstoneList struct {
 	Capped bool
 }
 
-// listSQL lists the tombstones of the parents $1, failed ones first, in the order of the index. Per parent
-// it reads two stretches of the index of at most $2 rows. $3 leaves out what has not failed, $4 is the limit.
-const listSQL = `
-WITH pending AS (
-    SELECT tombstone.*
-    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
-    CROSS JOIN LATERAL (
-        (
-            SELECT due.*, false AS deferred
-            FROM "public".loose_foreign_keys_deleted_records AS due
-            WHERE due.fully_qualified_table_name = parent.name AND due.status = 1 AND due.consume_after <= pg_catalog.now()
-            ORDER BY due.consume_after, due.id
-            LIMIT $2
-        )
-        UNION ALL
-        (
-            SELECT later.*, true AS deferred
-            FROM "public".loose_foreign_keys_deleted_records AS later
-            WHERE later.fully_qualified_table_name = parent.name AND later.status = 1 AND later.consume_after > pg_catalog.now()
-            ORDER BY later.consume_after, later.id
-            LIMIT $2
-        )
-    ) AS tombstone
-)
-SELECT
-    pending.id,
-    pending.fully_qualified_table_name,
-    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text),
-    pending.cleanup_attempts,
-    pending.cleanup_attempts > 0 OR pending.deferred,
-    pending.last_error,
-    pending.consume_after,
-    pending.deferred,
-    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8,
-    pg_catalog.count(*) OVER ()
-FROM pending
-WHERE NOT $3 OR pending.cleanup_attempts > 0 OR pending.deferred
-ORDER BY 5 DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
-LIMIT $4`
-
 // List returns the first tombstones, failed ones before all others, and else by parent and in the order
 // in which they are worked off. However long the queue is, it reads a bounded part of it.
 func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneList, error) {
@@ -119,28 +90,20 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 	if err != nil {
 		return list, err
 	}
-	var total int64
 	window := int64(cmp.Or(options.Window, listWindow))
-	err = t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, t.Names.Render(listSQL), parents, window+1, options.FailedOnly, options.Limit)
-		if err != nil {
-			return err
-		}
-		var one PendingTombstone
-		_, err = pgx.ForEachRow(rows, []any{
-			&one.ID, &one.Table, &one.Key, &one.Attempts, &one.Failed, &one.LastError, &one.ConsumeAfter, &one.Deferred, &one.AgeSeconds, &total,
-		}, func() error {
-			list.Tombstones = append(list.Tombstones, one)
-			return nil
+	var total int64
+	err = t.in(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
+		rows, err := q.TombstonesList(ctx, dbsqlc.TombstonesListParams{
+			Parents: parents, Span: window + 1, FailedOnly: options.FailedOnly, Most: int64(options.Limit),
 		})
+		for _, row := range rows {
+			list.Tombstones, total = append(list.Tombstones, PendingTombstone(row)), row.Total
+		}
 		return err
 	})
-	if err != nil {
-		return list, fmt.Errorf("list tombstones: %w", err)
-	}
 	list.Capped = total > window
 	list.More = max(0, min(total, window)-int64(len(list.Tombstones)))
-	return list, nil
+	return list, err
 }
 
 // RetryOptions choose the tombstones to try again: by their ids, or of one parent, or all.
@@ -161,60 +124,8 @@ type Retried struct {
 	Unknown []int64 `json:"unknown"`
 }
 
-// pageSQL reads at most $4 tombstones of parent $1 behind a position and returns those with an id in $5, or, where
-// $5 is NULL, the failed ones. The last one of a full page comes as well: there may be more behind it.
-const pageSQL = `
-SELECT page.consume_after, page.id, page.failed, page.wanted, page.number = $4
-FROM (
-    SELECT tombstone.consume_after, tombstone.id,
-           tombstone.cleanup_attempts > 0 OR tombstone.consume_after > pg_catalog.now() AS failed,
-           $5::bigint[] IS NULL OR tombstone.id = ANY ($5) AS wanted,
-           pg_catalog.row_number() OVER (ORDER BY tombstone.consume_after, tombstone.id) AS number
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name = $1
-      AND tombstone.status = 1
-      AND (tombstone.consume_after, tombstone.id) > ($2, $3)
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT $4
-) AS page
-WHERE page.wanted AND (page.failed OR $5 IS NOT NULL) OR page.number = $4
-ORDER BY page.number`
-
-// retrySQL makes tombstones of parent $1 due and counts those; the rest of the ones that are there are locked, or
-// have just been changed by somebody else. The reason of the last failure stays until the next attempt, for
-// a session that looks at the tombstone in between.
-const retrySQL = `
-WITH wanted AS (
-    SELECT tombstone.consume_after, tombstone.id
-    FROM unnest($2::bigint[], $3::pg_catalog.timestamptz[]) AS place (id, consume_after)
-    JOIN "public".loose_foreign_keys_deleted_records AS tombstone
-        ON tombstone.fully_qualified_table_name = $1
-        AND tombstone.consume_after = place.consume_after
-        AND tombstone.id = place.id
-        AND tombstone.status = 1
-), free AS (
-    SELECT tombstone.consume_after, tombstone.id
-    FROM wanted
-    JOIN "public".loose_foreign_keys_deleted_records AS tombstone
-        ON tombstone.fully_qualified_table_name = $1
-        AND tombstone.consume_after = wanted.consume_after
-        AND tombstone.id = wanted.id
-        AND tombstone.status = 1
-    FOR UPDATE OF tombstone SKIP LOCKED
-), retried AS (
-    UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET consume_after = pg_catalog.clock_timestamp(),
-        cleanup_attempts = 0
-    FROM free
-    WHERE tombstone.fully_qualified_table_name = $1
-      AND tombstone.consume_after = free.consume_after
-      AND tombstone.id = free.id
-    RETURNING 1
-)
-SELECT (SELECT pg_catalog.count(*) FROM retried), (SELECT pg_catalog.count(*) FROM wanted)`
-
 // Retry makes failed tombstones due now, as if they had never failed. Done twice it changes nothing more. It
-// reads the queue page by page, and never waits for a row that somebody has locked. The counts are valid beside
+// reads the queue page by page, and never waits for a row that another session has locked. The counts are valid beside
 // an error, too.
 func (t Tombstones) Retry(ctx context.Context, options RetryOptions) (Retried, error) {
 	result := Retried{Unknown: slices.Compact(slices.Sorted(slices.Values(options.IDs)))}
@@ -227,7 +138,7 @@ func (t Tombstones) Retry(ctx context.Context, options RetryOptions) (Retried, e
 	}
 	for _, parent := range parents {
 		if err := t.retryParent(ctx, parent, options.IDs, &result); err != nil {
-			return result, fmt.Errorf("retry tombstones of %s: %w", parent, err)
+			return result, err
 		}
 		if len(options.IDs) > 0 && len(result.Unknown) == 0 {
 			break
@@ -237,47 +148,56 @@ func (t Tombstones) Retry(ctx context.Context, options RetryOptions) (Retried, e
 }
 
 func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64, result *Retried) error {
+	what := "retry tombstones of " + parent
 	if len(ids) == 0 {
 		ids = nil
 	}
-	for after, more := beginning(), true; more; {
-		var failed []tombstone
+	next := dbsqlc.TombstonesPageParams{Ids: ids, Size: pageSize, Parent: parent, After: "-infinity"}
+	for more := true; more; {
 		more = false
-		err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, t.Names.Render(pageSQL), parent, after.consumeAfter, after.id, pageSize, ids)
-			if err != nil {
-				return err
-			}
-			var one tombstone
-			var fails, wanted, last bool
-			_, err = pgx.ForEachRow(rows, []any{&one.consumeAfter, &one.id, &fails, &wanted, &last}, func() error {
-				if last {
-					after, more = one.position, true
-				}
-				if !wanted {
-					return nil
-				}
-				at, unmet := slices.BinarySearch(result.Unknown, one.id)
-				switch {
-				case fails:
-					failed = append(failed, one)
-				case unmet: // Or this very retry has put it behind its position.
-					result.Due++
-				}
-				if unmet {
-					result.Unknown = slices.Delete(result.Unknown, at, at+1)
-				}
-				return nil
-			})
+		var page []dbsqlc.TombstonesPageRow
+		err := t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+			page, err = q.TombstonesPage(ctx, next)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		for slice := range slices.Chunk(failed, retrySize) {
-			if err := t.retry(ctx, parent, slice, result); err != nil {
+		failed := page[:0]
+		for _, one := range page {
+			if one.Last {
+				next.After, next.ID, more = one.At, one.ID, true
+			}
+			if !one.Wanted {
+				continue
+			}
+			at, unmet := slices.BinarySearch(result.Unknown, one.ID)
+			switch {
+			case one.Failed:
+				failed = append(failed, one)
+			case unmet: // Or this very retry has put it behind its position.
+				result.Due++
+			}
+			if unmet {
+				result.Unknown = slices.Delete(result.Unknown, at, at+1)
+			}
+		}
+		for part := range slices.Chunk(failed, changeSize) {
+			retry := dbsqlc.TombstonesRetryParams{Parent: parent}
+			for _, one := range part {
+				retry.Ids, retry.Times = append(retry.Ids, one.ID), append(retry.Times, one.At)
+			}
+			var found int64
+			retried, err := t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) {
+				row, err := q.TombstonesRetry(ctx, retry)
+				found = row.Found
+				return row.Retried, err
+			})
+			if err != nil {
 				return err
 			}
+			result.Retried += retried
+			result.Busy += found - retried
 		}
 		if ids != nil && len(result.Unknown) == 0 {
 			return nil
@@ -286,39 +206,122 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 	return nil
 }
 
-// retry makes one batch due.
-func (t Tombstones) retry(ctx context.Context, parent string, failed []tombstone, result *Retried) error {
-	ids, times := places(failed)
-	var retried, found int64
-	err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, t.Names.Render(retrySQL), parent, ids, times).Scan(&retried, &found); err != nil {
+// change runs do in a transaction of its own, and wakes workers where it has changed tombstones.
+func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Queries) (int64, error)) (changed int64, err error) {
+	err = t.in(ctx, what, func(q *dbsqlc.Queries, tx pgx.Tx) error {
+		if changed, err = do(q); err != nil || changed == 0 {
 			return err
-		}
-		if retried == 0 {
-			return nil
 		}
 		return t.Wake(ctx, tx)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	result.Retried += retried
-	result.Busy += found - retried
-	return nil
+	return changed, nil
 }
 
 // parents are the recorded names of one parent or of all that have tombstones.
-func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
+func (t Tombstones) parents(ctx context.Context, one string) (names []string, err error) {
 	if one != "" {
 		return []string{one}, nil
 	}
-	var names []string
-	err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) (err error) {
-		names, err = t.Names.Queries(tx).TombstoneParents(ctx)
+	err = t.in(ctx, "look for tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		names, err = q.TombstoneParents(ctx)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for tombstones: %w", err)
+	return names, err
+}
+
+// Relocated is the outcome for the waiting tombstones of a parent.
+type Relocated struct {
+	Changed int64 `json:"changed"`
+	// Busy are tombstones that a worker had in hand. They were left alone.
+	Busy int64 `json:"busy"`
+}
+
+// Table returns the name that tombstones of a table carry, in its present spelling, or "" where there is no such table.
+func (t Tombstones) Table(ctx context.Context, recorded string) (name string, err error) {
+	err = t.in(ctx, "look for table "+recorded, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		name, err = q.TombstonesTable(ctx, recorded)
+		return err
+	})
+	return name, err
+}
+
+// Count counts the waiting tombstones of a parent, up to most.
+func (t Tombstones) Count(ctx context.Context, parent string, most int64) (n int64, err error) {
+	err = t.in(ctx, "count tombstones of "+parent, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		n, err = q.TombstonesCount(ctx, dbsqlc.TombstonesCountParams{Parent: parent, Most: &most})
+		return err
+	})
+	return n, err
+}
+
+// Move gives the waiting tombstones of a parent to another one, due now. The counts are valid beside an error, too.
+func (t Tombstones) Move(ctx context.Context, from, to string) (Relocated, error) {
+	return t.relocate(ctx, "update", from, func(q *dbsqlc.Queries, until time.Time) (int64, error) {
+		return q.TombstonesMove(ctx, dbsqlc.TombstonesMoveParams{Parent: from, NewParent: to, Until: until, Most: changeSize})
+	})
+}
+
+// Drop forgets the waiting tombstones of a parent: the children of its deleted rows stay.
+func (t Tombstones) Drop(ctx context.Context, parent string) (Relocated, error) {
+	return t.relocate(ctx, "delete", parent, func(q *dbsqlc.Queries, until time.Time) (int64, error) {
+		return q.TombstonesDrop(ctx, dbsqlc.TombstonesDropParams{Parent: parent, Until: until, Most: changeSize})
+	})
+}
+
+// relocate changes batch after batch what waited when it began.
+func (t Tombstones) relocate(
+	ctx context.Context, verb, parent string, do func(q *dbsqlc.Queries, until time.Time) (int64, error),
+) (result Relocated, err error) {
+	what := verb + " tombstones of " + parent
+	var start time.Time
+	err = t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		start, err = q.Now(ctx)
+		return err
+	})
+	for changed := int64(1); err == nil && changed > 0; result.Changed += changed {
+		changed, err = t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) { return do(q, start) })
 	}
-	return names, nil
+	if err != nil {
+		return result, err
+	}
+	return result, t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		result.Busy, err = q.TombstonesCount(ctx, dbsqlc.TombstonesCountParams{Parent: parent, Until: pgtype.Timestamptz{Time: start, Valid: true}})
+		return err
+	})
+}
+
+// RevivedTombstone is a deleted row whose key lives, so that its children stay.
+type RevivedTombstone struct {
+	ID        int64     `json:"id"`
+	Table     string    `json:"table"`
+	Key       string    `json:"key"`
+	DeletedAt time.Time `json:"deleted_at"`
+	SettledAt time.Time `json:"settled_at"`
+	Total     int64     `json:"-"`
+}
+
+// Revived returns the newest revived tombstones, of one parent or of all, and how many the limit left out.
+func (t Tombstones) Revived(ctx context.Context, parent string, limit int) (list []RevivedTombstone, more int64, err error) {
+	err = t.in(ctx, "list revived tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
+		rows, err := q.RevivedList(ctx, dbsqlc.RevivedListParams{Parent: parent, Most: int64(limit)})
+		for _, row := range rows {
+			list, more = append(list, RevivedTombstone(row)), row.Total
+		}
+		return err
+	})
+	return list, more - int64(len(list)), err
+}
+
+// Clear has children cleaned up although their parents live, and returns the ids that no revived tombstone has.
+func (t Tombstones) Clear(ctx context.Context, ids []int64) (unknown []int64, err error) {
+	unknown = slices.Compact(slices.Sorted(slices.Values(ids)))
+	_, err = t.change(ctx, "clear tombstones", func(q *dbsqlc.Queries) (int64, error) {
+		found, err := q.RevivedClear(ctx, unknown)
+		unknown = slices.DeleteFunc(unknown, func(id int64) bool { return slices.Contains(found, id) })
+		return int64(len(found)), err
+	})
+	return unknown, err
 }

@@ -62,7 +62,7 @@ func TestListShowsFailuresFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(encoded), `"consume_after":"infinity"`)
 	require.Equal(t, "2", failed.Key)
-	require.Equal(t, 1, failed.Attempts)
+	require.EqualValues(t, 1, failed.Attempts)
 	require.True(t, failed.Failed)
 	require.False(t, failed.Deferred)
 	require.Equal(t, "children: SQLSTATE 23503: no", *failed.LastError)

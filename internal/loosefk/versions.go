@@ -103,10 +103,7 @@ func (r *Reference) counts(counted *int64) func(pgx.Rows) error {
 	if r.Definition.CleanerClass == "" {
 		return nil
 	}
-	return func(rows pgx.Rows) (err error) {
-		*counted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-		return err
-	}
+	return batch.One(counted)
 }
 
 // figure is where a run counts rows of the reference in one leaf.

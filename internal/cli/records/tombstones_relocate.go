@@ -82,7 +82,7 @@ for good; "sexton audit" finds them as long as a definition names the parent.`,
 type planned struct {
 	db       database.Database
 	from, to string
-	waiting  int
+	waiting  int64
 }
 
 func relocate(env *cli.Env, cmd *cobra.Command, r relocation) error {

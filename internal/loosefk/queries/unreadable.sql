@@ -1,0 +1,21 @@
+SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname), pg_catalog.concat_ws('; ',
+    CASE WHEN NOT looked.usage THEN pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', namespace.nspname, current_user) END,
+    CASE WHEN NOT looked.granted THEN pg_catalog.format('GRANT SELECT (%s) ON %I.%I TO %I', key.columns, namespace.nspname, class.relname, current_user) END,
+    CASE WHEN looked.hidden THEN pg_catalog.format('ALTER ROLE %I BYPASSRLS', current_user) END)
+FROM ROWS FROM (
+    pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])
+) WITH ORDINALITY AS wanted (schema, name, columns, position)
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) wanted.schema
+JOIN pg_catalog.pg_class AS class
+    ON class.relnamespace OPERATOR(pg_catalog.=) namespace.oid AND class.relname OPERATOR(pg_catalog.=) wanted.name
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.string_agg(pg_catalog.quote_ident(named.name), ', ') AS columns,
+           pg_catalog.bool_and(pg_catalog.has_column_privilege(class.oid, named.name, 'SELECT')) AS granted
+    FROM pg_catalog.jsonb_array_elements_text(wanted.columns::pg_catalog.jsonb) AS named (name)
+) AS key
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') AS usage, key.granted,
+           pg_catalog.row_security_active(class.oid) AS hidden
+) AS looked
+WHERE NOT looked.usage OR NOT looked.granted OR looked.hidden
+ORDER BY wanted.position

@@ -1,0 +1,102 @@
+-- name: TombstonesLoad :many
+-- At most $4 due tombstones of the parents $1 behind a keyset position each ($2, $3), oldest first.
+SELECT parent.name::pg_catalog.text AS name, due.*
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
+    AS parent (name, consume_after, id)
+CROSS JOIN LATERAL (
+    SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL AS anyway
+    FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+      AND tombstone.status OPERATOR(pg_catalog.=) 1
+      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
+    ORDER BY tombstone.consume_after, tombstone.id
+    LIMIT $4
+) AS due
+LIMIT $4;
+
+-- name: TombstonesDue :many
+-- The parents that have due tombstones behind their position.
+SELECT parent.name::pg_catalog.text AS name
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
+    AS parent (name, consume_after, id)
+WHERE EXISTS (
+    SELECT
+    FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+      AND tombstone.status OPERATOR(pg_catalog.=) 1
+      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
+    OFFSET 0
+);
+
+-- name: TombstonesBlame :one
+-- Records why tombstones ($2, $3) of parent $1 are unfinished ($4), and returns how many it has put off and how many there were. With $6 they wait so
+-- many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put off, one that
+-- fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts afresh, as in GitLab.
+WITH blamed AS (
+    UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
+    SET last_error = $4,
+        cleanup_attempts = CASE
+            WHEN $6::pg_catalog.float8 IS NOT NULL THEN tombstone.cleanup_attempts
+            WHEN $5::boolean AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>=) 2 THEN 0
+            ELSE least(tombstone.cleanup_attempts OPERATOR(pg_catalog.+) 1, 32767)
+        END,
+        consume_after = CASE
+            WHEN $6::pg_catalog.float8 IS NOT NULL
+                THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $6::pg_catalog.float8)
+            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2 THEN tombstone.consume_after
+            WHEN $5::boolean THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
+            ELSE pg_catalog.clock_timestamp()
+                OPERATOR(pg_catalog.+) least(
+                    interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts OPERATOR(pg_catalog.-) 2, 10)),
+                    interval '1 hour')
+        END
+    WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+        SELECT found.ctid
+        FROM ROWS FROM (pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::pg_catalog.timestamptz[])) AS unfinished (id, consume_after)
+        CROSS JOIN LATERAL (
+            SELECT pending.ctid
+            FROM "public".loose_foreign_keys_deleted_records AS pending
+            WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+              AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
+              AND pending.id OPERATOR(pg_catalog.=) unfinished.id
+              AND pending.status OPERATOR(pg_catalog.=) 1
+            OFFSET 0
+        ) AS found
+    ))
+    RETURNING tombstone.consume_after
+)
+SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR blamed.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+    AS put_off, pg_catalog.count(*) AS blamed
+FROM blamed;
+
+-- name: RevivedExpire :execrows
+-- Removes revived tombstones that are older than $1 days, $2 at most.
+DELETE FROM "public".loose_foreign_keys_deleted_records AS tombstone
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+    SELECT revived.ctid
+    FROM "public".loose_foreign_keys_deleted_records AS revived
+    WHERE revived.status OPERATOR(pg_catalog.=) 3 AND revived.settled_at OPERATOR(pg_catalog.<) (
+        pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(days => $1::int))
+    ORDER BY revived.settled_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+));
+
+-- name: RevivedPrune :execrows
+-- Removes revived tombstones beyond the newest $1, $2 at most.
+DELETE FROM "public".loose_foreign_keys_deleted_records AS tombstone
+WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+    SELECT surplus.ctid
+    FROM "public".loose_foreign_keys_deleted_records AS surplus
+    WHERE surplus.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+        SELECT revived.ctid
+        FROM "public".loose_foreign_keys_deleted_records AS revived
+        WHERE revived.status OPERATOR(pg_catalog.=) 3
+        ORDER BY revived.settled_at DESC, revived.id DESC
+        OFFSET $1
+        LIMIT $2
+    ))
+    FOR UPDATE SKIP LOCKED
+));
