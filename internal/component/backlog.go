@@ -124,7 +124,7 @@ FROM "sexton".backlog_of_` + name + `()`
 	err := db.Pool.QueryRow(ctx, db.Names.Render(sql)).
 		Scan(&b.Table, &b.Pending, &b.Capped, &b.OldestAgeSeconds, &b.Deferred, &b.DeferredUntil, &b.DeferredReason)
 	if err != nil {
-		return b, fmt.Errorf("read backlog of %s in database %s: %w", name, db.Name, err)
+		return b, fmt.Errorf("read backlog of %s: %w", name, err)
 	}
 	if b.DeferredUntil != nil {
 		at := b.DeferredUntil.UTC()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
 )
@@ -24,9 +25,9 @@ type Failures struct {
 	Everywhere bool
 	// List returns at most limit failures, and whether there are more. Databases that are down are left out.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Retry has one row tried again now, or as many as one look shows where id is empty, and says what came of it. It calls record
-	// before it changes anything, and changes nothing where that fails. What makes no sense is a *RefusedError.
-	Retry func(ctx context.Context, all *installation.Connections, database, id string, record func() error) (string, error)
+	// Retry has the row id of a database tried again now, or as many as one look shows where id is 0, and says what came of it. What makes no
+	// sense is a *RefusedError.
+	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error)
 	// Shows, if set, returns which of River's jobs this list shows, so that they need no line among the jobs.
 	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
 }
@@ -80,19 +81,12 @@ func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Retried are rows of the jobs database that a retry is for.
-type Retried struct {
-	// All stands for as many as one look shows; otherwise it is the row ID.
-	All bool
-	ID  int64
-}
-
 // Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most so many of them,
 // word describes one, and its ID is taken from id. retry returns how many are due now; of one row 0 means that it is refused as missing.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64, word func(*installation.Connections, T) Failure,
-	retry func(ctx context.Context, all *installation.Connections, rows Retried) (int64, error),
+	retry func(ctx context.Context, all *installation.Connections, id int64) (int64, error),
 ) *Failures {
 	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
 		rows, err := read(ctx, all, limit+1)
@@ -109,15 +103,8 @@ func Rows[T any](
 		}
 		return failures, len(rows) > limit, nil
 	}
-	again := func(ctx context.Context, all *installation.Connections, _, text string, record func() error) (string, error) {
-		wanted, err := WantedID(text)
-		if err != nil {
-			return "", err
-		}
-		if err := record(); err != nil {
-			return "", err
-		}
-		count, err := retry(ctx, all, Retried{All: wanted == 0, ID: wanted})
+	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted int64) (string, error) {
+		count, err := retry(ctx, all, wanted)
 		switch {
 		case err != nil:
 			return "", err
@@ -127,24 +114,4 @@ func Rows[T any](
 		return words.Counted(count, unit) + " " + due, nil
 	}
 	return &Failures{Name: name, List: list, Retry: again}
-}
-
-// WantedID reads the id of a row; 0 stands for all.
-func WantedID(text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id < 1 {
-		return 0, Refuse("%q is no id", text)
-	}
-	return id, nil
-}
-
-// IDs are those of the rows that a retry is for.
-func (r Retried) IDs(all func() ([]int64, error)) ([]int64, error) {
-	if !r.All {
-		return []int64{r.ID}, nil
-	}
-	return all()
 }

@@ -27,14 +27,20 @@ type Planned struct {
 // Planner counts what a pass of one kind would do now.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
-// Count reads two expressions into Due and NextDueAt: how many are due, and in how many seconds the next falls due, 0 where none does.
-func (p *Planned) Count(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string, args ...any) error {
-	var err error
-	p.Due, err = p.next(ctx, on, db, expressions, args...)
-	return err
+// Counting reads two expressions into Due and NextDueAt: how many are due, and in how many seconds the next falls due, 0 where none does.
+// settings, if there are any, are PerRun and the arguments of the expressions.
+func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
+	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
+		var args []any
+		if settings != nil {
+			p.PerRun, args = settings(c)
+		}
+		p.Due, err = p.next(ctx, on, db, expressions, args...)
+		return p, err
+	}
 }
 
-// CountRemovals is Count of what goes beside the rows.
+// CountRemovals counts what goes beside the rows.
 func (p *Planned) CountRemovals(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string) error {
 	var err error
 	p.RemovalsDue, err = p.next(ctx, on, db, expressions)
@@ -73,7 +79,6 @@ const waitingJobs = `
     ), 0)::pg_catalog.float8`
 
 // PlanJobs counts the waiting jobs of a kind that another one inserts.
-func PlanJobs(ctx context.Context, on dbsqlc.DBTX, db database.Database, kind string) (planned Planned, err error) {
-	err = planned.Count(ctx, on, db, waitingJobs, kind)
-	return planned, err
+func PlanJobs(kind string) Planner {
+	return Counting(waitingJobs, func(*config.Config) (int, []any) { return 0, []any{kind} })
 }

@@ -13,14 +13,11 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/component"
-	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
-	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/words"
@@ -44,12 +41,9 @@ func adjournedGroups() *component.Component {
 				sample(metrics.GroupsStuck, groups.Groups.Stuck), sample(metrics.GroupsUnscheduled, groups.Groups.Unscheduled),
 			}
 		},
-		Plan: map[string]component.Planner{riverjobs.AdjournedGroupDeletion: func(
-			ctx context.Context, on dbsqlc.DBTX, _ *config.Config, db database.Database,
-		) (planned component.Planned, err error) {
-			err = planned.Count(ctx, on, db, groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL)
-			return planned, err
-		}},
+		Plan: map[string]component.Planner{
+			riverjobs.AdjournedGroupDeletion: component.Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL, nil),
+		},
 		Grants: func(g component.Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			t.below("groups", migrate.Anyhow)
@@ -86,10 +80,10 @@ func readGroups(ctx context.Context, _ component.Place, db database.Database) ([
 	var details waitingGroups
 	var err error
 	if details.Groups.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	if details.Groups.First, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, component.Shown); err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	counts := details.Groups.Backlog
 	backlog := component.Backlog{
@@ -160,8 +154,11 @@ func groupFailures() *component.Failures {
 			}
 			return failure
 		},
-		func(ctx context.Context, all *installation.Connections, rows component.Retried) (retried int64, err error) {
-			wanted, err := rows.IDs(func() ([]int64, error) { return ids(ctx, all) })
+		func(ctx context.Context, all *installation.Connections, id int64) (retried int64, err error) {
+			wanted := []int64{id}
+			if id == 0 {
+				wanted, err = ids(ctx, all)
+			}
 			for _, id := range wanted {
 				found, err := retryGroup(ctx, all, id)
 				if err != nil {
@@ -210,7 +207,7 @@ func retryGroup(ctx context.Context, all *installation.Connections, id int64) (f
 				riverjobs.GroupDestroy, id, cmp.Or(failed.UserID, new(int64(0))))
 		default:
 			// An update wakes no worker by itself.
-			_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.AdjournedGroupDeletion)
+			err = installation.Wake(ctx, tx, riverjobs.AdjournedGroupDeletion)
 		}
 		return err
 	})

@@ -2,6 +2,7 @@ package components
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"sexton/internal/component"
@@ -25,13 +26,6 @@ func Enabled(c *config.Config) []*component.Component {
 	return slices.DeleteFunc(slices.Clone(all), func(one *component.Component) bool { return !one.On(c) })
 }
 
-// Add adds a component for as long as a test runs.
-func Add(one *component.Component) (remove func()) {
-	before := all
-	all = append(slices.Clip(all), one)
-	return func() { all = before }
-}
-
 // Unit names one row of a deletion table.
 func Unit(table string) string {
 	for _, one := range all {
@@ -50,10 +44,9 @@ func Backlogs(ctx context.Context, at component.Place, db database.Database) ([]
 			continue
 		}
 		tables, err := one.Backlog(ctx, at, db)
-		if err != nil {
+		if found, err = with(found, db, tables, err); err != nil {
 			return nil, err
 		}
-		found = append(found, named(tables)...)
 	}
 	return found, nil
 }
@@ -62,38 +55,41 @@ func Backlogs(ctx context.Context, at component.Place, db database.Database) ([]
 func AllBacklogs(ctx context.Context, at component.Place) ([]component.Backlog, error) {
 	found := []component.Backlog{}
 	for _, one := range all {
-		var tables []component.Backlog
-		var err error
 		if !one.On(at.Config) && one.Left != nil {
-			if tables, err = one.Left(ctx, at.Jobs()); err != nil {
+			tables, err := one.Left(ctx, at.Jobs())
+			if found, err = with(found, at.Jobs(), tables, err); err != nil {
 				return nil, err
 			}
-			found = append(found, named(tables)...)
 		}
 		for _, db := range at.Databases {
 			if !one.In(at.Config, db.Name) {
 				continue
 			}
 			if down := at.Down[db.Name]; down != nil {
-				for table := range one.Units {
-					found = append(found, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error(), Unit: one.Units[table]})
+				for table, unit := range one.Units {
+					found = append(found, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error(), Unit: unit})
 				}
 				continue
 			}
-			if tables, err = one.Backlog(ctx, at, db); err != nil {
+			tables, err := one.Backlog(ctx, at, db)
+			if found, err = with(found, db, tables, err); err != nil {
 				return nil, err
 			}
-			found = append(found, named(tables)...)
 		}
 	}
 	return found, nil
 }
 
-func named(tables []component.Backlog) []component.Backlog {
-	for i := range tables {
-		tables[i].Unit = Unit(tables[i].Table)
+// with adds the tables of one component in a database, or says where they could not be read.
+func with(found []component.Backlog, db database.Database, tables []component.Backlog, err error) ([]component.Backlog, error) {
+	if err != nil {
+		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
 	}
-	return tables
+	for _, table := range tables {
+		table.Unit = Unit(table.Table)
+		found = append(found, table)
+	}
+	return found, nil
 }
 
 // Gauges are the metrics that a component has of its backlog, beside those of every deletion table.
@@ -122,7 +118,7 @@ func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Dat
 			return plan(ctx, on, c, db)
 		}
 	}
-	return component.PlanJobs(ctx, on, db, kind)
+	return component.PlanJobs(kind)(ctx, on, c, db)
 }
 
 // Start runs what the enabled components do once when a worker starts.

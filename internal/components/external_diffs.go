@@ -49,7 +49,7 @@ func externalDiffs() *component.Component {
 func readDiffs(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	diffs := component.Backlog{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
 	removals, err := component.ReadBacklog(ctx, db, "external_diff_removals")
@@ -60,7 +60,7 @@ func readDiffs(ctx context.Context, _ component.Place, db database.Database) ([]
 func readUnattended(ctx context.Context, db database.Database) ([]component.Backlog, error) {
 	queued, err := extdiff.ReadQueued(ctx, db.Pool, db.Names)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	if queued.Objects == 0 {
 		return nil, nil
@@ -106,16 +106,17 @@ func diffFailures() *component.Failures {
 			}
 			return failure
 		},
-		func(ctx context.Context, all *installation.Connections, rows component.Retried) (int64, error) {
-			wanted, err := rows.IDs(func() (ids []int64, err error) {
+		func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
+			wanted := []int64{id}
+			if id == 0 {
 				failed, err := read(ctx, all, component.FailureWindow)
-				for _, diff := range failed {
-					ids = append(ids, diff.DiffID)
+				if err != nil {
+					return 0, err
 				}
-				return ids, err
-			})
-			if err != nil {
-				return 0, err
+				wanted = wanted[:0]
+				for _, diff := range failed {
+					wanted = append(wanted, diff.DiffID)
+				}
 			}
 			return extdiff.Retry(ctx, all.Jobs().Pool, all.Jobs().Names, wanted)
 		})

@@ -14,11 +14,9 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/ghostuser"
 	"sexton/internal/installation"
-	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/words"
@@ -51,13 +49,8 @@ func ghostUsers() *component.Component {
 			backlog.Details = waitingUsers{first}
 			return []component.Backlog{backlog}, err
 		},
-		Plan: map[string]component.Planner{riverjobs.GhostUsers: func(
-			ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database,
-		) (planned component.Planned, err error) {
-			planned.PerRun = c.GhostUsers.Limit
-			err = planned.Count(ctx, on, db, ghostuser.CountDueSQL+", "+ghostuser.NextDueSQL)
-			return planned, err
-		}},
+		Plan: map[string]component.Planner{riverjobs.GhostUsers: component.Counting(ghostuser.CountDueSQL+", "+ghostuser.NextDueSQL,
+			func(c *config.Config) (int, []any) { return c.GhostUsers.Limit, nil })},
 		Grants: func(g component.Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			for _, entry := range g.Config.GhostUsers.Move {
@@ -107,18 +100,13 @@ func (d waitingUsers) Print(w io.Writer) {
 	})
 }
 
-func retryUsers(ctx context.Context, all *installation.Connections, rows component.Retried) (users int64, err error) {
+func retryUsers(ctx context.Context, all *installation.Connections, id int64) (users int64, err error) {
 	var one *int64
-	if !rows.All {
-		one = &rows.ID
+	if id != 0 {
+		one = &id
 	}
-	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
-		var err error
-		if users, err = ghostuser.Retry(ctx, tx, all.Jobs().Names, one); err != nil || users == 0 {
-			return err
-		}
-		// An update wakes no worker by itself.
-		_, err = tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, riverjobs.GhostUsers)
+	err = installation.Waking(ctx, all.Jobs(), riverjobs.GhostUsers, func(tx pgx.Tx) (err error) {
+		users, err = ghostuser.Retry(ctx, tx, all.Jobs().Names, one)
 		return err
 	})
 	return users, err

@@ -35,19 +35,27 @@ func looseForeignKeys() *component.Component {
 		Grants:   grantDefinitions,
 		Checks: []component.Check{
 			{Name: "tables", When: component.Binding, Needs: func(x *component.Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
-			{Name: "child_privileges", When: component.Schema, Look: childPrivileges},
-			{Name: "parent_privileges", When: component.Schema, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-				unreadable, err := loosefk.UnreadableParents(ctx, x.DB.Pool, x.Parents[x.DB.Name])
-				return doctor.Findings(unreadable), err
-			}},
-			{Name: "indexes", When: component.Schema, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-				missing, err := MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
-				return doctor.Findings(missing), err
-			}},
+			{Name: "child_privileges", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+				return installation.ChildPrivileges(ctx, x.DB, x.Parents)
+			})},
+			{Name: "parent_privileges", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+				return loosefk.UnreadableParents(ctx, x.DB.Pool, x.Parents[x.DB.Name])
+			})},
+			{Name: "indexes", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
+			})},
 			// Against half of the definitions, the triggers of the others would seem to be surplus.
 			{Name: "triggers", When: component.Schema, Needs: func(x *component.Exam) bool { return x.Installed && x.Bound }, Look: examineTriggers},
 			{Name: "failed_tombstones", When: component.Work, Look: failedTombstones},
 		},
+	}
+}
+
+// judged makes a check of a search for problems.
+func judged(look func(context.Context, *component.Exam) (problem.List, error)) func(context.Context, *component.Exam) ([]doctor.Finding, error) {
+	return func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+		found, err := look(ctx, x)
+		return doctor.Findings(found), err
 	}
 }
 
@@ -65,11 +73,11 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	}
 	parents, err := db.Queries().TombstoneParents(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: component.PendingCap})
 	if err != nil {
-		return nil, fmt.Errorf("read what is to be confirmed in database %s: %w", db.Name, err)
+		return nil, err
 	}
 	backlog.Confirming = min(confirming, component.PendingCap)
 	if len(parents) == 0 {
@@ -84,7 +92,7 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	}
 	rows, err := db.Queries().TombstoneBacklogs(ctx, dbsqlc.TombstoneBacklogsParams{Parents: parents[:min(len(parents), shownParents)], Cap: parentCap + 1})
 	if err != nil {
-		return nil, fmt.Errorf("read backlog by parent table in database %s: %w", db.Name, err)
+		return nil, err
 	}
 	for _, row := range rows {
 		backlog.Parents = append(backlog.Parents, component.Parent{
@@ -123,18 +131,7 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 	return failures, more, nil
 }
 
-func retryTombstones(ctx context.Context, all *installation.Connections, name, text string, record func() error) (string, error) {
-	id, err := component.WantedID(text)
-	if err != nil {
-		return "", err
-	}
-	db := all.Database(name)
-	if db.Pool == nil {
-		return "", component.Refuse("no database %q is configured", name)
-	}
-	if err := record(); err != nil {
-		return "", err
-	}
+func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error) {
 	var options loosefk.RetryOptions
 	if id != 0 {
 		options.IDs = []int64{id}
@@ -165,18 +162,6 @@ func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, 
 	// Of a database that is there, all parents are known, wherever their children are.
 	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
 	return doctor.Findings(WithoutIndexes(problems)), err
-}
-
-func childPrivileges(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-	var missing problem.List
-	for _, bound := range x.Parents {
-		found, err := loosefk.MissingPrivileges(ctx, x.DB.Pool, x.DB.Name, bound)
-		if err != nil {
-			return nil, err
-		}
-		missing.Add(found...)
-	}
-	return doctor.Findings(missing), nil
 }
 
 // examineTriggers reports everything that differs, by what it costs.

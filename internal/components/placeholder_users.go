@@ -8,7 +8,6 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
@@ -25,13 +24,11 @@ func placeholderUsers() *component.Component {
 	return &component.Component{
 		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholderTable: "placeholder user"},
 		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
-		Plan: map[string]component.Planner{riverjobs.PlaceholderCleanup: func(
-			ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database,
-		) (planned component.Planned, err error) {
-			rules := riverjobs.PlaceholderRules(c)
-			err = planned.Count(ctx, on, db, placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds())
-			return planned, err
-		}},
+		Plan: map[string]component.Planner{riverjobs.PlaceholderCleanup: component.Counting(placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(),
+			func(c *config.Config) (int, []any) {
+				rules := riverjobs.PlaceholderRules(c)
+				return 0, []any{rules.MaxAttempts, rules.RetryPeriod.Seconds()}
+			})},
 		Grants: func(g component.Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			for _, entry := range g.Config.PlaceholderUsers.References {
@@ -60,20 +57,16 @@ func placeholderFailures() *component.Failures {
 			}
 			return failure
 		},
-		func(ctx context.Context, all *installation.Connections, _ component.Retried) (int64, error) {
+		func(ctx context.Context, all *installation.Connections, _ int64) (int64, error) {
 			return installation.GiveAllAttemptsBack(ctx, all.Jobs())
 		})
 	every := failures.Retry
 	// Of one it depends what it becomes.
-	failures.Retry = func(ctx context.Context, all *installation.Connections, name, text string, record func() error) (string, error) {
-		id, err := component.WantedID(text)
-		if err != nil || id == 0 {
-			return every(ctx, all, name, text, record)
+	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error) {
+		if id == 0 {
+			return every(ctx, all, db, id)
 		}
-		if err := record(); err != nil {
-			return "", err
-		}
-		state, err := installation.GiveAttemptsBack(ctx, all.Jobs(), id)
+		state, err := installation.GiveAttemptsBack(ctx, db, id)
 		if installation.Refused(err) {
 			return "", component.Refuse("%v", err)
 		}
@@ -87,11 +80,11 @@ func readPlaceholders(ctx context.Context, at component.Place, db database.Datab
 	rules := riverjobs.PlaceholderRules(at.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	kept, err := placeholder.ReadKept(ctx, db.Pool, db.Names, rules, component.Shown)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		return nil, err
 	}
 	return []component.Backlog{{
 		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,

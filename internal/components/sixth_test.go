@@ -17,7 +17,6 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/doctor"
 	"sexton/internal/heartbeat"
@@ -58,16 +57,11 @@ func sixth() *component.Component {
 			func(_ *installation.Connections, row sixthRow) component.Failure {
 				return component.Failure{Error: row.Error}
 			},
-			func(ctx context.Context, all *installation.Connections, rows component.Retried) (int64, error) {
-				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", rows.All, rows.ID)
+			func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
+				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", id == 0, id)
 				return tag.RowsAffected(), err
 			}),
-		Plan: map[string]component.Planner{sixthKind: func(
-			ctx context.Context, on dbsqlc.DBTX, _ *config.Config, db database.Database,
-		) (planned component.Planned, err error) {
-			err = planned.Count(ctx, on, db, "(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8")
-			return planned, err
-		}},
+		Plan: map[string]component.Planner{sixthKind: component.Counting("(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8", nil)},
 		Gauges: func(b component.Backlog) []metrics.Sample {
 			return []metrics.Sample{{Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders), Labels: []string{b.Database}}}
 		},

@@ -12,7 +12,6 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/audittrail"
-	"sexton/internal/listen"
 )
 
 // PauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
@@ -70,7 +69,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		}
 		if note == nil {
 			// Work that came in meanwhile woke no worker.
-			if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind); err != nil {
+			if err := Wake(ctx, tx, kind); err != nil {
 				return err
 			}
 			return client.QueueResumeTx(ctx, tx, kind, nil)

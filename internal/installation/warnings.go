@@ -2,6 +2,7 @@ package installation
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,19 @@ func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.Li
 			continue
 		}
 		found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, all.Parents[name])
+		if err != nil {
+			return nil, err
+		}
+		missing.Add(found...)
+	}
+	return missing, nil
+}
+
+// ChildPrivileges are what the role lacks in one database for the children of all these parents.
+func ChildPrivileges(ctx context.Context, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+	var missing problem.List
+	for _, bound := range parents {
+		found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, bound)
 		if err != nil {
 			return nil, err
 		}
@@ -53,4 +67,22 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 		return err
 	})
 	return warnings, err
+}
+
+// NoteHeld says, in the log and to readers of the status, what the worker begins without.
+func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *slog.Logger) {
+	for kind, problems := range b.held {
+		texts := make([]string, len(problems))
+		for i, p := range problems {
+			texts[i] = p.String()
+			log.ErrorContext(ctx, "configuration does not fit the database: what it is about waits", "kind", kind, "error", texts[i])
+		}
+		for _, db := range b.Databases {
+			// The database that a definition is about does not fit, so it counts for each that the kind works on.
+			if kind != riverjobs.LooseForeignKeys && db.Name != b.Jobs().Name {
+				continue
+			}
+			noted.NoteWrong(kind, db.Name, texts)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/components"
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
@@ -65,6 +67,16 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		if what.Database == "" && source.Everywhere && len(all.Databases) == 1 {
 			what.Database = all.Databases[0].Name
 		}
+		db := all.Jobs()
+		if source.Everywhere {
+			if db = all.Database(what.Database); db.Pool == nil {
+				return "", component.Refuse("no database %q is configured", what.Database)
+			}
+		}
+		id, err := strconv.ParseInt(cmp.Or(what.ID, "0"), 10, 64)
+		if err != nil || id < 0 || id == 0 && what.ID != "" {
+			return "", component.Refuse("%q is no id", what.ID)
+		}
 		by.Action, by.Target = "retry", "all "+what.Source
 		if what.ID != "" {
 			by.Target = what.Source + " " + what.ID
@@ -72,9 +84,10 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		if what.Database != "" {
 			by.Target += " of " + what.Database
 		}
-		return source.Retry(ctx, all, what.Database, what.ID, func() error {
-			return audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by)
-		})
+		if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by); err != nil {
+			return "", err
+		}
+		return source.Retry(ctx, all, db, id)
 	}
 	return "", component.Refuse("nothing called %q fails here; there are %s", what.Source, strings.Join(names, ", "))
 }
@@ -177,11 +190,7 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.
 	return failure
 }
 
-func retryJobs(ctx context.Context, all *installation.Connections, _, text string, record func() error) (string, error) {
-	id, err := component.WantedID(text)
-	if err != nil {
-		return "", err
-	}
+func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (string, error) {
 	ids := []int64{id}
 	if id == 0 {
 		failures, _, err := listJobs(ctx, all, shownFailures)
@@ -198,9 +207,6 @@ func retryJobs(ctx context.Context, all *installation.Connections, _, text strin
 	if err != nil {
 		return "", err
 	}
-	if err := record(); err != nil {
-		return "", err
-	}
 	var done int64
 	for _, one := range ids {
 		switch _, err := client.JobRetry(ctx, one); {
@@ -212,7 +218,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _, text strin
 		}
 	}
 	if done == 0 && id != 0 {
-		return "", component.Refuse("there is no job %s any more", text)
+		return "", component.Refuse("there is no job %d any more", id)
 	}
 	return words.Counted(done, "job") + " due now", nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -40,24 +41,25 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.Equal(t, "placeholder user 13", failures[1].What)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
 
-	recorded := 0
-	record := func() error { recorded++; return nil }
-	said, err := source.Retry(t.Context(), all, "", "11", record)
+	retry := func(id string) (string, error) {
+		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, audittrail.Entry{Actor: "ann"})
+	}
+	said, err := retry("11")
 	require.NoError(t, err)
 	require.Equal(t, "placeholder user 11: due now", said)
 	const left = "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts > 0"
 	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, left))
-	said, err = source.Retry(t.Context(), all, "", "", record)
+	said, err = retry("")
 	require.NoError(t, err)
 	require.Equal(t, "2 placeholder users to be tried now", said, "the first one is due already")
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
-	require.Equal(t, 2, recorded)
 
 	var refused *component.RefusedError
-	_, err = source.Retry(t.Context(), all, "", "4711", record)
+	_, err = retry("4711")
 	require.ErrorAs(t, err, &refused)
-	_, err = source.Retry(t.Context(), all, "", "x", record)
+	_, err = retry("x")
 	require.ErrorAs(t, err, &refused)
+	require.Equal(t, [][]string{{"placeholders 11"}, {"all placeholders"}, {"placeholders 4711"}}, db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
 }
 
 // sourceOf is one source of failures.

@@ -60,14 +60,11 @@ func lostGrants(ctx context.Context, all *installation.Connections, at int, gran
 	if err != nil {
 		return nil, err
 	}
-	for _, bound := range parents {
-		missing, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, bound)
-		if err != nil {
-			return nil, err
-		}
-		unreadable.Add(missing...)
+	missing, err := installation.ChildPrivileges(ctx, db, parents)
+	if err != nil {
+		return nil, err
 	}
-	for _, p := range unreadable {
+	for _, p := range append(unreadable, missing...) {
 		sentence := fmt.Sprintf("%s (%s)", p.Message, p.Fix)
 		if p.Position.File == "" {
 			sentence = p.Key + ": " + sentence

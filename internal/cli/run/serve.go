@@ -17,7 +17,6 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/installation"
-	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/operator"
 	"sexton/internal/web"
@@ -74,7 +73,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	} else {
 		server.Page = shown
 	}
-	// A worker does not end because somebody cannot watch it.
+	// A worker does not end because its pages cannot be shown.
 	if river, err := riverPages(v.all, log); err != nil {
 		log.ErrorContext(ctx, "River's pages cannot be shown", "error", err)
 	} else {
@@ -83,7 +82,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	server.Run(ctx)
 }
 
-// record keeps what somebody asks River's pages to change.
+// record keeps what a visitor has River's pages change.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target}
 	return audittrail.Record(ctx, v.all.Jobs(), v.all.Jobs().Pool, entry)
@@ -114,7 +113,7 @@ func wakingAfterResume(all *installation.Connections, log *slog.Logger, pages ht
 			return
 		}
 		// There is one queue per kind, of its name. Without the wake-up the schedule is the floor.
-		if _, err := all.Jobs().Pool.Exec(r.Context(), "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, queue); err != nil {
+		if err := installation.Wake(r.Context(), all.Jobs().Pool, queue); err != nil {
 			log.WarnContext(r.Context(), "workers are not woken after a queue was resumed", "queue", queue, "error", err)
 		}
 	})
