@@ -21,7 +21,7 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	d.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
 	var pending *migrate.PendingError
 	require.ErrorAs(t, check(false), &pending)
-	require.EqualValues(t, 1, pending.Count)
+	require.EqualValues(t, 1, pending.Work[migrate.LooseForeignKeys])
 	require.NoError(t, check(true))
 	d.Exec("CREATE VIEW theirs AS SELECT FROM sexton.runs")
 	var dependent *migrate.DependentError

@@ -36,37 +36,22 @@ type component interface {
 }
 
 // components returns the components that belong into the database.
-func (db Database) components() []component {
-	components := []component{sqlComponent(Base)}
-	if db.Jobs {
-		components = append(components, sqlComponent(Jobs), riverComponent{})
-	}
-	for _, name := range optional() {
-		if db.has(name) {
-			components = append(components, sqlComponent(name))
+func (db Database) components() (list []component) {
+	for _, f := range db.enabled() {
+		list = append(list, sqlComponent{f})
+		if f.name == Jobs {
+			list = append(list, riverComponent{})
 		}
 	}
-	return components
-}
-
-// has reports whether an optional component belongs into the database.
-func (db Database) has(component string) bool { return slices.Contains(db.Components, component) }
-
-// optional are the components that configuration enables, in the order of their installation: a folder of migrations is one.
-func optional() []string {
-	names := []string{LooseForeignKeys, GhostUsers, PlaceholderUsers, AdjournedGroups, ExternalDiffs}
-	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
-	for _, folder := range folders {
-		if name := folder.Name(); folder.IsDir() && name != Base && name != Jobs && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return list
 }
 
 // complete returns the database with every component: what once was installed is removed, whatever is enabled now.
 func (db Database) complete() Database {
-	db.Jobs, db.Components = true, optional()
+	db.Jobs, db.Components = true, nil
+	for _, f := range families() {
+		db.Components = append(db.Components, f.name)
+	}
 	return db
 }
 
@@ -94,38 +79,20 @@ func latest(c component) int64 {
 }
 
 // sqlComponent is a component of ours: a folder of SQL files run by goose.
-type sqlComponent string
+type sqlComponent struct{ family }
 
-func (c sqlComponent) name() string { return string(c) }
+func (c sqlComponent) name() string { return c.family.name }
 
 // versionTable is the name of the component's version table in Sexton's schema.
 func versionTable(component string) string { return "migrations_" + component }
 
 func (c sqlComponent) creates() []string {
-	switch c {
-	case Base:
-		return []string{versionTable(Base), "fences", "events", "run_counts", "application_tables", "backlog"}
-	case Jobs:
-		return []string{versionTable(Jobs), "leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}
-	case LooseForeignKeys:
-		return []string{versionTable(LooseForeignKeys), "swept"}
-	case PlaceholderUsers:
-		return []string{versionTable(PlaceholderUsers), "placeholder_rules"}
-	case AdjournedGroups:
-		return []string{versionTable(AdjournedGroups), "group_destructions", "group_deletion_failures"}
-	case ExternalDiffs:
-		return []string{
-			versionTable(ExternalDiffs), "external_diffs", "external_diff_removals", "external_diff_cursors", "external_diff_installation",
-			"external_diff_stores",
-		}
-	default:
-		return []string{versionTable(string(c))}
-	}
+	return append([]string{versionTable(c.name())}, c.family.creates...)
 }
 
 // migrations reads the folder. It is part of the program, so what is wrong with it shows in every test.
 func (c sqlComponent) migrations() []Migration {
-	files, _ := fs.Glob(sqlfiles.Migrations, path.Join("migrations", string(c), "*.up.sql"))
+	files, _ := fs.Glob(sqlfiles.Migrations, path.Join("migrations", c.name(), "*.up.sql"))
 	migrations := make([]Migration, 0, len(files))
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".up.sql")
@@ -139,7 +106,7 @@ func (c sqlComponent) migrations() []Migration {
 
 // statements returns the SQL of one migration in one direction, with the configured names.
 func (c sqlComponent) statements(s *session, m Migration, direction string) (string, error) {
-	file := path.Join("migrations", string(c), m.Name+"."+direction+".sql")
+	file := path.Join("migrations", c.name(), m.Name+"."+direction+".sql")
 	text, err := fs.ReadFile(sqlfiles.Migrations, file)
 	if err != nil {
 		return "", fmt.Errorf("read migration: %w", err)

@@ -3,13 +3,11 @@ package migrate
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/triggers"
 )
@@ -36,7 +34,7 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 // Of several databases all are to be asked first: one that is taken down leaves the others with work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
-		look, err := s.inspect(ctx)
+		look, err := s.db.inspect(ctx, s.pool)
 		if err != nil || !look.registry {
 			return err
 		}
@@ -60,7 +58,7 @@ func (s *session) refuse(ctx context.Context, look inspection, force bool) error
 }
 
 func (s *session) down(ctx context.Context, force bool, report *Report) error {
-	look, err := s.inspect(ctx)
+	look, err := s.db.inspect(ctx, s.pool)
 	if err != nil {
 		return err
 	}
@@ -87,7 +85,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		from := look.versions[c.name()]
 		report.Components = append(report.Components, ComponentReport{Component: c.name(), From: from, To: from - int64(len(applied)), Applied: applied})
 		if err != nil {
-			return s.db.explainOwner(look, fmt.Errorf("remove %s: %w", c.name(), err))
+			return s.db.explain(look, fmt.Errorf("remove %s: %w", c.name(), err), asOwner)
 		}
 		s.logApplied(ctx, c, "down", applied)
 	}
@@ -98,13 +96,13 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		return err
 	}
 	report.SchemaKept, err = s.dropRegistry(ctx, look)
-	return s.db.explainOwner(look, err)
+	return s.db.explain(look, err, asOwner)
 }
 
 // refuseLeftovers keeps the registry while tables that it lists are there: without their version table,
 // which somebody must have dropped, no migration feels responsible for them.
 func (s *session) refuseLeftovers(ctx context.Context, before inspection) error {
-	look, err := s.inspect(ctx)
+	look, err := s.db.inspect(ctx, s.pool)
 	if err != nil {
 		return err
 	}
@@ -129,38 +127,25 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 	if force {
 		return nil
 	}
-	pending := PendingError{Database: s.db.Name, TriggersRemoved: triggersRemoved}
-	for _, queue := range []struct {
-		table, condition string
-		there            bool
-		count            *int64
-	}{
-		{tombstones, "status = 1", look.hasTombstones, &pending.Count},
-		{ghostQueue, "true", look.ghostQueue.there(), &pending.Users},
-		{placeholders, "namespace_id IS NULL", look.placeholders.there(), &pending.Placeholders},
-	} {
-		if !queue.there || !look.owns("table", identity(s.db.TrackedSchema, queue.table)) {
-			continue
+	waiting := PendingError{Database: s.db.Name, Work: map[string]int64{}, TriggersRemoved: triggersRemoved}
+	for _, f := range families() {
+		// Of a queue that the application has brought along the registry knows nothing.
+		there := look.tracked[f.queue].there()
+		if f.pending.table != f.queue {
+			there = slices.Contains(look.relations, f.pending.table)
 		}
-		query := fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s WHERE %s", pgx.Identifier{s.db.TrackedSchema, queue.table}.Sanitize(), queue.condition)
-		if err := s.pool.QueryRow(ctx, query).Scan(queue.count); err != nil {
-			return fmt.Errorf("count pending deletions: %w", err)
-		}
-	}
-	if look.owns("table", identity(s.db.JobsSchema, destructions)) && slices.Contains(look.relations, destructions) {
-		query := fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s", pgx.Identifier{s.db.JobsSchema, destructions}.Sanitize())
-		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Groups); err != nil {
-			return fmt.Errorf("count groups that are being destroyed: %w", err)
+		if id := s.db.pendingID(f); there && look.owns("table", id) {
+			var count int64
+			if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+id+" WHERE "+f.pending.condition).Scan(&count); err != nil {
+				return fmt.Errorf("count what waits for %s: %w", f.name, err)
+			}
+			if count > 0 {
+				waiting.Work[f.name] = count
+			}
 		}
 	}
-	if table := "external_diff_removals"; look.owns("table", identity(s.db.JobsSchema, table)) && slices.Contains(look.relations, table) {
-		query := "SELECT pg_catalog.count(*) FROM " + pgx.Identifier{s.db.JobsSchema, table}.Sanitize()
-		if err := s.pool.QueryRow(ctx, query).Scan(&pending.Objects); err != nil {
-			return fmt.Errorf("count pending removals: %w", err)
-		}
-	}
-	if pending.Count+pending.Users+pending.Placeholders+pending.Groups+pending.Objects > 0 {
-		return &pending
+	if len(waiting.Work) > 0 {
+		return &waiting
 	}
 	return nil
 }
@@ -181,28 +166,20 @@ var dependentsSQL string
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
 // look well and record nothing.
 func (s *session) refuseDependents(ctx context.Context, look inspection) error {
-	deletionTables := []string{tombstones}
-	for _, shared := range []string{ghostQueue, placeholders} {
-		if look.owns("table", identity(s.db.TrackedSchema, shared)) {
-			deletionTables = append(deletionTables, shared)
+	deletionTables, views := []string{}, []string{}
+	for _, f := range families() {
+		if id := s.db.queueID(f); look.owns("table", id) {
+			deletionTables = append(deletionTables, f.queue)
 		}
 	}
-	if look.owns("table", identity(s.db.TrackedSchema, groupSchedules)) {
-		deletionTables = append(deletionTables, groupSchedules)
-	}
-	views := []string{}
 	for o := range look.objects {
 		if o.kind == "view" {
 			views = append(views, o.identity)
 		}
 	}
-	rows, err := s.pool.Query(ctx, dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables, views)
+	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables, views)
 	if err != nil {
-		return fmt.Errorf("look up dependents: %w", err)
-	}
-	objects, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("look up dependents: %w", err)
+		return err
 	}
 	if len(objects) > 0 {
 		return &DependentError{Database: s.db.Name, Objects: objects}
@@ -222,7 +199,7 @@ func (s *session) dropRegistry(ctx context.Context, look inspection) (schemaKept
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, "DROP TABLE "+pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()); err != nil {
+		if _, err := tx.Exec(ctx, "DROP TABLE "+s.db.registry()); err != nil {
 			return err
 		}
 		if !look.owns("schema", s.db.JobsSchema) {
@@ -247,20 +224,8 @@ func dropSchema(ctx context.Context, tx pgx.Tx, schema string) (kept bool, err e
 		_, err := nested.Exec(ctx, "DROP SCHEMA "+quote(schema)+" RESTRICT")
 		return err
 	})
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "2BP01" {
+	if sqlState(err) == "2BP01" {
 		return true, nil
 	}
 	return false, err
-}
-
-// explainOwner turns "must be owner" into what to do about it.
-func (db Database) explainOwner(look inspection, err error) error {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pgErr.Code != "42501" {
-		return err
-	}
-	return &PrivilegeError{
-		Database: db.Name, Role: look.role, Missing: pgErr.Message,
-		Grant: "the command again as the role that ran `sexton migrate up`",
-	}
 }

@@ -84,7 +84,7 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
 	var pending *migrate.PendingError
 	require.ErrorAs(t, err, &pending)
-	require.Equal(t, migrate.PendingError{Database: "main", Count: 3}, *pending)
+	require.Equal(t, migrate.PendingError{Database: "main", Work: map[string]int64{migrate.LooseForeignKeys: 3}}, *pending)
 	require.ErrorContains(t, err, "--force")
 	require.Equal(t, before, catalogue(d), "triggers included")
 
@@ -106,24 +106,24 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 			`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada'), ('ben', 'ben@example.com', 'Ben');
 				SELECT sexton.delete_user(id, NULL) FROM users`,
 			"users_ghost_user_migrations", "users to be deleted (2)",
-			migrate.PendingError{Database: "main", Users: 2},
+			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.GhostUsers: 2}},
 		},
 		"groups that are being destroyed": {
 			withGroups, groupsTables, "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1), (2, 1)",
 			"group_deletion_schedules", "groups that are being destroyed (2)",
-			migrate.PendingError{Database: "main", Groups: 2},
+			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.AdjournedGroups: 2}},
 		},
 		"placeholders without an owner": {
 			withPlaceholders, usersTable,
 			`INSERT INTO users (username, email) VALUES ('p', 'p@example.com'), ('q', 'q@example.com');
 				INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, nullif(id, 1) FROM users`,
 			"import_placeholder_user_details", "placeholder users without an owner (1)",
-			migrate.PendingError{Database: "main", Placeholders: 1},
+			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.PlaceholderUsers: 1}},
 		},
 		"objects of deleted diffs": {
 			withDiffs, sample.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
 			"still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
-			migrate.PendingError{Database: "main", Objects: 2},
+			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.ExternalDiffs: 2}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,14 +74,11 @@ type PlacementError struct {
 
 // Error names both places and the two ways out.
 func (e *PlacementError) Error() string {
-	what := "tombstones"
-	switch {
-	case strings.HasSuffix(e.Installed, "."+ghostQueue):
-		what = "users to be deleted"
-	case strings.HasSuffix(e.Installed, "."+groupSchedules):
-		what = "groups to be deleted"
-	case strings.HasSuffix(e.Installed, "."+placeholders):
-		what = "details of placeholder users"
+	var what string
+	for _, f := range families() {
+		if f.queue != "" && strings.HasSuffix(e.Installed, "."+f.queue) {
+			what = f.holds
+		}
 	}
 	return fmt.Sprintf("database %s has its %s in %s, but the configuration puts them into %s; "+
 		"set the schema back, or run `sexton migrate down` with the old configuration first",
@@ -124,16 +121,9 @@ func (e *PrivilegeError) Error() string {
 // PendingError says that Down would throw away work.
 type PendingError struct {
 	Database string
-	// Count is the number of tombstones whose children are still to be cleaned up.
-	Count int64
-	// Users is the number of users that are still to be deleted.
-	Users int64
-	// Groups is the number of groups whose destruction has begun and not ended.
-	Groups int64
-	// Placeholders is the number of placeholder users without an owner, which cannot be known for such without the table.
-	Placeholders int64
-	// Objects is the number of objects of deleted diffs that are still to be removed.
-	Objects int64
+	// Work counts, by component, what waits: parents whose children are still to be cleaned up, users to be deleted, placeholder users
+	// without an owner, groups whose destruction has begun, and objects of deleted diffs.
+	Work map[string]int64
 	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
@@ -141,25 +131,10 @@ type PendingError struct {
 // Error tells how much is pending and what to do.
 func (e *PendingError) Error() string {
 	var texts []string
-	if e.Count > 0 {
-		texts = append(texts, fmt.Sprintf("database %s still has pending tombstones (%d), each for a deleted parent whose children are not cleaned up; "+
-			"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans", e.Database, e.Count))
-	}
-	if e.Users > 0 {
-		texts = append(texts, fmt.Sprintf("database %s still has users to be deleted (%d); "+
-			"let `sexton job run users_migrate_records_to_ghost_user_in_batches` finish, or pass --force to leave them blocked", e.Database, e.Users))
-	}
-	if e.Groups > 0 {
-		texts = append(texts, fmt.Sprintf("database %s still has groups that are being destroyed (%d); "+
-			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups", e.Database, e.Groups))
-	}
-	if e.Placeholders > 0 {
-		texts = append(texts, fmt.Sprintf("database %s still has placeholder users without an owner (%d); "+
-			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are", e.Database, e.Placeholders))
-	}
-	if e.Objects > 0 {
-		texts = append(texts, fmt.Sprintf("database %s still has objects of deleted diffs to be removed (%d); "+
-			"let `sexton job run schedule_migrate_external_diffs` finish, or pass --force to leave them in the store", e.Database, e.Objects))
+	for _, f := range families() {
+		if n := e.Work[f.name]; n > 0 {
+			texts = append(texts, f.said(e.Database, n))
+		}
 	}
 	text := strings.Join(texts, "; ")
 	if e.TriggersRemoved {

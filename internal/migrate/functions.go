@@ -36,7 +36,7 @@ type function struct {
 
 // functions reads the component's folder. A component without functions has no digest.
 func (c sqlComponent) functions(db Database) (found []function, digest string) {
-	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, string(c), "*.sql"))
+	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, c.name(), "*.sql"))
 	replacer, sum := db.replacer(), sha256.New()
 	for _, file := range files {
 		data, _ := fs.ReadFile(sqlfiles.Functions, file)
@@ -77,8 +77,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 		return nil
 	}
 	found, digest := c.functions(s.db)
-	objects := pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()
-	register := "INSERT INTO " + objects + " (kind, identity, component) VALUES ($1, $2, $3) ON CONFLICT (kind, identity) DO NOTHING"
+	objects, register := s.db.registry(), s.db.register()
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// Bodies may use what a later file or component brings.
 		if _, err := tx.Exec(ctx, "SET LOCAL check_function_bodies = off"); err != nil {

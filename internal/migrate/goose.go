@@ -31,7 +31,7 @@ func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
 		migrations = append(migrations, goose.NewGoMigration(m.Version, run("up"), run("down")))
 	}
 	provider, err := goose.NewProvider(goose.DialectCustom, s.sqlDB, nil,
-		goose.WithStore(newStore(s.db.JobsSchema, c)),
+		goose.WithStore(newStore(s.db, c)),
 		goose.WithGoMigrations(migrations...),
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(s.log),
@@ -79,16 +79,16 @@ func (c sqlComponent) applied(results []*goose.MigrationResult, err error) ([]Mi
 // store keeps the versions of one component. Goose's own store does not quote the table's name, and the
 // jobs schema may be a keyword.
 type store struct {
-	schema, table string
-	component     string
-	quoted        string
+	db               Database
+	component, table string
+	quoted           string
 }
 
 var _ database.StoreExtender = store{}
 
-func newStore(schema string, c sqlComponent) store {
+func newStore(db Database, c sqlComponent) store {
 	table := versionTable(c.name())
-	return store{schema: schema, table: table, component: c.name(), quoted: pgx.Identifier{schema, table}.Sanitize()}
+	return store{db: db, component: c.name(), table: table, quoted: pgx.Identifier{db.JobsSchema, table}.Sanitize()}
 }
 
 // Tablename implements database.Store.
@@ -97,7 +97,7 @@ func (s store) Tablename() string { return s.quoted }
 // TableExists implements database.StoreExtender.
 func (s store) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
 	var exists bool
-	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)", s.schema, s.table).
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)", s.db.JobsSchema, s.table).
 		Scan(&exists)
 	return exists, err
 }
@@ -112,9 +112,7 @@ func (s store) CreateVersionTable(ctx context.Context, db database.DBTxConn) err
 	if _, err := db.ExecContext(ctx, create); err != nil {
 		return err
 	}
-	register := fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ('table', $1, $2) ON CONFLICT (kind, identity) DO NOTHING",
-		pgx.Identifier{s.schema, "objects"}.Sanitize())
-	_, err := db.ExecContext(ctx, register, identity(s.schema, s.table), s.component)
+	_, err := db.ExecContext(ctx, s.db.register(), "table", identity(s.db.JobsSchema, s.table), s.component)
 	return err
 }
 

@@ -20,25 +20,6 @@ var trackedTablesSQL string
 //go:embed queries/registry_columns.sql
 var registryColumnsSQL string
 
-// tombstones is the name of the tombstone table in the tracked schema.
-const tombstones = "loose_foreign_keys_deleted_records"
-
-// ghostQueue is the name of the table of users to be deleted, placeholders that of the details of placeholder users, users
-// that of the application's users, all in the tracked schema.
-const (
-	ghostQueue   = "users_ghost_user_migrations"
-	placeholders = "import_placeholder_user_details"
-	users        = "users"
-)
-
-// groupSchedules is the name of the table of groups to be deleted, groups that of the application's groups, both in the
-// tracked schema; destructions is that of the groups whose destruction has begun, in Sexton's.
-const (
-	groupSchedules = "group_deletion_schedules"
-	groups         = "groups"
-	destructions   = "group_destructions"
-)
-
 // relation is a table of the tracked schema.
 type relation struct {
 	// kind is pg_class.relkind; empty where there is none.
@@ -51,8 +32,8 @@ type relation struct {
 func (r relation) there() bool { return r.kind != "" }
 
 // lacks returns those of the columns that the relation does not have.
-func (r relation) lacks(columns ...string) []string {
-	return slices.DeleteFunc(columns, func(c string) bool { return slices.Contains(r.columns, c) })
+func (r relation) lacks(columns []string) []string {
+	return slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(r.columns, c) })
 }
 
 // object is an entry of the registry.
@@ -71,13 +52,9 @@ type inspection struct {
 	hasSchema, mayCreateSchema, mayCreateInSchema bool
 	hasTracked, mayCreateInTracked                bool
 
-	// relations are the names taken in Sexton's schema; hasTombstones tells about the tracked schema.
-	relations     []string
-	hasTombstones bool
-	// These are tables of the tracked schema.
-	ghostQueue, placeholders, users, groupSchedules, groups relation
-	// diffs are the tables of the tracked schema that external_diffs works with, by name.
-	diffs map[string]relation
+	// relations are the names taken in Sexton's schema, tracked the tables of the tracked schema that components work with.
+	relations []string
+	tracked   map[string]relation
 	// registry tells that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
@@ -85,68 +62,43 @@ type inspection struct {
 	versions map[string]int64
 }
 
-func (s *session) inspect(ctx context.Context) (inspection, error) {
-	var look inspection
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		var err error
-		look, err = s.db.inspect(ctx, tx)
-		return err
+// inspect looks over the connections of a session or of its own.
+func (db Database) inspect(ctx context.Context, on interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+},
+) (inspection, error) {
+	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, tracked: map[string]relation{}}
+	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, schemasSQL, db.JobsSchema, db.TrackedSchema).Scan(&look.role, &look.database,
+			&look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema, &look.hasTracked, &look.mayCreateInTracked, &look.relations)
+		if err != nil {
+			return fmt.Errorf("look up schemas: %w", err)
+		}
+		rows, _ := tx.Query(ctx, trackedTablesSQL, db.TrackedSchema, trackedTables())
+		var name string
+		var found relation
+		if _, err := pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns, &found.integers}, func() error {
+			look.tracked[name], found = found, relation{}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("look up tables of the application: %w", err)
+		}
+		if err := db.readRegistry(ctx, tx, &look); err != nil {
+			return db.explain(look, err, printedGrants)
+		}
+		return db.explain(look, db.readVersions(ctx, tx, &look), printedGrants)
 	})
 	return look, err
 }
 
-func (db Database) inspect(ctx context.Context, tx pgx.Tx) (inspection, error) {
-	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, diffs: map[string]relation{}}
-	err := tx.QueryRow(ctx, schemasSQL,
-		db.JobsSchema, db.TrackedSchema, tombstones,
-	).Scan(&look.role, &look.database, &look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema,
-		&look.hasTracked, &look.mayCreateInTracked, &look.hasTombstones, &look.relations)
-	if err != nil {
-		return look, fmt.Errorf("look up schemas: %w", err)
-	}
-	if err := db.readTracked(ctx, tx, &look); err != nil {
-		return look, err
-	}
-	if err := db.readRegistry(ctx, tx, &look); err != nil {
-		return look, db.explain(look, err)
-	}
-	if err := db.readVersions(ctx, tx, &look); err != nil {
-		return look, db.explain(look, err)
-	}
-	return look, nil
-}
+// registry is the name of the list of Sexton's objects, register the statement of an entry's kind, identity and component.
+func (db Database) registry() string { return pgx.Identifier{db.JobsSchema, "objects"}.Sanitize() }
 
-// readTracked reads the tables of the tracked schema that components share with the application.
-func (db Database) readTracked(ctx context.Context, tx pgx.Tx, look *inspection) error {
-	rows, err := tx.Query(ctx, trackedTablesSQL, db.TrackedSchema,
-		slices.Concat([]string{ghostQueue, placeholders, users, groupSchedules, groups}, diffTables()))
-	if err != nil {
-		return fmt.Errorf("look up tables of the application: %w", err)
-	}
-	var name string
-	var found relation
-	_, err = pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns, &found.integers}, func() error {
-		switch name {
-		case users:
-			look.users = found
-		case placeholders:
-			look.placeholders = found
-		case groups:
-			look.groups = found
-		case groupSchedules:
-			look.groupSchedules = found
-		case ghostQueue:
-			look.ghostQueue = found
-		default:
-			look.diffs[name] = found
-		}
-		found = relation{}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("look up tables of the application: %w", err)
-	}
-	return nil
+func (db Database) register() string {
+	return "INSERT INTO " + db.registry() + " (kind, identity, component) VALUES ($1, $2, $3) ON CONFLICT (kind, identity) DO NOTHING"
 }
 
 // readRegistry reads the list of Sexton's objects. A table of that name that does not list itself is
@@ -160,10 +112,7 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 	if err != nil || columns != 3 {
 		return err
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT kind, identity, component FROM %s", pgx.Identifier{db.JobsSchema, "objects"}.Sanitize()))
-	if err != nil {
-		return fmt.Errorf("read list of objects: %w", err)
-	}
+	rows, _ := tx.Query(ctx, "SELECT kind, identity, component FROM "+db.registry())
 	objects := map[object]string{}
 	var o object
 	var component string
@@ -218,14 +167,32 @@ func (i inspection) installed(db Database, c component) bool {
 	return i.owns("table", identity(db.JobsSchema, versionTable(c.name())))
 }
 
-// explain turns a missing privilege into the statement that grants it.
-func (db Database) explain(look inspection, err error) error {
+// What to run where the role lacks a right: to look, and to change what another role owns.
+const (
+	printedGrants = "the statements that `sexton migrate up --print-grants` prints"
+	asOwner       = "the command again as the role that ran `sexton migrate up`"
+)
+
+// explain turns a missing privilege into what to do about it.
+func (db Database) explain(look inspection, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pgErr.Code != "42501" {
+	if !ok || pgErr.Code != insufficientPrivilege {
 		return err
 	}
-	return &PrivilegeError{
-		Database: db.Name, Role: look.role, Missing: pgErr.Message,
-		Grant: "the statements that `sexton migrate up --print-grants` prints",
+	return &PrivilegeError{Database: db.Name, Role: look.role, Missing: pgErr.Message, Grant: grant}
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// list reads all rows of a query; what says which for the error.
+func list[T any](ctx context.Context, on querier, what string, read pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, _ := on.Query(ctx, sql, args...)
+	found, err := pgx.CollectRows(rows, read)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", what, err)
 	}
+	return found, nil
 }

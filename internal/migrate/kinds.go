@@ -20,6 +20,9 @@ var deleteKindsSQL string
 //go:embed queries/upsert_kinds.sql
 var upsertKindsSQL string
 
+//go:embed queries/write_application_tables.sql
+var writeApplicationTablesSQL string
+
 // The types that an argument of a job can have in SQL.
 const (
 	Text    = "text"
@@ -154,6 +157,14 @@ func (s *session) writeKinds(ctx context.Context) error {
 	}
 	if changed > 0 {
 		s.log.InfoContext(ctx, "job_kinds_written", slog.String("database", s.db.Name), slog.Int64("changed", changed))
+	}
+	return nil
+}
+
+func (s *session) writeApplicationTables(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, s.replacer.Replace(writeApplicationTablesSQL), s.db.TrackedSchema, optionalTables())
+	if err != nil {
+		return fmt.Errorf("note the application's tables: %w", err)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)
 	}
 	err := withSession(ctx, log, db, func(s *session) error {
-		look, err := s.inspect(ctx)
+		look, err := db.inspect(ctx, s.pool)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		}
 		report.Owner = &own
 		if err := s.createRegistry(ctx, look); err != nil {
-			return db.explainOwner(look, err)
+			return db.explain(look, err, asOwner)
 		}
 		for _, c := range db.components() {
 			applied, err := c.up(ctx, s)
@@ -94,17 +94,17 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 				Component: c.name(), From: look.versions[c.name()], To: last(applied, look.versions[c.name()]), Applied: applied,
 			})
 			if err != nil {
-				return db.explainOwner(look, fmt.Errorf("migrate %s: %w", c.name(), err))
+				return db.explain(look, fmt.Errorf("migrate %s: %w", c.name(), err), asOwner)
 			}
 			s.logApplied(ctx, c, "up", applied)
 			if own, is := c.(sqlComponent); is {
 				if err := own.installFunctions(ctx, s, look); err != nil {
-					return db.explainOwner(look, err)
+					return db.explain(look, err, asOwner)
 				}
 			}
 		}
 		if err := errors.Join(s.writeKinds(ctx), s.writeApplicationTables(ctx)); err != nil {
-			return db.explainOwner(look, err)
+			return db.explain(look, err, asOwner)
 		}
 		return s.handOver(ctx, &own)
 	})

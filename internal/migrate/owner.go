@@ -127,92 +127,27 @@ func (s *session) handOver(ctx context.Context, own *Ownership) error {
 }
 
 func (s *session) ownerStatements(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, s.replacer.Replace(ownerObjectsSQL), s.db.JobsSchema, s.db.owner())
-	if err != nil {
-		return nil, fmt.Errorf("look up owners of objects: %w", err)
-	}
-	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look up owners of objects: %w", err)
-	}
-	return statements, nil
+	return list(ctx, s.pool, "owners of objects", pgx.RowTo[string], s.replacer.Replace(ownerObjectsSQL), s.db.JobsSchema, s.db.owner())
 }
 
 // ownerGrant is a right that the owner's role lacks.
-type ownerGrant struct{ kind, object, privileges string }
+type ownerGrant struct{ Kind, Object, Privileges string }
 
 func (g ownerGrant) statement(owner string) string {
-	return fmt.Sprintf("GRANT %s ON %s %s TO %s", g.privileges, g.kind, g.object, quote(owner))
-}
-
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
-func (db Database) ownerNeeds() (tables, privileges []string) {
-	need := func(table string, wanted ...string) {
-		for _, privilege := range wanted {
-			tables, privileges = append(tables, table), append(privileges, privilege)
-		}
-	}
-	if db.has(LooseForeignKeys) {
-		need(tombstones, "SELECT", "INSERT")
-	}
-	if db.has(GhostUsers) {
-		need(users, "SELECT", "INSERT", "UPDATE")
-		need(ghostQueue, "SELECT", "INSERT", "UPDATE", "DELETE")
-		need("members", "SELECT")
-		need(groups, "SELECT")
-	}
-	if db.has(PlaceholderUsers) {
-		need(placeholders, "SELECT")
-	}
-	if db.has(AdjournedGroups) {
-		need(users, "SELECT")
-		need(groups, "SELECT", "UPDATE")
-		need(groupSchedules, "SELECT", "INSERT", "UPDATE", "DELETE")
-		for _, table := range []string{ghostQueue, "members", "group_group_links", "application_settings"} {
-			need(table, "SELECT")
-		}
-	}
-	if db.has(ExternalDiffs) {
-		need("merge_request_diffs", "SELECT")
-		need("merge_request_diff_files", "SELECT")
-	}
-	return tables, privileges
+	return fmt.Sprintf("GRANT %s ON %s %s TO %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
 func (db Database) lackingGrants(ctx context.Context, on querier) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
-	rows, err := on.Query(ctx, db.replacer().Replace(ownerGrantsSQL), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
-	if err != nil {
-		return nil, fmt.Errorf("look up rights of role %s: %w", db.owner(), err)
-	}
-	grants, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g ownerGrant, err error) {
-		err = row.Scan(&g.kind, &g.object, &g.privileges)
-		return g, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up rights of role %s: %w", db.owner(), err)
-	}
-	return grants, nil
+	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
+		db.replacer().Replace(ownerGrantsSQL), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
 }
 
 // bindingPolicies returns what the owner's role needs where row security hides rows from it. Up leaves it to a person: membership in
 // the role of an application's tables is more than any single right.
 func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, error) {
 	tables, _ := db.ownerNeeds()
-	rows, err := on.Query(ctx, ownerPoliciesSQL, db.owner(), db.TrackedSchema, slices.Compact(tables))
-	if err != nil {
-		return nil, fmt.Errorf("look up row security for role %s: %w", db.owner(), err)
-	}
-	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look up row security for role %s: %w", db.owner(), err)
-	}
-	return statements, nil
+	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], ownerPoliciesSQL, db.owner(), db.TrackedSchema, slices.Compact(tables))
 }
 
 // grantOwner gives the role what it lacks on the application's tables. What the current role may not give is left for a person.
@@ -221,14 +156,12 @@ func (s *session) grantOwner(ctx context.Context, own *Ownership) error {
 	if err != nil {
 		return err
 	}
-	register := fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ($1, $2, 'owner') ON CONFLICT (kind, identity) DO NOTHING",
-		pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize())
 	for _, grant := range grants {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, grant.statement(own.Role)); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, register, "grant on "+grant.kind, grant.object)
+			_, err := tx.Exec(ctx, s.db.register(), "grant on "+grant.Kind, grant.Object, "owner")
 			return err
 		})
 		if err != nil && sqlState(err) != insufficientPrivilege {

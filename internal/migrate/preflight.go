@@ -39,12 +39,9 @@ func (db Database) fits(look inspection) error {
 		if o.kind == "column" {
 			installed = installed[:max(0, strings.LastIndex(installed, "."))]
 		}
-		for table, enabled := range map[string]bool{
-			tombstones: db.has(LooseForeignKeys), ghostQueue: db.has(GhostUsers), placeholders: db.has(PlaceholderUsers),
-			groupSchedules: db.has(AdjournedGroups),
-		} {
-			want := identity(db.TrackedSchema, table)
-			if enabled && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+table) && installed != want {
+		for _, f := range db.enabled() {
+			want := db.queueID(f)
+			if want != "" && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+f.queue) && installed != want {
 				return &PlacementError{Database: db.Name, Installed: installed, Configured: want}
 			}
 		}
@@ -52,73 +49,17 @@ func (db Database) fits(look inspection) error {
 	return nil
 }
 
-// requirements refuses to install what the application's tables do not fit. A component that is installed may
-// find the application changed; that is for the job to say.
-func (db Database) requirements(look inspection) error {
-	if err := db.diffRequirements(look); err != nil {
-		return err
-	}
-	if db.has(GhostUsers) && look.versions[GhostUsers] == 0 {
-		err := db.requires(GhostUsers, users, look.users, "id", "username", "email", "name", "state", "user_type", "admin")
-		if err != nil {
-			return err
-		}
-		for _, name := range []string{"id", "user_type"} {
-			if !slices.Contains(look.users.integers, name) {
-				return &RequirementError{
-					Database: db.Name, Component: GhostUsers, Table: identity(db.TrackedSchema, users), Columns: []string{name + " (an integer)"},
-				}
-			}
-		}
-		err = db.fitsQueue(ghostQueue, look.ghostQueue,
-			"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at")
-		if err != nil {
-			return err
-		}
-	}
-	if db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] == 0 {
-		err := db.fitsQueue(placeholders, look.placeholders,
-			"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at")
-		if err != nil {
-			return err
-		}
-	}
-	if db.has(AdjournedGroups) && look.versions[AdjournedGroups] == 0 {
-		err := db.requires(AdjournedGroups, groups, look.groups, "id", "parent_id", "name", "path", "marked_for_deletion_on")
-		if err != nil {
-			return err
-		}
-		if err := db.requires(AdjournedGroups, users, look.users, "id", "state", "admin"); err != nil {
-			return err
-		}
-		return db.fitsQueue(groupSchedules, look.groupSchedules, "group_id", "user_id", "marked_for_deletion_on")
-	}
-	return nil
-}
-
-// requires tells what a table of the application's lacks for a component.
-func (db Database) requires(component, name string, table relation, columns ...string) error {
-	needs := &RequirementError{Database: db.Name, Component: component, Table: identity(db.TrackedSchema, name)}
-	if table.kind != "r" && table.kind != "p" {
-		return needs
-	}
-	if needs.Columns = table.lacks(columns...); len(needs.Columns) > 0 {
-		return needs
-	}
-	return nil
-}
-
-// fitsQueue tells why a deletion table that the application has brought along cannot be used.
-func (db Database) fitsQueue(name string, table relation, columns ...string) error {
+// fitsQueue reports why a deletion table that the application has brought along cannot be used.
+func (db Database) fitsQueue(f family, table relation) error {
 	if !table.there() {
 		return nil
 	}
-	conflict := &ConflictError{Database: db.Name, Objects: []string{identity(db.TrackedSchema, name)}}
+	conflict := &ConflictError{Database: db.Name, Objects: []string{db.queueID(f)}}
 	if table.kind != "r" {
 		conflict.Fix = "it is no ordinary table; rename it"
 		return conflict
 	}
-	if lacking := table.lacks(columns...); len(lacking) > 0 {
+	if lacking := table.lacks(f.columns); len(lacking) > 0 {
 		conflict.Fix = "it lacks the columns " + strings.Join(lacking, ", ") + "; add them, or rename the table to have it created"
 		return conflict
 	}
@@ -145,10 +86,12 @@ func (db Database) conflicts(look inspection) error {
 	if len(taken) > 0 {
 		return &ConflictError{Database: db.Name, Objects: taken, Fix: "choose another jobs.schema, or rename them"}
 	}
-	if db.has(LooseForeignKeys) && look.hasTombstones && !look.owns("table", identity(db.TrackedSchema, tombstones)) {
-		return &ConflictError{
-			Database: db.Name, Objects: []string{identity(db.TrackedSchema, tombstones)},
-			Fix: "rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere",
+	for _, f := range db.enabled() {
+		if id := db.queueID(f); look.tracked[f.queue].there() && len(f.columns) == 0 && !look.owns("table", id) {
+			return &ConflictError{
+				Database: db.Name, Objects: []string{id},
+				Fix: "rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere",
+			}
 		}
 	}
 	return nil
@@ -172,10 +115,9 @@ func (db Database) privileges(look inspection) error {
 	case look.hasSchema && !look.mayCreateInSchema:
 		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
 	}
-	creates := db.has(LooseForeignKeys) && look.versions[LooseForeignKeys] == 0 ||
-		db.has(GhostUsers) && look.versions[GhostUsers] == 0 && !look.ghostQueue.there() ||
-		db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] == 0 && !look.placeholders.there() ||
-		db.has(AdjournedGroups) && look.versions[AdjournedGroups] == 0 && !look.groupSchedules.there()
+	creates := slices.ContainsFunc(db.enabled(), func(f family) bool {
+		return f.queue != "" && look.versions[f.name] == 0 && !look.tracked[f.queue].there()
+	})
 	if creates {
 		switch {
 		case !look.hasTracked:
@@ -210,8 +152,7 @@ func (s *session) createRegistry(ctx context.Context, look inspection) error {
 		if look.hasSchema {
 			return nil
 		}
-		_, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ('schema', $1, 'registry')",
-			pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize()), s.db.JobsSchema)
+		_, err := tx.Exec(ctx, s.db.register(), "schema", s.db.JobsSchema, "registry")
 		return err
 	})
 	if err != nil {

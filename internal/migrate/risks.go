@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -24,27 +23,21 @@ type OwnerRisk struct {
 
 // OwnerRisks looks for functions with more rights than they need, or fewer, and for tables that they do not read. It changes nothing.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
-	conn, err := pgx.ConnectConfig(ctx, db.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var found []OwnerRisk
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
-			return err
-		}
-		owners, err := db.otherOwners(ctx, tx)
-		if err != nil {
-			return err
-		}
-		lacking, err := db.ownerLacks(ctx, tx)
-		if err != nil {
-			return err
-		}
-		unread, err := db.unreadTables(ctx, tx)
-		found = slices.Concat(owners, lacking, unread)
-		return err
+	err := db.connected(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
+				return err
+			}
+			for _, look := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){db.otherOwners, db.ownerLacks, db.unreadTables} {
+				risks, err := look(ctx, tx)
+				if err != nil {
+					return err
+				}
+				found = append(found, risks...)
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look at the owner of Sexton's objects in database %s: %w", db.Name, err)
@@ -53,10 +46,7 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 }
 
 func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, err := tx.Query(ctx, db.replacer().Replace(ownerRisksSQL), db.JobsSchema, db.owner())
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := tx.Query(ctx, db.replacer().Replace(ownerRisksSQL), db.JobsSchema, db.owner())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var role string
 		var mighty bool
@@ -86,7 +76,7 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	var found []OwnerRisk
 	for _, grant := range grants {
 		found = append(found, OwnerRisk{
-			Object: grant.object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.privileges),
+			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.Privileges),
 			Fix: grant.statement(db.owner()),
 		})
 	}
@@ -100,10 +90,7 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 }
 
 func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, err := tx.Query(ctx, db.replacer().Replace(ownerTablesSQL), db.TrackedSchema, optionalTables())
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := tx.Query(ctx, db.replacer().Replace(ownerTablesSQL), db.TrackedSchema, optionalTables())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var name string
 		var plain bool

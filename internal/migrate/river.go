@@ -49,9 +49,7 @@ func LeftOut() []string { return []string{"river_job_args_index", "river_job_met
 func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
 	// nothing that Down does not know of.
-	register := fmt.Sprintf("INSERT INTO %s (kind, identity, component) VALUES ('river', $1, 'river') ON CONFLICT (kind, identity) DO NOTHING",
-		pgx.Identifier{s.db.JobsSchema, "objects"}.Sanitize())
-	if _, err := s.pool.Exec(ctx, register, s.db.JobsSchema); err != nil {
+	if _, err := s.pool.Exec(ctx, s.db.register(), "river", s.db.JobsSchema, River); err != nil {
 		return []Migration{}, fmt.Errorf("register River's tables: %w", err)
 	}
 	applied, err := migrateRiver(ctx, s, rivermigrate.DirectionUp, nil)

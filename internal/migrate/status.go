@@ -82,35 +82,29 @@ func (db Database) removed(look inspection) (table, component string) {
 			}
 		}
 	}
-	if id := identity(db.TrackedSchema, tombstones); db.has(LooseForeignKeys) && look.owns("table", id) && !look.hasTombstones {
-		return id, LooseForeignKeys
-	}
-	if id := identity(db.TrackedSchema, ghostQueue); db.has(GhostUsers) && look.versions[GhostUsers] > 0 && !look.ghostQueue.there() {
-		return id, GhostUsers
-	}
-	if id := identity(db.TrackedSchema, groupSchedules); db.has(AdjournedGroups) && look.versions[AdjournedGroups] > 0 && !look.groupSchedules.there() {
-		return id, AdjournedGroups
-	}
-	if id := identity(db.TrackedSchema, placeholders); db.has(PlaceholderUsers) && look.versions[PlaceholderUsers] > 0 && !look.placeholders.there() {
-		return id, PlaceholderUsers
+	for _, f := range db.enabled() {
+		if id := db.queueID(f); id != "" && look.versions[f.name] > 0 && !look.tracked[f.queue].there() {
+			return id, f.name
+		}
 	}
 	return "", ""
 }
 
 // look inspects over a connection of its own.
-func (db Database) look(ctx context.Context) (inspection, error) {
-	conn, err := pgx.ConnectConfig(ctx, db.Conn)
-	if err != nil {
-		return inspection{}, fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var look inspection
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
-			return err
-		}
-		look, err = db.inspect(ctx, tx)
+func (db Database) look(ctx context.Context) (look inspection, err error) {
+	err = db.connected(ctx, func(conn *pgx.Conn) (err error) {
+		look, err = db.inspect(ctx, conn)
 		return err
 	})
 	return look, err
+}
+
+// connected does something on a connection of its own.
+func (db Database) connected(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := pgx.ConnectConfig(ctx, db.Conn)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return do(conn)
 }

@@ -1,0 +1,251 @@
+package migrate
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+
+	sqlfiles "sexton/sql"
+)
+
+// family says what belongs to a component beside its folder of migrations. What all components do with that stands elsewhere, once.
+type family struct {
+	name string
+	// creates are the relations that the newest version has in Sexton's schema, its version table aside.
+	creates []string
+	// queue is a deletion table in the tracked schema, holds what a row of it stands for. The application may have brought the table
+	// along, if it has these columns; without columns it may not.
+	queue, holds string
+	columns      []string
+	// needs are tables of the application's.
+	needs []need
+	// rights are what functions need on tables of the tracked schema, as they work with their owner's rights.
+	rights []right
+	// pending is the work that Down would throw away.
+	pending pending
+}
+
+// need is a table of the application's with columns that it must have; integers are those of them that must be integers.
+type need struct {
+	table             string
+	columns, integers []string
+}
+
+type right struct {
+	table      string
+	privileges []string
+}
+
+// pending counts rows of a table that meet the condition. The table is in the tracked schema if it is the family's queue, and else in
+// Sexton's; said takes the number. A family without a table has none.
+type pending struct{ table, condition, said string }
+
+// The tables of the tracked schema that more than one component works with.
+const (
+	tombstones = "loose_foreign_keys_deleted_records"
+	ghostQueue = "users_ghost_user_migrations"
+	users      = "users"
+	groups     = "groups"
+)
+
+// families are all components of ours, in the order of their installation.
+func families() []family {
+	list := []family{
+		{name: Base, creates: []string{"fences", "events", "run_counts", "application_tables", "backlog"}},
+		{name: Jobs, creates: []string{"leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}},
+		{
+			name: LooseForeignKeys, creates: []string{"swept"}, queue: tombstones, holds: "tombstones",
+			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
+			pending: pending{tombstones, "status = 1", "pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
+				"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans"},
+		},
+		ghostUsers(),
+		placeholderUsers(),
+		adjournedGroups(),
+		externalDiffs(),
+	}
+	// A folder of migrations is a component, too.
+	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
+	for _, folder := range folders {
+		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list, func(f family) bool { return f.name == name }) {
+			list = append(list, family{name: name})
+		}
+	}
+	return list
+}
+
+func ghostUsers() family {
+	return family{
+		name: GhostUsers, queue: ghostQueue, holds: "users to be deleted",
+		columns: []string{"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at"},
+		needs: []need{{
+			users, []string{"id", "username", "email", "name", "state", "user_type", "admin"}, []string{"id", "user_type"},
+		}},
+		rights: []right{
+			{users, []string{"SELECT", "INSERT", "UPDATE"}},
+			{ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+			{"members", []string{"SELECT"}},
+			{groups, []string{"SELECT"}},
+		},
+		pending: pending{ghostQueue, "true", "users to be deleted (%d); " +
+			"let `sexton job run users_migrate_records_to_ghost_user_in_batches` finish, or pass --force to leave them blocked"},
+	}
+}
+
+func placeholderUsers() family {
+	const details = "import_placeholder_user_details"
+	return family{
+		name: PlaceholderUsers, creates: []string{"placeholder_rules"}, queue: details, holds: "details of placeholder users",
+		columns: []string{"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at"},
+		rights:  []right{{details, []string{"SELECT"}}},
+		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
+			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are"},
+	}
+}
+
+func adjournedGroups() family {
+	const schedules, destructions = "group_deletion_schedules", "group_destructions"
+	return family{
+		name: AdjournedGroups, creates: []string{destructions, "group_deletion_failures"}, queue: schedules, holds: "groups to be deleted",
+		columns: []string{"group_id", "user_id", "marked_for_deletion_on"},
+		needs: []need{
+			{table: groups, columns: []string{"id", "parent_id", "name", "path", "marked_for_deletion_on"}},
+			{table: users, columns: []string{"id", "state", "admin"}},
+		},
+		rights: []right{
+			{users, []string{"SELECT"}},
+			{groups, []string{"SELECT", "UPDATE"}},
+			{schedules, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+			{ghostQueue, []string{"SELECT"}},
+			{"members", []string{"SELECT"}},
+			{"group_group_links", []string{"SELECT"}},
+			{"application_settings", []string{"SELECT"}},
+		},
+		pending: pending{destructions, "true", "groups that are being destroyed (%d); " +
+			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups"},
+	}
+}
+
+func externalDiffs() family {
+	const removals = "external_diff_removals"
+	return family{
+		name:    ExternalDiffs,
+		creates: []string{"external_diffs", removals, "external_diff_cursors", "external_diff_installation", "external_diff_stores"},
+		needs: []need{
+			{table: "merge_request_diff_files", columns: []string{
+				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size", "old_path", "new_path", "diff",
+			}},
+			{table: "merge_request_diffs", columns: []string{
+				"id", "merge_request_id", "diff_type", "files_count", "stored_externally", "external_diff", "external_diff_store", "sorted",
+			}},
+			{table: "merge_request_metrics", columns: []string{"merge_request_id", "merged_at", "latest_closed_at"}},
+			{table: "merge_requests", columns: []string{"id", "state_id", "latest_merge_request_diff_id"}},
+		},
+		rights: []right{{"merge_request_diffs", []string{"SELECT"}}, {"merge_request_diff_files", []string{"SELECT"}}},
+		pending: pending{removals, "true", "objects of deleted diffs to be removed (%d); " +
+			"let `sexton job run schedule_migrate_external_diffs` finish, or pass --force to leave them in the store"},
+	}
+}
+
+// optionalTables are the application's tables that functions read where they are there. The functions believe what migrations have
+// noted, not a name: anybody may put a view of a free name into a schema in which all may create.
+func optionalTables() []string {
+	return []string{"application_settings", "group_group_links", groups, "members", ghostQueue}
+}
+
+// trackedTables are all tables of the tracked schema that components share with the application.
+func trackedTables() (names []string) {
+	for _, f := range families() {
+		if f.queue != "" {
+			names = append(names, f.queue)
+		}
+		for _, n := range f.needs {
+			names = append(names, n.table)
+		}
+	}
+	return names
+}
+
+// enabled are the families that belong into the database.
+func (db Database) enabled() []family {
+	return slices.DeleteFunc(families(), func(f family) bool {
+		switch f.name {
+		case Base:
+			return false
+		case Jobs:
+			return !db.Jobs
+		default:
+			return !slices.Contains(db.Components, f.name)
+		}
+	})
+}
+
+// queueID is the deletion table's name in the registry; empty where the family has none.
+func (db Database) queueID(f family) string {
+	if f.queue == "" {
+		return ""
+	}
+	return identity(db.TrackedSchema, f.queue)
+}
+
+// pendingID is the name of the table with the family's work in the registry.
+func (db Database) pendingID(f family) string {
+	if f.pending.table == f.queue {
+		return db.queueID(f)
+	}
+	return identity(db.JobsSchema, f.pending.table)
+}
+
+// requirements refuses to install what the application's tables do not fit. A component that is installed may
+// find the application changed; that is for the job to say.
+func (db Database) requirements(look inspection) error {
+	for _, f := range db.enabled() {
+		if look.versions[f.name] > 0 {
+			continue
+		}
+		for _, n := range f.needs {
+			if err := db.requires(f.name, n, look.tracked[n.table]); err != nil {
+				return err
+			}
+		}
+		if err := db.fitsQueue(f, look.tracked[f.queue]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requires reports what a table of the application's lacks for a component.
+func (db Database) requires(component string, n need, table relation) error {
+	needs := &RequirementError{Database: db.Name, Component: component, Table: identity(db.TrackedSchema, n.table)}
+	if table.kind != "r" && table.kind != "p" {
+		return needs
+	}
+	needs.Columns = table.lacks(n.columns)
+	for _, name := range n.integers {
+		if len(needs.Columns) == 0 && !slices.Contains(table.integers, name) {
+			needs.Columns = []string{name + " (an integer)"}
+		}
+	}
+	if len(needs.Columns) > 0 {
+		return needs
+	}
+	return nil
+}
+
+// ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
+func (db Database) ownerNeeds() (tables, privileges []string) {
+	for _, f := range db.enabled() {
+		for _, r := range f.rights {
+			for _, privilege := range r.privileges {
+				tables, privileges = append(tables, r.table), append(privileges, privilege)
+			}
+		}
+	}
+	return tables, privileges
+}
+
+// said is the text about n rows of work.
+func (f family) said(database string, n int64) string {
+	return fmt.Sprintf("database %s still has "+f.pending.said, database, n)
+}
