@@ -92,10 +92,7 @@ const roomSQL = `(SELECT pg_catalog.count(*) FROM (
 // has more than one pass, diffs wait until there are fewer jobs than one pass may make.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
 	c := deps.Config.ExternalDiffs
-	condition, err := diffRule(deps.Config).DueSQL(bySize(deps.Config))
-	if err != nil {
-		return listen.Due{}, err
-	}
+	condition := diffRule(deps.Config).DueSQL(bySize(deps.Config))
 	db := deps.jobsDB()
 	args, room := []any{ScheduleExternalDiffs, db.Name}, "true"
 	if c.LimitPerTick > 0 {

@@ -74,10 +74,7 @@ func readUnattended(ctx context.Context, db database.Database) ([]component.Back
 // planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
 func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned component.Planned, err error) {
 	planned.PerRun = c.ExternalDiffs.Limit
-	sql, err := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL(c.ExternalDiffs.Order == "size")
-	if err != nil {
-		return planned, err
-	}
+	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL(c.ExternalDiffs.Order == "size")
 	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
 		return planned, fmt.Errorf("count what is due: %w", err)
 	}

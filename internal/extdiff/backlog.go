@@ -36,11 +36,7 @@ type Backlog struct {
 // ReadBacklog counts what is left. It never reads a big table as a whole.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	var b Backlog
-	// The database defines what is left, for "sexton".backlog as well, and who may see that need not read the diffs.
-	err := db.QueryRow(ctx, names.Render(`
-		SELECT diffs.pending, diffs.capped, "sexton".external_diff_bytes($2),
-			(SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT $1) AS counted)
-		FROM "sexton".backlog_of_external_diffs() AS diffs`), backlogCap, bytesCap).
+	err := db.QueryRow(ctx, names.Render(statement("backlog")), bytesCap).
 		Scan(&b.Pending, &b.Capped, &b.Bytes, &b.Removals)
 	if err != nil {
 		return b, fmt.Errorf("count diffs in the database: %w", err)

@@ -242,16 +242,10 @@ type look struct {
 
 // look reads the diff's row, with a locking clause or none.
 func (e *Engine) look(ctx context.Context, on queryer, diffID int64, lock string) (look, error) {
-	eligible, err := e.Rule.eligibleSQL()
-	if err != nil {
-		return look{}, err
-	}
 	found := look{diffID: diffID}
 	var external, kept, due bool
-	err = on.QueryRow(ctx, e.DB.Names.Render(`
-		SELECT diff.merge_request_id, coalesce(diff.files_count, 0)::bigint, coalesce(diff.stored_externally, false), `+keptSQL+`, coalesce(`+eligible+`, false)
-		FROM "public".merge_request_diffs AS diff
-		WHERE diff.id = $1 `+lock), diffID).Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
+	err := on.QueryRow(ctx, e.DB.Names.Render(e.Rule.statement("look", "lock", lock)), diffID).
+		Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		found.skip = Gone
@@ -307,7 +301,7 @@ func (s survey) obstacle(found look) Skip {
 	return ""
 }
 
-// state is the state that a refusal was for; refusedSQL compares it.
+// state is the state that a refusal was for; queries/refused.sql compares it.
 func (s survey) state(found look) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }

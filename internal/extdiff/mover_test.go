@@ -155,10 +155,6 @@ func TestOutdatedRule(t *testing.T) {
 	require.Equal(t, []int64{2}, due(), "opened again")
 	require.Equal(t, extdiff.NotDue, b.move(t, 3).Skipped)
 	require.Empty(t, b.move(t, 2).Skipped)
-
-	b.engine.Rule = "sometimes"
-	_, err := b.engine.Move(t.Context(), 3)
-	require.ErrorContains(t, err, `the rule "sometimes" is none of always, outdated`)
 }
 
 // due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the same.

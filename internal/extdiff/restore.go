@@ -75,21 +75,6 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
-// putBackSQL has the texts of a diff ($1) back in its files. What was no UTF-8 stays base64, as "binary" says.
-const putBackSQL = `
-UPDATE "public".merge_request_diff_files AS file
-SET diff = pg_catalog.convert_from(
-        coalesce((
-            SELECT pg_catalog.string_agg(piece.body, ''::pg_catalog.bytea ORDER BY piece.number)
-            FROM pg_temp.sexton_pieces AS piece
-            WHERE piece.relative_order OPERATOR(pg_catalog.=) file.relative_order
-        ), ''::pg_catalog.bytea),
-        CASE WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
-    ),
-    external_diff_offset = NULL,
-    external_diff_size = NULL
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1`
-
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
 // the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
 // list of those to be removed.
@@ -118,7 +103,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if err := e.unchanged(ctx, tx, external); err != nil {
 			return err
 		}
-		put, err := tx.Exec(ctx, e.DB.Names.Render(putBackSQL), claimed.diffID)
+		put, err := tx.Exec(ctx, e.DB.Names.Render(statement("put_back")), claimed.diffID)
 		if err != nil {
 			return fmt.Errorf("put texts back: %w", err)
 		}
@@ -152,7 +137,7 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 		return fmt.Errorf("lock diff: %w", err)
 	}
 	var fingerprint string
-	if err := tx.QueryRow(ctx, e.DB.Names.Render(lockFilesSQL), was.diffID).Scan(&fingerprint); err != nil {
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), was.diffID).Scan(&fingerprint); err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
 	if locked == 0 || fingerprint != was.fingerprint {
@@ -249,7 +234,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	var stored bool
 	var name *string
 	var checksum []byte
-	err := tx.QueryRow(ctx, e.DB.Names.Render(externalSQL), diffID).
+	err := tx.QueryRow(ctx, e.DB.Names.Render(statement("external")), diffID).
 		Scan(&found.mergeRequestID, &stored, &name, &found.store, &found.size, &checksum, &found.fingerprint)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -273,10 +258,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	if found.at, err = e.at(ctx, found.key, found.store); err != nil {
 		return found, err
 	}
-	rows, err := tx.Query(ctx, e.DB.Names.Render(externalFilesSQL), diffID)
-	if err != nil {
-		return found, fmt.Errorf("look where the files are: %w", err)
-	}
+	rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("external_files")), diffID)
 	var file externalFile
 	var offset, size *int64
 	_, err = pgx.ForEachRow(rows, []any{&file.order, &offset, &size, &file.binary}, func() error {
@@ -338,21 +320,6 @@ func (x external) contiguous() error {
 	}
 	return nil
 }
-
-const externalSQL = `
-SELECT diff.merge_request_id, coalesce(diff.stored_externally, false), diff.external_diff, coalesce(diff.external_diff_store, 1),
-    ledger.size, ledger.sha256,
-    (SELECT ` + fingerprintSQL + ` FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1)
-FROM "public".merge_request_diffs AS diff
-LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id OPERATOR(pg_catalog.=) diff.id
-WHERE diff.id OPERATOR(pg_catalog.=) $1`
-
-// Files without bytes come before the one that begins where they are.
-const externalFilesSQL = `
-SELECT file.relative_order, file.external_diff_offset::bigint, file.external_diff_size::bigint, coalesce(file."binary", false)
-FROM "public".merge_request_diff_files AS file
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
-ORDER BY file.external_diff_offset, file.external_diff_size, file.relative_order`
 
 // BrokenError says that what is stored of a diff does not fit together.
 type BrokenError struct {

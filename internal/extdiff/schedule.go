@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -114,46 +115,8 @@ func (r Rule) cursor(bySize bool) string {
 	return string(r)
 }
 
-// bandSQL is the condition of a band: its bytes are from $4 up to $5, or it is behind $6.
-const bandSQL = `
-      AND ($6::bigint > 0 AND diff.id > $6 OR (
-          SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(file.diff)), 0) FROM "public".merge_request_diff_files AS file
-          WHERE file.merge_request_diff_id = diff.id
-      ) BETWEEN $4::bigint AND $5::bigint - 1)`
-
-// scanSQL looks at $2 diffs behind $1: how many there are, the last of them, and the due ones, $3 at most.
-func (r Rule) scanSQL(bySize bool) (string, error) {
-	eligible, err := r.eligibleSQL()
-	band := ""
-	if bySize {
-		band = bandSQL
-	}
-	return `
-WITH scanned AS MATERIALIZED (
-    SELECT diff.id
-    FROM "public".merge_request_diffs AS diff
-    WHERE ` + inDatabaseSQL + ` AND diff.id > $1
-    ORDER BY diff.id
-    LIMIT $2
-), due AS MATERIALIZED (
-    SELECT diff.id
-    FROM scanned
-    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
-    WHERE ` + eligible + `
-      AND NOT ` + refusedSQL + band + `
-    ORDER BY diff.id
-    LIMIT $3
-)
-SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned),
-    ARRAY(SELECT due.id FROM due ORDER BY due.id)`, err
-}
-
 // window is one transaction of a run. It reports whether another one may find more.
 func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more bool, err error) {
-	scan, err := s.Rule.scanSQL(s.BySize)
-	if err != nil {
-		return false, err
-	}
 	err = pgx.BeginTxFunc(ctx, s.Conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
 			return err
@@ -166,12 +129,12 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		at := place{after: found.AfterID, band: found.Band, known: found.KnownID}
 		var looked, last int64
 		var due []int64
-		window, args := windowRows, []any{at.after, windowRows, room}
+		window, band, args := windowRows, "", []any{at.after, windowRows, room}
 		if s.BySize {
 			least, below := at.bounds()
-			window, args = measuredRows, []any{at.after, measuredRows, room, least, below, at.known}
+			window, band, args = measuredRows, "\n{band_of_sizes}", []any{at.after, measuredRows, room, least, below, at.known}
 		}
-		if err := tx.QueryRow(ctx, s.Names.Render(scan), args...).Scan(&looked, &last, &due); err != nil {
+		if err := tx.QueryRow(ctx, s.Names.Render(s.Rule.statement("scan", "band", band)), args...).Scan(&looked, &last, &due); err != nil {
 			return fmt.Errorf("look for diffs that are due: %w", err)
 		}
 		ended := looked < int64(window)
@@ -236,61 +199,18 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedO
 
 // DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window
 // of diffs behind the place where the last run stopped; the next round finds the others.
-func (r Rule) DueSQL(bySize bool) (string, error) {
-	eligible, err := r.eligibleSQL()
-	if err != nil {
-		return "", err
-	}
-	lastBand := 0
-	if bySize {
-		lastBand = len(leastBytes()) - 1
-	}
-	return fmt.Sprintf(`EXISTS (
-    SELECT
-    FROM (
-        SELECT diff.id
-        FROM "public".merge_request_diffs AS diff
-        WHERE %s
-          AND diff.id > coalesce((
-              SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '%s' AND cursor.band >= %d
-          ), 0)
-        ORDER BY diff.id
-        LIMIT %d
-    ) AS scanned
-    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
-    WHERE %s
-      AND NOT %s
-)`, inDatabaseSQL, r.cursor(bySize), lastBand, windowRows, eligible, refusedSQL), nil
-}
+func (r Rule) DueSQL(bySize bool) string { return r.ahead("due", bySize) }
 
 // CountDueSQL is a statement, to be rendered for the configured schemas: how many diffs a run that begins now would hand on, had it
 // no limit, and whether there may be more, as only so many are looked at. Where the last round is over for long enough they are
 // those of the next one.
-func (r Rule) CountDueSQL(bySize bool) (string, error) {
-	const looked = 10 * windowRows
-	eligible, err := r.eligibleSQL()
-	if err != nil {
-		return "", err
-	}
+func (r Rule) CountDueSQL(bySize bool) string { return r.ahead("count_due", bySize) }
+
+func (r Rule) ahead(name string, bySize bool) string {
 	lastBand := 0
 	if bySize {
 		lastBand = len(leastBytes()) - 1
 	}
-	return fmt.Sprintf(`
-WITH place AS (
-    SELECT coalesce(pg_catalog.max(cursor.after_id) FILTER (
-        WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => %d)
-    ), 0) AS after_id
-    FROM "sexton".external_diff_cursors AS cursor
-    WHERE cursor.rule = '%s' AND cursor.band >= %d
-), scanned AS MATERIALIZED (
-    SELECT diff.id
-    FROM "public".merge_request_diffs AS diff
-    WHERE %s AND diff.id > (SELECT place.after_id FROM place)
-    ORDER BY diff.id
-    LIMIT %d
-)
-SELECT
-    (SELECT pg_catalog.count(*) FROM scanned JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id WHERE %s),
-    (SELECT pg_catalog.count(*) = %d FROM scanned)`, int(roundEvery.Seconds()), r.cursor(bySize), lastBand, inDatabaseSQL, looked, eligible, looked), nil
+	return r.statement(name, "cursor", r.cursor(bySize), "last_band", strconv.Itoa(lastBand), "window", strconv.Itoa(windowRows),
+		"looked", strconv.Itoa(10*windowRows), "round", strconv.Itoa(int(roundEvery.Seconds())))
 }

@@ -31,21 +31,6 @@ type File struct {
 	key string
 }
 
-const filesSQL = `
-SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path),
-    coalesce(CASE WHEN diff.stored_externally THEN file.external_diff_size END, ` + sizeSQL + `)::bigint,
-    coalesce(file."binary", false)
-        OR "sexton".external_diff_encoded(CASE WHEN pg_catalog.getdatabaseencoding() = 'SQL_ASCII' THEN file.diff END),
-    coalesce(diff.stored_externally, false),
-    coalesce(file.external_diff_offset, 0)::bigint,
-    coalesce(diff.stored_externally, false) AND (file.external_diff_offset IS NULL OR file.external_diff_size IS NULL),
-    CASE WHEN diff.external_diff <> '' THEN pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) ELSE '' END,
-    coalesce(diff.external_diff_store, 1)
-FROM "public".merge_request_diffs AS diff
-JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
-WHERE diff.id = $1
-ORDER BY file.relative_order`
-
 // Reading is one diff as it is at one moment, wherever it is stored.
 type Reading struct {
 	engine *Engine
@@ -76,10 +61,7 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 			return fmt.Errorf("read diff %d: %w", diffID, ErrNoDiff)
 		}
 		r := &Reading{engine: e, tx: tx, diffID: diffID}
-		rows, err := tx.Query(ctx, e.DB.Names.Render(filesSQL), diffID)
-		if err != nil {
-			return fmt.Errorf("read diff %d: %w", diffID, err)
-		}
+		rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("files")), diffID)
 		var f File
 		var store int
 		row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
@@ -149,19 +131,6 @@ func (u unbroken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pieceSQL is the text of one file ($2) of a diff ($1), in pieces of $3 bytes, as it would be stored.
-const pieceSQL = `
-SELECT piece.number, substring(text.body FROM piece.number * $3 + 1 FOR $3)
-FROM (
-    SELECT "sexton".external_diff_body(file.diff) AS body
-    FROM "public".merge_request_diff_files AS file
-    WHERE file.merge_request_diff_id = $1
-      AND file.relative_order = $2
-    OFFSET 0
-) AS text
-CROSS JOIN LATERAL pg_catalog.generate_series(0, (pg_catalog.octet_length(text.body) - 1) / $3) AS piece (number)
-WHERE pg_catalog.octet_length(text.body) > 0`
-
 // writeStored sends a text as it is stored.
 func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) error {
 	if file.External {
@@ -176,7 +145,7 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 		_, err = io.Copy(to, from)
 		return err
 	}
-	rows, err := r.tx.Query(ctx, r.engine.DB.Names.Render(pieceSQL), r.diffID, file.Order, pieceBytes)
+	rows, err := r.tx.Query(ctx, r.engine.DB.Names.Render(statement("piece")), r.diffID, file.Order, pieceBytes)
 	if err != nil {
 		return fmt.Errorf("read text: %w", err)
 	}

@@ -43,7 +43,7 @@ func (s *source) open(ctx context.Context) error {
 	}
 	surveyed := survey{skip: again.skip}
 	if again.skip == "" {
-		err = tx.QueryRow(ctx, e.DB.Names.Render(surveySQL), s.found.diffID).
+		err = tx.QueryRow(ctx, e.DB.Names.Render(statement("survey")), s.found.diffID).
 			Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
 		if err != nil {
 			return fmt.Errorf("survey files: %w", err)
@@ -90,7 +90,7 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 	e := s.engine
 	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
 	defer cancel()
-	rows, err := s.tx.Query(reading, e.DB.Names.Render(streamSQL), s.found.diffID, pieceBytes, s.place, s.number)
+	rows, err := s.tx.Query(reading, e.DB.Names.Render(statement("stream")), s.found.diffID, pieceBytes, s.place, s.number)
 	if err != nil {
 		return false, fmt.Errorf("read texts: %w", err)
 	}

@@ -3,7 +3,6 @@ package extdiff
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,25 +11,9 @@ import (
 	"sexton/internal/dbsqlc/diffsqlc"
 )
 
-// boundSQL bounds a transaction in all its statements ($1, in ms) and waits ($2), and keeps the planner to the keys: small parts of
-// big tables are wanted. Memoize would keep texts that are asked for once. Triggers find names by their own path ($3).
-const boundSQL = `
-SELECT
-    pg_catalog.set_config('statement_timeout', $1::bigint::pg_catalog.text, true),
-    pg_catalog.set_config('lock_timeout', $2::bigint::pg_catalog.text, true),
-    pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint::pg_catalog.text, true),
-    pg_catalog.set_config('enable_seqscan', 'off', true),
-    pg_catalog.set_config('enable_hashjoin', 'off', true),
-    pg_catalog.set_config('enable_mergejoin', 'off', true),
-    pg_catalog.set_config('enable_memoize', 'off', true),
-    pg_catalog.set_config('enable_material', 'off', true),
-    pg_catalog.set_config('jit', 'off', true),
-    pg_catalog.set_config('row_security', 'off', true),
-    pg_catalog.set_config('search_path', "sexton".application_path($3), true)`
-
-func (e *Engine) bound(ctx context.Context, tx pgx.Tx, statement time.Duration) error {
-	limits := e.Limits.orDefaults()
-	if _, err := tx.Exec(ctx, e.DB.Names.Render(boundSQL), statement.Milliseconds(), limits.Lock.Milliseconds(), e.DB.Names.Path); err != nil {
+func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
+	lock := e.Limits.orDefaults().Lock
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("bound")), each.Milliseconds(), lock.Milliseconds(), e.DB.Names.Path); err != nil {
 		return fmt.Errorf("bound transaction: %w", err)
 	}
 	return nil
@@ -45,17 +28,6 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 		return do(tx)
 	})
 }
-
-// lockFilesSQL locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
-// snapshot has.
-const lockFilesSQL = `
-SELECT ` + fingerprintSQL + `
-FROM (
-    SELECT file.relative_order, file.xmin
-    FROM "public".merge_request_diff_files AS file
-    WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
-    FOR UPDATE
-) AS file`
 
 // finish takes the texts out of the database, if the rows are still the ones that were read. A diff that has been deleted meanwhile
 // leaves its object to the removal.
@@ -98,21 +70,21 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 // switchFiles puts offsets and sizes in place of the texts.
 func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surveyed survey) error {
 	var fingerprint string
-	if err := tx.QueryRow(ctx, e.DB.Names.Render(lockFilesSQL), diffID).Scan(&fingerprint); err != nil {
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), diffID).Scan(&fingerprint); err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
 	if fingerprint != surveyed.fingerprint {
 		return errChanged
 	}
 	var owned bool
-	if err := tx.QueryRow(ctx, e.DB.Names.Render(ownedSQL)).Scan(&owned); err != nil {
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("owned"))).Scan(&owned); err != nil {
 		return fmt.Errorf("look whether files have a project: %w", err)
 	}
 	project := ""
 	if owned {
-		project = projectSQL
+		project = "{with_project}"
 	}
-	switched, err := tx.Exec(ctx, e.DB.Names.Render(strings.Replace(switchSQL, "{project}", project, 1)), diffID)
+	switched, err := tx.Exec(ctx, e.DB.Names.Render(statement("switch", "project", project)), diffID)
 	if err != nil {
 		return fmt.Errorf("take texts out of the database: %w", err)
 	}

@@ -24,16 +24,10 @@ const (
 	TriggerDisabled TriggerState = "disabled"
 )
 
-const triggerSQL = `
-SELECT installed.tgenabled IN ('O', 'A')
-FROM pg_catalog.pg_trigger AS installed
-WHERE installed.tgrelid = '"public".merge_request_diffs'::pg_catalog.regclass
-  AND installed.tgname = $1`
-
 // ReadTrigger looks at the trigger.
 func ReadTrigger(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (TriggerState, error) {
 	var fires bool
-	err := db.QueryRow(ctx, names.Render(triggerSQL), TriggerName).Scan(&fires)
+	err := db.QueryRow(ctx, names.Render(statement("trigger")), TriggerName).Scan(&fires)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return TriggerMissing, nil

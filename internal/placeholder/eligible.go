@@ -2,7 +2,8 @@ package placeholder
 
 import (
 	"embed"
-	"strings"
+
+	"sexton/internal/pgschema"
 )
 
 // All statements are to be rendered for the configured schemas. Where they look at eligible rows, $1 is Rules.MaxAttempts (integer), and $2
@@ -32,21 +33,15 @@ const (
     WHERE placeholder.id OPERATOR(pg_catalog.=) detail.placeholder_user_id AND placeholder.user_type OPERATOR(pg_catalog.=) 15)`
 )
 
-// statement is that of a file.
-func statement(name string) string {
-	text, err := queries.ReadFile("queries/" + name + ".sql")
-	if err != nil {
-		panic(err) // It is part of the program.
-	}
-	return fill(string(text))
+// statements are those of the package.
+func statements() pgschema.Texts {
+	return pgschema.Texts{Files: queries, Parts: map[string]string{
+		"detail": `"public".` + detailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
+		"placeholder": isPlaceholder, "next_look": nextLookSQL, "kind": DeleteKind, "refused": Refused,
+	}}
 }
 
-func fill(text string, more ...string) string {
-	return strings.NewReplacer(append([]string{
-		"{detail}", `"public".` + detailsTable + ` AS detail`, "{since}", since, "{untried}", untried, "{tried}", tried, "{unqueued}", unqueued,
-		"{waits}", waits, "{placeholder}", isPlaceholder, "{next_look}", nextLookSQL, "{kind}", DeleteKind, "{refused}", Refused,
-	}, more...)...).Replace(text)
-}
+func statement(name string, more ...string) string { return statements().Statement(name, more...) }
 
 // DueSQL is a condition: some placeholder can be offered now.
 func DueSQL() string { return statement("due") }

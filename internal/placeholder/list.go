@@ -48,8 +48,8 @@ func List(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules
     SELECT detail.* FROM {detail}
     WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) 'given_up' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)
 )`
-	const those = "WHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR tried.state OPERATOR(pg_catalog.=) $3::pg_catalog.text ORDER BY tried.id LIMIT $4"
-	return read[Placeholder](ctx, db, names, fill(statement("list"), "{from}", fill(from))+those, rules, string(state), limit)
+	const those = "\nWHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR tried.state OPERATOR(pg_catalog.=) $3::pg_catalog.text ORDER BY tried.id LIMIT $4"
+	return read[Placeholder](ctx, db, names, statement("list", "from", from)+those, rules, string(state), limit)
 }
 
 // ReadKept returns the first of the placeholders that something keeps, most often tried first.
@@ -62,8 +62,8 @@ func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules R
         LIMIT 10000
     ) AS worst WHERE worst.last_error IS NOT NULL LIMIT $3
 )`
-	const order = "ORDER BY tried.deletion_attempts DESC, tried.id"
-	return read[Placeholder](ctx, db, names, fill(statement("list"), "{from}", fill(from))+order, rules, limit)
+	const order = "\nORDER BY tried.deletion_attempts DESC, tried.id"
+	return read[Placeholder](ctx, db, names, statement("list", "from", from)+order, rules, limit)
 }
 
 func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, sql string, rules Rules, args ...any) ([]T, error) {
@@ -111,7 +111,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, erro
 func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (rows int64, _ error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (
 		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) 0 LIMIT 10000) AS counted`
-	if err := db.QueryRow(ctx, names.Render(fill(sql))).Scan(&rows); err != nil {
+	if err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count negative attempts: %w", err)
 	}
 	return rows, nil

@@ -1,0 +1,17 @@
+-- There are diffs for a run that begins now, in a window behind the place where the last run stopped.
+EXISTS (
+    SELECT
+    FROM (
+        SELECT diff.id
+        FROM "public".merge_request_diffs AS diff
+        WHERE {in_database}
+          AND diff.id > coalesce((
+              SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '{cursor}' AND cursor.band >= {last_band}
+          ), 0)
+        ORDER BY diff.id
+        LIMIT {window}
+    ) AS scanned
+    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
+    WHERE {eligible}
+      AND NOT {refused}
+)

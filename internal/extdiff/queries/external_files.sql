@@ -1,0 +1,5 @@
+-- Files without bytes come before the one that begins where they are.
+SELECT file.relative_order, file.external_diff_offset::bigint, file.external_diff_size::bigint, coalesce(file."binary", false)
+FROM "public".merge_request_diff_files AS file
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
+ORDER BY file.external_diff_offset, file.external_diff_size, file.relative_order

@@ -1,0 +1,38 @@
+WITH skipped AS (
+    SELECT ledger.diff_id, ledger.skip_reason AS skip, '' AS error, 0 AS attempts, NULL::pg_catalog.timestamptz AS next
+    FROM "sexton".external_diffs AS ledger
+    WHERE ledger.skip_reason IS NOT NULL
+    LIMIT $2
+), uploads AS (
+    SELECT ledger.diff_id, '' AS skip,
+        pg_catalog.format('%s of %s bytes are uploaded since %s; the last attempt: %s', ledger.upload_sent, ledger.upload_bytes,
+            pg_catalog.to_char(ledger.upload_began_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), ledger.upload_error) AS error,
+        ledger.upload_failures AS attempts, NULL::pg_catalog.timestamptz AS next
+    FROM "sexton".external_diffs AS ledger
+    JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) ledger.diff_id AND {in_database}
+    WHERE ledger.upload_id IS NOT NULL AND ledger.upload_failures OPERATOR(pg_catalog.>) 0 AND ledger.skip_reason IS NULL
+    LIMIT $2
+), jobs AS (
+    SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
+        job.errors[pg_catalog.array_upper(job.errors, 1)] OPERATOR(pg_catalog.->>) 'error' AS error
+    FROM "sexton".river_job AS job
+    WHERE job.kind OPERATOR(pg_catalog.=) $3 AND job.queue OPERATOR(pg_catalog.=) $3 AND job.state OPERATOR(pg_catalog.=) ANY ('{retryable,discarded}')
+    ORDER BY job.id DESC
+    LIMIT $2
+), failed AS (
+    SELECT DISTINCT ON (jobs.diff_id) jobs.diff_id, '' AS skip, coalesce(jobs.error, '') AS error, jobs.attempt::integer AS attempts,
+        CASE WHEN jobs.state OPERATOR(pg_catalog.=) 'retryable' THEN jobs.scheduled_at END AS next
+    FROM jobs
+    -- A later attempt may have moved it.
+    JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) jobs.diff_id AND {in_database}
+    WHERE NOT {kept}
+      AND NOT EXISTS (
+          SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) jobs.diff_id AND ledger.skip_reason IS NOT NULL
+          UNION ALL SELECT FROM uploads WHERE uploads.diff_id OPERATOR(pg_catalog.=) jobs.diff_id
+      )
+    ORDER BY jobs.diff_id, jobs.id DESC
+)
+SELECT one.diff_id, one.skip, one.error, one.attempts::bigint, one.next
+FROM (SELECT * FROM failed UNION ALL SELECT * FROM uploads UNION ALL SELECT * FROM skipped) AS one
+ORDER BY one.skip OPERATOR(pg_catalog.<>) '', one.diff_id
+LIMIT $1

@@ -1,0 +1,13 @@
+-- Puts the texts of a diff ($1) back into its files. What was no UTF-8 stays base64, as "binary" says.
+UPDATE "public".merge_request_diff_files AS file
+SET diff = pg_catalog.convert_from(
+        coalesce((
+            SELECT pg_catalog.string_agg(piece.body, ''::pg_catalog.bytea ORDER BY piece.number)
+            FROM pg_temp.sexton_pieces AS piece
+            WHERE piece.relative_order OPERATOR(pg_catalog.=) file.relative_order
+        ), ''::pg_catalog.bytea),
+        CASE WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+    ),
+    external_diff_offset = NULL,
+    external_diff_size = NULL
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1

@@ -1,0 +1,18 @@
+-- Looks at $2 diffs behind $1: how many there are, the last of them, and the due ones, $3 at most.
+WITH scanned AS MATERIALIZED (
+    SELECT diff.id
+    FROM "public".merge_request_diffs AS diff
+    WHERE {in_database} AND diff.id > $1
+    ORDER BY diff.id
+    LIMIT $2
+), due AS MATERIALIZED (
+    SELECT diff.id
+    FROM scanned
+    JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
+    WHERE {eligible}
+      AND NOT {refused}{band}
+    ORDER BY diff.id
+    LIMIT $3
+)
+SELECT (SELECT pg_catalog.count(*) FROM scanned), (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned),
+    ARRAY(SELECT due.id FROM due ORDER BY due.id)

@@ -1,0 +1,9 @@
+-- Reads the facts about the files of a diff ($1) before they are moved: how many there are, their bytes, whether
+-- one is external already although its diff is not, and a fingerprint of all row versions.
+SELECT
+    pg_catalog.count(*),
+    coalesce(pg_catalog.sum({size}), 0)::bigint,
+    coalesce(pg_catalog.bool_or(file.diff IS NULL AND file.external_diff_size OPERATOR(pg_catalog.>) 0), false),
+    {fingerprint}
+FROM "public".merge_request_diff_files AS file
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
