@@ -24,8 +24,8 @@ const (
 
 // driver is River's, except that its listener hears of inserted jobs alone. Every role that may connect may notify: one made-up
 // notification paused all workers for ever, others cancelled jobs or had the leader resign. What River
-// believes comes from its tables, which take a grant: a pause is read from there and told in the place of the notification, River
-// itself looks every minute for jobs whose cancelling was asked for. Where the table has no leader, as after a clean stop, River is told
+// believes comes from its tables, which take a grant: pauses and jobs whose cancelling was asked for are read from there and told in the
+// place of the notification. Where the table has no leader, as after a clean stop, River is told
 // that the leader has resigned; it would look by itself every 5 s.
 type driver struct {
 	*riverpgxv5.Driver

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
@@ -64,6 +65,52 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 	}
 	require.Equal(t, [][]string{{"done"}}, b.db.Rows("SELECT DISTINCT outcome FROM sexton.runs"))
 	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
+}
+
+// River UI cancels as any client does: by a mark on the job's row, and a notification that is not believed. The next pulse stops the job.
+func TestAJobCancelledElsewhereStops(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	beat := &pulse.Pulse{On: b.db.Pool()}
+	b.deps.Ask = func(questions ...pulse.Question) { beat.Add(questions...) }
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	blocker, err := b.db.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "SELECT FROM children FOR UPDATE")
+	require.NoError(t, err)
+
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	inserted, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+	id := inserted.Job.ID
+	state := func(want string) {
+		t.Helper()
+		pgtest.WaitFor(t, "the job to be "+want, func(context.Context) (bool, error) {
+			return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == want, nil
+		})
+	}
+	state("running")
+	pgtest.WaitFor(t, "the pass", func(context.Context) (bool, error) { return len(b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()")) == 1, nil })
+	other, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"})
+	require.NoError(t, err)
+	_, err = other.JobCancel(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, beat.Next(t.Context()))
+	state("cancelled")
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
+	require.Equal(t, [][]string{{"f", "t"}}, b.db.Rows("SELECT outcome = 'running', ended_at IS NOT NULL FROM sexton.runs"))
+	require.EqualValues(t, 1, b.db.Pending(t))
+
+	require.NoError(t, blocker.Rollback(t.Context()))
+	inserted, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+	id = inserted.Job.ID
+	state("completed")
+	require.Zero(t, b.db.Pending(t))
 }
 
 // pulsed runs a pulse with the queues' question alone.
@@ -124,6 +171,12 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	pulsed(t, on)
 	both = []string{next(), next()}
 	require.Equal(t, []string{`river_control{"action":"resume","queue":"*"}`, `river_leadership{"action":"resigned","leader_id":""}`}, both, "without a leader")
+
+	b.db.Exec(`UPDATE sexton.river_job SET id = 7, state = 'running', attempt = 1, attempted_at = now(), metadata = '{"cancel_attempted_at": "2026-01-01"}' WHERE queue = 'a'`)
+	pulsed(t, on)
+	require.Equal(t, `river_control{"action":"cancel","queue":"a","job_id":7}`, next())
+	heard.told = nil
+	b.db.Exec("DELETE FROM sexton.river_job")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere; SELECT pg_notify('sexton.river_insert', '{}')")
 	pulsed(t, on)

@@ -131,7 +131,7 @@ func (l *listener) await(ctx context.Context, do func(context.Context)) {
 
 // queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the
 // change. It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler
-// looks after. So River itself polls rarely.
+// looks after. So River itself polls rarely. And it tells of running jobs whose cancelling was asked for.
 func (d *driver) queuesQuestion() pulse.Question {
 	return pulse.Question{Ask: d.readQueues, Failed: func(ctx context.Context, err error) {
 		if ctx.Err() == nil {
@@ -161,6 +161,9 @@ func (d *driver) tell(ctx context.Context, queues []dbsqlc.QueueLooksRow) (told 
 	for _, q := range queues {
 		if q.Waiting && !q.Paused && !q.Outdated {
 			told = append(told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, q.Name)})
+		}
+		for _, id := range q.Cancelled {
+			told = append(told, &riverdriver.Notification{Topic: controlTopic, Payload: fmt.Sprintf(`{"action":"cancel","queue":%q,"job_id":%d}`, q.Name, id)})
 		}
 		some, led = some || q.Paused || q.Outdated, q.Led
 		d.noteOutdated(ctx, q.Name, q.Outdated)

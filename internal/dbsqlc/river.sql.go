@@ -302,7 +302,11 @@ SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (
         SELECT FROM "sexton".river_job AS job
         WHERE job.state = 'available' AND job.queue = wanted.name AND job.scheduled_at <= pg_catalog.clock_timestamp()
-    ) AS waiting
+    ) AS waiting,
+    ARRAY(
+        SELECT job.id FROM "sexton".river_job AS job
+        WHERE job.state = 'running' AND job.queue = wanted.name AND job.metadata ? 'cancel_attempted_at'
+    )::pg_catalog.int8[] AS cancelled
 FROM pg_catalog.unnest($4::pg_catalog.text[]) AS wanted (name)
 `
 
@@ -314,11 +318,12 @@ type QueueLooksParams struct {
 }
 
 type QueueLooksRow struct {
-	Name     string
-	Paused   bool
-	Led      bool
-	Outdated bool
-	Waiting  bool
+	Name      string
+	Paused    bool
+	Led       bool
+	Outdated  bool
+	Waiting   bool
+	Cancelled []int64
 }
 
 // Statements on River's tables.
@@ -344,6 +349,7 @@ func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]Queue
 			&i.Led,
 			&i.Outdated,
 			&i.Waiting,
+			&i.Cancelled,
 		); err != nil {
 			return nil, err
 		}

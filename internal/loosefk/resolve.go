@@ -204,14 +204,33 @@ func (r *Reference) contradicts(other *Reference) bool {
 	shared := slices.ContainsFunc(r.Leaves, func(leaf Table) bool {
 		return slices.ContainsFunc(other.Leaves, func(l Table) bool { return l.OID == leaf.OID })
 	})
-	if r.Database != other.Database || !shared || !slices.Equal(r.Definition.Columns, other.Definition.Columns) ||
-		r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value) {
+	if r.Database != other.Database || !shared {
+		return false
+	}
+	alike := r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value)
+	if slices.Equal(r.Definition.Columns, other.Definition.Columns) {
+		if alike {
+			return false
+		}
+	} else if !r.spoils(other) && !other.spoils(r) {
 		return false
 	}
 	return !slices.ContainsFunc(r.Conditions, func(a drain.Value) bool {
 		return slices.ContainsFunc(other.Conditions, func(b drain.Value) bool {
 			return a.Column == b.Column && a.Value != b.Value && !r.assigns(b) && !other.assigns(a)
 		})
+	})
+}
+
+// spoils reports whether the reference sets a column by which the other one finds its rows, or which that sets to another value.
+func (r *Reference) spoils(other *Reference) bool {
+	set := []string{r.Target.Column}
+	if r.Action == drain.Nullify {
+		set = r.Columns
+	}
+	return r.Action != drain.Remove && slices.ContainsFunc(set, func(column string) bool {
+		return slices.Contains(other.Columns, column) || other.Target.Column == column && other.Target.Value != r.Target.Value ||
+			slices.ContainsFunc(other.Conditions, func(asked drain.Value) bool { return asked.Column == column })
 	})
 }
 

@@ -18,7 +18,11 @@ SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (
         SELECT FROM "sexton".river_job AS job
         WHERE job.state = 'available' AND job.queue = wanted.name AND job.scheduled_at <= pg_catalog.clock_timestamp()
-    ) AS waiting
+    ) AS waiting,
+    ARRAY(
+        SELECT job.id FROM "sexton".river_job AS job
+        WHERE job.state = 'running' AND job.queue = wanted.name AND job.metadata ? 'cancel_attempted_at'
+    )::pg_catalog.int8[] AS cancelled
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name);
 
 -- name: QueueStates :many
