@@ -94,7 +94,9 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 		})
 	}
 	state("running")
-	pgtest.WaitFor(t, "the pass", func(context.Context) (bool, error) { return len(b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()")) == 1, nil })
+	pgtest.WaitFor(t, "the pass", func(context.Context) (bool, error) {
+		return len(b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()")) == 1, nil
+	})
 	other, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"})
 	require.NoError(t, err)
 	_, err = other.JobCancel(t.Context(), id)
