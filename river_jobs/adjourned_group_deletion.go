@@ -2,16 +2,13 @@ package riverjobs
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/riverqueue/river"
 
 	"sexton/internal/config"
-	"sexton/internal/database"
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
-	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/triggers"
 )
@@ -40,6 +37,11 @@ func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 	return once(AdjournedGroupDeletion, 25)
 }
 
+// retriedSQL reports whether a failed pass waits for its next attempt: a lane that took what is due would cut that short.
+const retriedSQL = `EXISTS (
+	SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
+)`
+
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 	return kind[AdjournedGroupDeletionArgs]{
 		Job: Job{
@@ -52,25 +54,8 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute}
 		},
 		pass: passAdjournedGroups,
-		due: func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
-			return adjournedGroupsDue(ctx, on, db)
-		},
+		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL()+" AND NOT "+retriedSQL, groupschedule.NextDueSQL),
 	}
-}
-
-// adjournedGroupsDue is the kind's one predicate: whether there is a group that it may take now, and in how long the next one
-// falls due. Not while it is paused, nor while a failed pass waits for its next attempt: to look would cut that short.
-func adjournedGroupsDue(ctx context.Context, on listen.Querier, db database.Database) (listen.Due, error) {
-	sql := "SELECT " + groupschedule.DueSQL() + " AND NOT " + pausedSQL + ` AND NOT EXISTS (
-		SELECT FROM "sexton".river_job AS job WHERE job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
-	), ` + groupschedule.NextDueSQL
-	var due listen.Due
-	var seconds float64
-	if err := on.QueryRow(ctx, db.Names.Render(sql), AdjournedGroupDeletion).Scan(&due.Now, &seconds); err != nil {
-		return listen.Due{}, fmt.Errorf("look for due groups: %w", err)
-	}
-	due.In = max(0, time.Duration(seconds*float64(time.Second)))
-	return due, nil
 }
 
 func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionArgs) (jobrun.Result, error) {
@@ -107,6 +92,7 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.GroupsEnqueued + stats.GroupsRestored, Failed: stats.GroupsFailed,
+		Faults: stats.Errors,
 	}
 	cutShort(&result, stats.OverLimit, stats.Interrupted, "due groups are left; the next run goes on at once")
 	if stats.Cutoff == nil {
@@ -115,6 +101,5 @@ func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
 	result.Counts = counted(map[string]int64{
 		metrics.GroupsEnqueued: stats.GroupsEnqueued, metrics.GroupsRestored: stats.GroupsRestored, metrics.GroupsFailed: stats.GroupsFailed,
 	})
-	result.Faults = faultsOf(stats.Errors)
 	return result
 }

@@ -31,27 +31,20 @@ func groupBundle(t *testing.T) bundle {
 const markedLongAgo = `UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31;
 	UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31`
 
-func (b bundle) groupsDue(t *testing.T) listen.Due {
-	t.Helper()
-	due, err := adjournedGroupsDue(t.Context(), b.db.Pool(), b.db.Connected)
-	require.NoError(t, err)
-	return due
-}
-
 func TestAdjournedGroupsWorker(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
-	require.False(t, b.groupsDue(t).Now)
-	require.Positive(t, b.groupsDue(t).In)
+	require.False(t, b.due(t, AdjournedGroupDeletion).Now)
+	require.Positive(t, b.due(t, AdjournedGroupDeletion).In)
 	b.db.Exec(markedLongAgo + "; DELETE FROM members")
-	require.True(t, b.groupsDue(t).Now)
+	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"10", "1"}}, b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
 	require.Equal(t, [][]string{{"eleven"}}, b.db.Rows("SELECT path FROM groups WHERE marked_for_deletion_on IS NULL"))
 	require.Equal(t, [][]string{{"done", "1", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'groups_enqueued', stats ->> 'groups_restored' FROM sexton.runs WHERE changed"))
 	require.Regexp(t, `level=INFO msg=group_enqueued kind=adjourned_group_deletion database=main group_id=10 namespace=ten-deletion_scheduled-10 user_id=1 destroy_at=`, b.log.String())
 	require.Contains(t, b.log.String(), "level=INFO msg=group_restored kind=adjourned_group_deletion database=main group_id=11 namespace=eleven-deletion_scheduled-11 user_id=2 reason=not_permitted")
-	require.Equal(t, listen.Due{}, b.groupsDue(t))
+	require.Equal(t, listen.Due{}, b.due(t, AdjournedGroupDeletion))
 	b.workOne(t, AdjournedGroupDeletionArgs{})
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_restored'"), 1, "the second run changes nothing")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 1)
@@ -61,15 +54,15 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
-	require.True(t, b.groupsDue(t).Now)
+	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now())", AdjournedGroupDeletion)
-	require.False(t, b.groupsDue(t).Now, "paused")
+	require.False(t, b.due(t, AdjournedGroupDeletion).Now, "paused")
 	b.db.Exec("DELETE FROM sexton.river_queue")
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 		VALUES ('{}', $1, 25, $1, now() + interval '1 hour', 'retryable')`, AdjournedGroupDeletion)
-	require.False(t, b.groupsDue(t).Now, "the next attempt has its time")
+	require.False(t, b.due(t, AdjournedGroupDeletion).Now, "the next attempt has its time")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
-	require.True(t, b.groupsDue(t).Now)
+	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 }
 
 func TestFailedPassIsTriedAgain(t *testing.T) {
@@ -91,7 +84,7 @@ func TestFailedGroupIsLogged(t *testing.T) {
 	require.Contains(t, b.log.String(), "level=ERROR msg=group_failed kind=adjourned_group_deletion database=main group_id=10 namespace=\"\" user_id=0 "+
 		"sqlstate=22023 error=\"enqueue: there is no kind 'group_destroy'\" stack=\"PL/pgSQL function")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), 2)
-	require.InDelta(t, time.Minute, b.groupsDue(t).In, float64(10*time.Second))
+	require.InDelta(t, time.Minute, b.due(t, AdjournedGroupDeletion).In, float64(10*time.Second))
 }
 
 func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {

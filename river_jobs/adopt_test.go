@@ -17,8 +17,7 @@ func TestWorkerConfirmsWhatWasRemovedUnderAnotherName(t *testing.T) {
 			('former', 'public.parents', '{1}', now() - interval '1 minute'),
 			('former', 'public.others', '{1}', now() - interval '1 minute');`)
 
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "children that came late")
 	require.Equal(t, [][]string{{"public.others"}},
 		b.db.Rows("SELECT parent FROM sexton.swept WHERE database = 'former'"), "those of nobody's parent are left alone")

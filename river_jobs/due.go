@@ -3,6 +3,11 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/riverqueue/river"
 
 	"sexton/internal/database"
 	"sexton/internal/listen"
@@ -43,6 +48,22 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 
 // barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever there is to do.
 const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
+
+// dueBy is the predicate of a kind by SQL: due is whether there is something that it may take now, which it may not while its queue is paused,
+// and next in how many seconds something falls due. Their parameters are args, and the kind behind them.
+func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
+	var of T
+	args = append(slices.Clip(args), of.Kind())
+	sql := "SELECT " + due + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", fmt.Sprint("$", len(args))) + ", " + next
+	return func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (found listen.Due, err error) {
+		var seconds float64
+		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
+			return listen.Due{}, fmt.Errorf("look for due %s: %w", what, err)
+		}
+		found.In = max(0, time.Duration(seconds*float64(time.Second)))
+		return found, nil
+	}
+}
 
 // looseForeignKeysDue is the kind's one predicate.
 func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error) {

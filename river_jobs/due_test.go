@@ -14,13 +14,11 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// due asks the predicate as a worker's lane does.
-func (b bundle) due(t *testing.T) listen.Due {
+// tombstonesDue looks for tombstones of parents.
+func (b bundle) tombstonesDue(t *testing.T) listen.Due {
 	t.Helper()
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
-	due, err := looseForeignKeysDue(t.Context(), b.deps, b.db.Pool(), b.db.Connected, false)
-	require.NoError(t, err)
-	return due
+	return b.due(t, LooseForeignKeys)
 }
 
 // Nothing falls due of what is put off for ever, and looking at it is no error.
@@ -28,15 +26,15 @@ func TestTombstonesPutOffForEverAreNeverDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1; UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
-	require.Equal(t, listen.Due{}, b.due(t))
+	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
 	b.db.Exec("DELETE FROM parents WHERE id = 2; UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + '1 hour' WHERE primary_key_value = 2")
-	require.InDelta(t, 3600, b.due(t).In.Seconds(), 60)
+	require.InDelta(t, 3600, b.tombstonesDue(t).In.Seconds(), 60)
 }
 
 func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	require.Equal(t, listen.Due{}, b.due(t))
+	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
 	older, err := pgx.Connect(t.Context(), b.db.URL)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, older.Close(t.Context())) }()
@@ -46,43 +44,41 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	}
 	exec("BEGIN")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "the gate is shut, and the worker looks again by itself")
+	b.worked(t, "main")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the gate is shut, and the worker looks again by itself")
 	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp()")
 	exec("COMMIT")
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "no run begins at once for what can wait for the next one")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "no run begins at once for what can wait for the next one")
 
 	exec("BEGIN")
 	age := "UPDATE sexton.swept SET swept_at = (SELECT min(xact_start) FROM pg_stat_activity WHERE pid = $1) + $2::interval, prepared = NULL"
 	b.db.Exec(age, older.PgConn().PID(), "-5 seconds")
-	require.Equal(t, listen.Due{Now: true, In: cleanup.ConfirmEvery}, b.due(t), "the open transaction is younger")
+	require.Equal(t, listen.Due{Now: true, In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the open transaction is younger")
 	b.db.Exec(age, older.PgConn().PID(), "0")
 	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Nanosecond
-	pgtest.WaitFor(t, "the cap", func(context.Context) (bool, error) { return b.due(t).Now, nil })
+	pgtest.WaitFor(t, "the cap", func(context.Context) (bool, error) { return b.tombstonesDue(t).Now, nil })
 	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Hour
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.due(t), "the open transaction is as old")
+	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the open transaction is as old")
 	exec("COMMIT")
-	require.True(t, b.due(t).Now)
+	require.True(t, b.tombstonesDue(t).Now)
 
 	b.db.Exec("UPDATE sexton.swept SET not_before = clock_timestamp() + interval '1 minute'")
-	require.False(t, b.due(t).Now, "put off")
+	require.False(t, b.tombstonesDue(t).Now, "put off")
 	b.db.Exec("UPDATE sexton.swept SET not_before = NULL")
 	exec("BEGIN; INSERT INTO children VALUES (100, 3); PREPARE TRANSACTION 'due_" + b.db.Name + "'")
 	b.db.Exec("UPDATE sexton.swept SET prepared = ARRAY(SELECT transaction FROM pg_prepared_xacts WHERE gid = $1)", "due_"+b.db.Name)
-	require.False(t, b.due(t).Now, "a prepared transaction is there")
+	require.False(t, b.tombstonesDue(t).Now, "a prepared transaction is there")
 	exec("COMMIT PREPARED 'due_" + b.db.Name + "'")
-	require.True(t, b.due(t).Now)
+	require.True(t, b.tombstonesDue(t).Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now()) ON CONFLICT (name) DO UPDATE SET paused_at = now()", LooseForeignKeys)
-	require.False(t, b.due(t).Now, "paused")
+	require.False(t, b.tombstonesDue(t).Now, "paused")
 }
 
 func TestEarlyConfirmationIsLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.parents', '{1,2}', now() - interval '2 hours')")
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Contains(t, b.log.String(), "clean-up confirmed although older transactions are open")
 	require.Contains(t, b.log.String(), "parents=2")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.swept"))

@@ -66,17 +66,10 @@ func (b bundle) workUntil(t *testing.T, what, condition string) {
 	})
 }
 
-func (b bundle) diffsDue(t *testing.T) bool {
-	t.Helper()
-	due, err := externalDiffsDue(t.Context(), b.db.Pool(), b.deps)
-	require.NoError(t, err)
-	return due.Now
-}
-
 func TestExternalDiffsWorkers(t *testing.T) {
 	t.Parallel()
 	b, folder := diffBundle(t)
-	require.True(t, b.diffsDue(t))
+	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
 	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
 	require.NoError(t, err)
 	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
@@ -86,15 +79,15 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	require.Equal(t, "text 2", string(content))
 	require.Contains(t, b.log.String(), "msg=diff_moved")
 	require.Contains(t, b.log.String(), "diff_id=2")
-	require.False(t, b.diffsDue(t))
+	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 
 	b.db.Exec("DELETE FROM merge_requests")
-	require.True(t, b.diffsDue(t), "objects are to be removed")
+	require.True(t, b.due(t, ScheduleExternalDiffs).Now, "objects are to be removed")
 	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
 	require.NoError(t, err)
 	b.workUntil(t, "all objects to be removed", "NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
 	require.NoDirExists(t, filepath.Join(folder, "merge_request_diffs/mr-7"))
-	require.False(t, b.diffsDue(t))
+	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 }
 
 func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
@@ -206,19 +199,17 @@ func TestPassesFollowEachOtherWithinATick(t *testing.T) {
 	first := pass(jobrun.OverLimit)
 	require.True(t, first.More)
 	require.False(t, first.OverLimit)
-	due, err := externalDiffsDue(t.Context(), b.db.Pool(), b.deps)
-	require.NoError(t, err)
-	require.Equal(t, listen.Due{In: roomEvery}, due, "the first diff's job has not ended")
+	require.Equal(t, listen.Due{In: roomEvery}, b.due(t, ScheduleExternalDiffs), "the first diff's job has not ended")
 	b.db.Exec("DELETE FROM sexton.river_job")
-	require.True(t, b.diffsDue(t))
+	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
 	second := pass(jobrun.OverLimit)
 	require.Equal(t, int64(2), second.DueInTick)
 	require.False(t, second.More)
 	require.True(t, second.OverLimit)
 	b.db.Exec("DELETE FROM sexton.river_job")
-	require.False(t, b.diffsDue(t), "the rest waits for the next tick")
+	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
 	b.db.Exec("UPDATE sexton.schedules SET last_tick = now()")
-	require.True(t, b.diffsDue(t))
+	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
 	require.Equal(t, int64(1), pass(jobrun.Done).DueInTick)
 }
 
@@ -230,7 +221,7 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
-	require.False(t, b.diffsDue(t), "the rest waits for the next tick")
+	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
 	taken, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected)
 	require.NoError(t, err)
 	report, err = run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})

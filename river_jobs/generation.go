@@ -13,29 +13,25 @@ import (
 )
 
 // Generations returns those of the enabled jobs that have definitions or lists.
-func Generations(c *config.Config, defs []definitions.Definition) []generation.Generation {
-	var found []generation.Generation
-	if c.LooseForeignKeys.Enabled {
-		g := generation.Generation{Kind: LooseForeignKeys, Kinds: []string{LooseForeignKeys}, Prefix: looseForeignKeysLease(""), Databases: names(c)}
-		for _, name := range names(c) {
-			g.Keys = append(g.Keys, looseForeignKeysLease(name))
+func Generations(c *config.Config, defs []definitions.Definition) (found []generation.Generation) {
+	jobs := Jobs(c)
+	for _, job := range jobs {
+		if job.entries == nil {
+			continue
 		}
-		for _, d := range defs {
-			g.Entries = append(g.Entries, DefinitionEntry(c, d))
+		g := generation.Generation{Kind: job.Kind, Databases: job.Databases, Entries: job.entries(defs)}
+		for _, other := range jobs {
+			if other.Kind == job.Kind || other.listsOf == job.Kind {
+				g.Kinds = append(g.Kinds, other.Kind)
+			}
+		}
+		for _, name := range job.Databases {
+			g.Keys = append(g.Keys, job.LeaseKey(name))
+		}
+		if _, each := job.Args["database"]; each {
+			g.Prefix = job.LeaseKey("")
 		}
 		found = append(found, generation.New(g))
-	}
-	jobs := []string{c.Jobs.Database}
-	if c.GhostUsers.Enabled {
-		found = append(found, generation.New(generation.Generation{
-			Kind: GhostUsers, Kinds: []string{GhostUsers}, Keys: []string{ghostUsersLease}, Databases: jobs, Entries: ghostEntries(c),
-		}))
-	}
-	if c.PlaceholderUsers.Enabled {
-		found = append(found, generation.New(generation.Generation{
-			Kind: PlaceholderCleanup, Kinds: []string{PlaceholderCleanup, DeletePlaceholder}, Keys: []string{placeholderLease}, Databases: jobs,
-			Entries: columnEntries(c, "reference", c.PlaceholderUsers.References),
-		}))
 	}
 	return found
 }
@@ -101,34 +97,6 @@ func columnEntries(c *config.Config, list string, columns []config.TableColumns)
 	for _, entry := range columns {
 		for _, column := range entry.Columns {
 			entries = append(entries, listEntry(c, list, entry.Table, column))
-		}
-	}
-	return entries
-}
-
-func ghostEntries(c *config.Config) []string {
-	entries := columnEntries(c, "nullify", c.GhostUsers.Nullify)
-	for _, entry := range c.GhostUsers.Delete {
-		for _, column := range entry.Columns {
-			rest := ""
-			if entry.Tells() {
-				rest = " event"
-			}
-			entries = append(entries, listEntry(c, "delete", entry.Table, column)+rest)
-		}
-	}
-	for _, move := range c.GhostUsers.Move {
-		rest := ""
-		if move.Always {
-			rest = " always"
-		}
-		var conditions []definitions.Condition
-		for _, condition := range move.Conditions {
-			conditions = append(conditions, definitions.Condition(condition))
-		}
-		rest += conditionsEntry(conditions)
-		for _, column := range move.Columns {
-			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)
 		}
 	}
 	return entries

@@ -2,7 +2,6 @@ package riverjobs
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -10,9 +9,9 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/definitions"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
-	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -41,6 +40,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 				_, problems, err := CheckGhostUsers(ctx, c, jobs, jobs.Pool)
 				return problems, err
 			},
+			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
 		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
 			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + slowNetwork}
@@ -54,9 +54,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 				p.Bindings.ghosts.begin(time.Now())
 			}
 		},
-		due: func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
-			return ghostUsersDue(ctx, on, db)
-		},
+		due: dueBy[MigrateRecordsToGhostUserArgs]("users", ghostuser.DueSQL, ghostuser.NextDueSQL),
 		// A kind that fails as a whole leaves its wake-ups alone for a while.
 		rest: func(_ context.Context, deps Deps, _ database.Database) (time.Duration, error) {
 			return deps.Bindings.ghosts.wait(time.Now()), nil
@@ -65,19 +63,6 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 }
 
 const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
-
-// ghostUsersDue is the kind's one predicate: whether there is a user that it may take now, and in how long the next one falls
-// due. Paused: not now.
-func ghostUsersDue(ctx context.Context, on listen.Querier, db database.Database) (listen.Due, error) {
-	const sql = "SELECT " + ghostuser.DueSQL + " AND NOT " + pausedSQL + ", " + ghostuser.NextDueSQL
-	var due listen.Due
-	var seconds float64
-	if err := on.QueryRow(ctx, db.Names.Render(sql), GhostUsers).Scan(&due.Now, &seconds); err != nil {
-		return listen.Due{}, fmt.Errorf("look for due users: %w", err)
-	}
-	due.In = max(0, time.Duration(seconds*float64(time.Second)))
-	return due, nil
-}
 
 // ghostLists are the configured lists, as the domain takes them.
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
@@ -104,12 +89,36 @@ func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database
 	if err != nil {
 		return nil, nil, err
 	}
-	placed := make(problem.List, len(found))
-	for i, p := range found {
-		placed[i] = c.Problem(p.Key, p.Message, p.Fix)
-		placed[i].Severity = p.Severity
+	return plan, placed(c, found), nil
+}
+
+// ghostEntries are the lists, a line for each column.
+func ghostEntries(c *config.Config) []string {
+	entries := columnEntries(c, "nullify", c.GhostUsers.Nullify)
+	for _, entry := range c.GhostUsers.Delete {
+		for _, column := range entry.Columns {
+			rest := ""
+			if entry.Tells() {
+				rest = " event"
+			}
+			entries = append(entries, listEntry(c, "delete", entry.Table, column)+rest)
+		}
 	}
-	return plan, placed, nil
+	for _, move := range c.GhostUsers.Move {
+		rest := ""
+		if move.Always {
+			rest = " always"
+		}
+		var conditions []definitions.Condition
+		for _, condition := range move.Conditions {
+			conditions = append(conditions, definitions.Condition(condition))
+		}
+		rest += conditionsEntry(conditions)
+		for _, column := range move.Columns {
+			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)
+		}
+	}
+	return entries
 }
 
 func passGhostUsers(ctx context.Context, p *pass, _ MigrateRecordsToGhostUserArgs) (jobrun.Result, error) {
@@ -175,6 +184,7 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
+		Faults: stats.Errors,
 	}
 	cutShort(&result, stats.OverLimit, stats.Interrupted, because("due users are left; the next run goes on at once", stats.Held))
 	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)
@@ -183,6 +193,5 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 		countedBy(map[string]map[string]int64{
 			metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
 		})...)
-	result.Faults = faultsOf(stats.Errors)
 	return result
 }

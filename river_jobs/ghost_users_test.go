@@ -24,13 +24,6 @@ func ghostBundle(t *testing.T) bundle {
 		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'by Ada', 1, 1), (2, 1, 'by Ben', 2, 2);`, "SEXTON_GHOST_USERS__ENABLED=true")
 }
 
-func (b bundle) ghostDue(t *testing.T) listen.Due {
-	t.Helper()
-	due, err := ghostUsersDue(t.Context(), b.db.Pool(), b.db.Connected)
-	require.NoError(t, err)
-	return due
-}
-
 // workGhosts lets a real client work one job, whose successors it waits for as well.
 func (b bundle) workGhosts(t *testing.T) {
 	t.Helper()
@@ -50,9 +43,9 @@ func TestGhostUsersWorker(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
 	b.db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, true, 1, '{}', '{}') ON CONFLICT DO NOTHING", GhostUsers)
-	require.Equal(t, listen.Due{}, b.ghostDue(t))
+	require.Equal(t, listen.Due{}, b.due(t, GhostUsers))
 	require.True(t, pgtest.Scalar[bool](t, b.db.Database, "SELECT sexton.delete_user(1, 2, false)"))
-	require.True(t, b.ghostDue(t).Now)
+	require.True(t, b.due(t, GhostUsers).Now)
 	b.workGhosts(t)
 	require.Equal(t, [][]string{{"1", "ghost", "NULL"}, {"2", "ben", "2"}},
 		b.db.Rows("SELECT issues.id, users.username, issues.updated_by_id FROM issues JOIN users ON users.id = issues.author_id ORDER BY issues.id"))
@@ -60,7 +53,7 @@ func TestGhostUsersWorker(t *testing.T) {
 	require.Equal(t, [][]string{{"done", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'users_processed' FROM sexton.runs WHERE changed"))
 	require.Contains(t, b.log.String(), "msg=user_processed")
 	require.Contains(t, b.log.String(), "user_id=1")
-	require.Equal(t, listen.Due{}, b.ghostDue(t))
+	require.Equal(t, listen.Due{}, b.due(t, GhostUsers))
 	b.workGhosts(t)
 	require.Len(t, b.db.Rows("SELECT FROM users"), 2, "the second run changes nothing")
 }
@@ -69,13 +62,13 @@ func TestGhostUsersAreDueByTheirTime(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
 	b.db.Exec("INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at, updated_at) VALUES (1, now() + interval '1 hour', now(), now())")
-	due := b.ghostDue(t)
+	due := b.due(t, GhostUsers)
 	require.False(t, due.Now)
 	require.InDelta(t, 3600, due.In.Seconds(), 60)
 	b.db.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
-	require.True(t, b.ghostDue(t).Now)
+	require.True(t, b.due(t, GhostUsers).Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now())", GhostUsers)
-	require.False(t, b.ghostDue(t).Now, "paused")
+	require.False(t, b.due(t, GhostUsers).Now, "paused")
 }
 
 func TestGhostListsAreCheckedWhereTheyStand(t *testing.T) {

@@ -218,7 +218,7 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs)
 
 // destroyResult is the result of a run for the history and the metrics.
 func destroyResult(stats *groupdelete.Stats) jobrun.Result {
-	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups}
+	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors}
 	switch stats.Outcome {
 	case groupdelete.Unfinished:
 		result.Outcome, result.Reason = jobrun.OverLimit, because("the group is not gone yet; the next run goes on at once", stats.Reason)
@@ -231,6 +231,5 @@ func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 	result.Counts = append(
 		counted(map[string]int64{metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed}),
 		countedBy(map[string]map[string]int64{metrics.GroupDeleted: stats.Deleted})...)
-	result.Faults = faultsOf(stats.Errors)
 	return result
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
@@ -81,6 +82,16 @@ func (b *Bindings) Held() []string {
 		}
 	}
 	return held
+}
+
+// placed are problems of a kind's lists at the places of the file where those stand.
+func placed(c *config.Config, found problem.List) problem.List {
+	at := make(problem.List, len(found))
+	for i, p := range found {
+		at[i] = c.Problem(p.Key, p.Message, p.Fix)
+		at[i].Severity = p.Severity
+	}
+	return at
 }
 
 // fits notes, and logs once, what in a kind's lists does not fit, and returns it as an error.

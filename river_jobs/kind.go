@@ -43,12 +43,15 @@ type kind[T river.JobArgs] struct {
 	ended func(context.Context, *pass, jobrun.Report, error)
 
 	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
-	due func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error)
+	due predicate
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
 	// before, if set, is how long a job waits before it begins at all.
 	before func(Deps) time.Duration
 }
+
+// predicate looks at a database on a connection. With fresh it relies on nothing that it remembers.
+type predicate func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error)
 
 // bounds are the limits that a pass runs in.
 type bounds struct {

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
@@ -40,6 +41,13 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			DeletionTable: "loose_foreign_keys_deleted_records",
 			LimitedByTick: true,
 			Databases:     names(c),
+			entries: func(defs []definitions.Definition) []string {
+				entries := make([]string, len(defs))
+				for i, d := range defs {
+					entries[i] = DefinitionEntry(c, d)
+				}
+				return entries
+			},
 		},
 		argsOf: func(database string) LooseForeignKeysCleanupArgs {
 			return LooseForeignKeysCleanupArgs{Database: database}
@@ -73,7 +81,7 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 		return jobrun.Result{}, err
 	}
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed, Counts: countsOf(stats), Faults: faultsOf(stats.Errors),
+		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed, Counts: countsOf(stats), Faults: stats.Errors,
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/listen"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
@@ -123,8 +124,20 @@ func run(ctx context.Context, deps Deps, args river.JobArgs) (jobrun.Report, err
 	if named, ok := args.(LooseForeignKeysCleanupArgs); ok {
 		of.Database = named.Database
 	}
+	return jobOf(deps, args.Kind()).Run(ctx, deps, of)
+}
+
+func jobOf(deps Deps, kind string) Job {
 	jobs := Jobs(deps.Config)
-	return jobs[slices.IndexFunc(jobs, func(job Job) bool { return job.Kind == args.Kind() })].Run(ctx, deps, of)
+	return jobs[slices.IndexFunc(jobs, func(job Job) bool { return job.Kind == kind })]
+}
+
+// due asks the predicate of a kind as a worker's lane does.
+func (b bundle) due(t *testing.T, kind string) listen.Due {
+	t.Helper()
+	due, err := jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false)
+	require.NoError(t, err)
+	return due
 }
 
 // journal keeps what is logged. River's own goroutines may write while a test reads.

@@ -31,15 +31,6 @@ func countedBy(byMetric map[string]map[string]int64) (counts []jobrun.Count) {
 	return counts
 }
 
-// faultsOf are the errors that a pass met and went on from.
-func faultsOf(errors []fault.Counts) []jobrun.Fault {
-	faults := make([]jobrun.Fault, len(errors))
-	for i, e := range errors {
-		faults[i] = jobrun.Fault{Table: e.Table, SQLState: e.SQLState, N: e.Count}
-	}
-	return faults
-}
-
 // cutShort notes why a pass ended before everything was done.
 func cutShort(result *jobrun.Result, overLimit, interrupted bool, left string) {
 	switch {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -12,8 +11,8 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
-	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
@@ -46,6 +45,7 @@ func (PlaceholderUserCleanupArgs) Kind() string { return PlaceholderCleanup }
 func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts { return once(PlaceholderCleanup, 25) }
 
 func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
+	rules := PlaceholderRules(c)
 	return kind[PlaceholderUserCleanupArgs]{
 		Job: Job{
 			Cron:          c.PlaceholderUsers.Schedule,
@@ -56,14 +56,16 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 				_, problems, err := CheckPlaceholderUsers(ctx, c, jobs, jobs.Pool)
 				return problems, err
 			},
+			entries: func([]definitions.Definition) []string {
+				return columnEntries(c, "reference", c.PlaceholderUsers.References)
+			},
 		},
 		bounds: func(PlaceholderUserCleanupArgs) bounds {
 			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL}
 		},
 		pass: passPlaceholderCleanup,
-		due: func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
-			return placeholdersDue(ctx, on, deps, db)
-		},
+		due: dueBy[PlaceholderUserCleanupArgs](
+			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds()),
 		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
 			return untilRetried(ctx, db, PlaceholderCleanup)
 		},
@@ -73,21 +75,6 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 // PlaceholderRules are the configured ones.
 func PlaceholderRules(c *config.Config) placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
-}
-
-// placeholdersDue is the kind's one predicate: whether there is a placeholder that it may offer now, and in how long the
-// next one can be offered again. Paused: not now.
-func placeholdersDue(ctx context.Context, on listen.Querier, deps Deps, db database.Database) (listen.Due, error) {
-	sql := "SELECT " + placeholder.DueSQL() + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", "$3") + ", " + placeholder.NextDueSQL()
-	rules := PlaceholderRules(deps.Config)
-	var due listen.Due
-	var seconds float64
-	err := on.QueryRow(ctx, db.Names.Render(sql), rules.MaxAttempts, rules.RetryPeriod.Seconds(), PlaceholderCleanup).Scan(&due.Now, &seconds)
-	if err != nil {
-		return listen.Due{}, fmt.Errorf("look for due placeholder users: %w", err)
-	}
-	due.In = max(0, time.Duration(seconds*float64(time.Second)))
-	return due, nil
 }
 
 // retryPause is how long the wake-ups leave a kind alone that has failed. River's own retries take ever longer.
@@ -116,12 +103,7 @@ func CheckPlaceholderUsers(
 	if err != nil {
 		return nil, nil, err
 	}
-	placed := make(problem.List, len(found))
-	for i, p := range found {
-		placed[i] = c.Problem(p.Key, p.Message, p.Fix)
-		placed[i].Severity = p.Severity
-	}
-	return bound, placed, nil
+	return bound, placed(c, found), nil
 }
 
 func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserCleanupArgs) (jobrun.Result, error) {
@@ -192,7 +174,7 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 // placeholderResult is the result of a pass for the history and the metrics.
 func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Processed: stats.Scheduled + stats.Kept + stats.Counted,
+		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Faults: stats.Errors, Processed: stats.Scheduled + stats.Kept + stats.Counted,
 	}
 	result.Changed = result.Processed+stats.Failed > 0
 	cutShort(&result, stats.OverLimit, stats.Interrupted, "due placeholder users are left; the next run goes on at once")
@@ -201,6 +183,5 @@ func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 			metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
 		}),
 		countedBy(map[string]map[string]int64{metrics.PlaceholderReferences: stats.References})...)
-	result.Faults = faultsOf(stats.Errors)
 	return result
 }

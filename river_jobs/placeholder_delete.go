@@ -41,6 +41,7 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 			Row:           migrate.Row{Table: placeholderDetails, Column: "placeholder_user_id", Argument: "user_id"},
 			Summary:       "has one placeholder user deleted, unless something refers to it",
 			DeletionTable: placeholderDetails,
+			listsOf:       PlaceholderCleanup,
 		},
 		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} }, // It is one transaction, which locks the user.
 		pass:   passDeletePlaceholder,

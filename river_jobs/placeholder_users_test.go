@@ -15,7 +15,6 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
-	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 	"sexton/internal/pulse"
@@ -39,13 +38,6 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`, append([]string{
 		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
 	}, environ...)...)
-}
-
-func (b bundle) placeholdersDue(t *testing.T) listen.Due {
-	t.Helper()
-	due, err := placeholdersDue(t.Context(), b.db.Pool(), b.deps, b.db.Connected)
-	require.NoError(t, err)
-	return due
 }
 
 // client works jobs until the end of the test.
@@ -78,7 +70,7 @@ func (b bundle) waitFor(t *testing.T, what, condition string) {
 func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
-	require.True(t, b.placeholdersDue(t).Now)
+	require.True(t, b.due(t, PlaceholderCleanup).Now)
 	b.client(t)
 	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, PlaceholderCleanup, PlaceholderUserCleanupArgs{}, nil)
 	require.NoError(t, err)
@@ -96,8 +88,8 @@ func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT author_id FROM issues"))
 	require.Empty(t, b.db.Rows("SELECT FROM events"))
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT payload ->> 'initiator_user_id' FROM sexton.events WHERE kind = 'user_destroyed'"))
-	require.False(t, b.placeholdersDue(t).Now)
-	require.InDelta(t, 48*time.Hour, b.placeholdersDue(t).In, float64(time.Minute), "for 12")
+	require.False(t, b.due(t, PlaceholderCleanup).Now)
+	require.InDelta(t, 48*time.Hour, b.due(t, PlaceholderCleanup).In, float64(time.Minute), "for 12")
 
 	require.Equal(t, [][]string{
 		{"import_delete_placeholder_user", "done", "queued"}, {"import_placeholder_user_cleanup", "done", "1"},
@@ -170,7 +162,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Contains(t, string(report.Stats), `"scheduled":0,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
-	require.True(t, b.placeholdersDue(t).Now, "row 11 is")
+	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is")
 
 	until := func() time.Duration {
 		left, err := untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup)
@@ -276,7 +268,7 @@ func TestPausedPlaceholdersAreNotDue(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", PlaceholderCleanup)
-	require.False(t, b.placeholdersDue(t).Now)
+	require.False(t, b.due(t, PlaceholderCleanup).Now)
 }
 
 func TestPlaceholderLeaseIsRespected(t *testing.T) {

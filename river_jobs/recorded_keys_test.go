@@ -22,8 +22,7 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	b.deps.Definitions = defs
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
 	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
 		"name that key in the definitions (parent_column) until its tombstones are worked off, then run `sexton triggers install`; " +
@@ -32,8 +31,7 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 
 	b.deps.Definitions = earlier
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	_, failure = b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
@@ -42,18 +40,15 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 func TestWorkerFollowsARenamedKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	b.db.Exec("DELETE FROM parents WHERE id = 1; ALTER TABLE parents RENAME id TO key; DELETE FROM parents WHERE key = 2")
-	_, failure = b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id IN (1, 2)"))
 
 	b.db.Exec("DELETE FROM parents WHERE key = 3")
 	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"key"}})
-	_, failure = b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
@@ -62,14 +57,12 @@ func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
-	_, failure := b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	before := b.state()
 
 	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"number"}})
 	b.db.Exec("DELETE FROM parents WHERE id = 3")
-	_, failure = b.work(t, "main")
-	require.Empty(t, failure)
+	b.worked(t, "main")
 	require.Equal(t, before, b.state(), "1 is the key of a parent that lives")
 	require.EqualValues(t, 1, b.db.Pending(t))
 }

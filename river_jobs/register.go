@@ -117,6 +117,9 @@ type Job struct {
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 
+	// entries, if set, are the kind's definitions or lists, one line each; listsOf is the kind whose lists it works with.
+	entries func([]definitions.Definition) []string
+	listsOf string
 	// register adds the kind's worker.
 	register func(workers *river.Workers, deps Deps)
 }

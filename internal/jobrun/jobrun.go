@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
 
@@ -56,7 +57,7 @@ type Result struct {
 	Failed    int64
 	// Counts and Faults are what the observer is told of the statistics.
 	Counts []Count
-	Faults []Fault
+	Faults []fault.Counts
 }
 
 // Work is one pass under its lease. What it returns beside an error still counts.

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -250,7 +251,7 @@ func TestEveryPassIsObserved(t *testing.T) {
 	var o observed
 	b.runner.Observer = &o
 	counts := []jobrun.Count{{Metric: "some", Table: "children", N: 3}}
-	faults := []jobrun.Fault{{Table: "children", SQLState: "55P03", N: 1}}
+	faults := []fault.Counts{{Table: "children", SQLState: "55P03", Count: 1}}
 	broken := errors.New("broken")
 	for _, fails := range []error{nil, broken} {
 		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {

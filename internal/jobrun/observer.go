@@ -3,6 +3,8 @@ package jobrun
 import (
 	"cmp"
 	"time"
+
+	"sexton/internal/fault"
 )
 
 // Observer is told of every pass when it has ended, of skipped and failed ones too. It must not block, and may
@@ -27,7 +29,7 @@ type Ended struct {
 	// Held is that of the result.
 	Held   string
 	Counts []Count
-	Faults []Fault
+	Faults []fault.Counts
 }
 
 // Count is something that a pass did, counted by the name of its metric.
@@ -38,14 +40,6 @@ type Count struct {
 	// Reason is likewise.
 	Reason string
 	N      int64
-}
-
-// Fault is an error that did not end the pass.
-type Fault struct {
-	Table string
-	// SQLState is empty where the error is not the server's.
-	SQLState string
-	N        int64
 }
 
 // observe also hears of a pass that panicked, which has no outcome.

@@ -115,7 +115,7 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 		m.indicate(ended)
 	}
 	for _, fault := range ended.Faults {
-		m.add(runErrors, fault.N, ended.Kind, ended.Database, fault.Table, fault.SQLState)
+		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
 		sqlState := ""

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
 )
@@ -59,7 +60,7 @@ func page(t *testing.T, m *metrics.Metrics) string {
 func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, everything)
-	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "children", SQLState: "55P03", N: 1}}}
+	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []fault.Counts{{Table: "children", SQLState: "55P03", Count: 1}}}
 	for _, name := range []string{
 		metrics.Deletions, metrics.Updates, metrics.ProcessedRecords, metrics.RescheduledRecords, metrics.RevivedRecords,
 		metrics.IncrementedRecords,
@@ -126,9 +127,9 @@ func TestRunsAreCounted(t *testing.T) {
 	}})
 	end(jobrun.Ended{
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
-		Faults: []jobrun.Fault{{Table: "issues", SQLState: "55P03", N: 4}},
+		Faults: []fault.Counts{{Table: "issues", SQLState: "55P03", Count: 4}},
 	})
-	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []jobrun.Fault{{Table: "notes", SQLState: "57014", N: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
+	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []fault.Counts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})
