@@ -37,7 +37,7 @@ type driver struct {
 	// look asks for the queues. Its own ones are those whose jobs work with definitions, with the keys of their leases and the digests: a
 	// worker fetches no job of a queue for which others are installed, as it could only turn it away from a worker that has them.
 	look dbsqlc.QueueLooksParams
-	// ended are the IDs of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
+	// ended are the rows, by ID, of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
 	ended sync.Map
 	// news holds what the last pulse has to tell River, until the listener takes it.
 	news chan []*riverdriver.Notification

@@ -89,21 +89,28 @@ func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.Job
 
 // JobSetStateIfRunningMany ends a job in a transaction of ours, with its output.
 func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
-	for _, id := range params.ID {
-		i.driver.ended.Store(id, nil)
+	rows, err := i.ExecutorTx.JobSetStateIfRunningMany(ctx, params)
+	for _, row := range rows {
+		i.driver.ended.Store(row.ID, row)
 	}
-	return i.ExecutorTx.JobSetStateIfRunningMany(ctx, params) //nolint:wrapcheck // River words it
+	return rows, err //nolint:wrapcheck // River words it
 }
 
 // JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed. River also completes
-// jobs that have completed themselves, and would write their output a second time, row and indexes.
+// jobs that have completed themselves, some time later and on another connection: there is nothing left to write. It says "completed" only of
+// a job whose own transaction was confirmed.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	corrected := *params
 	corrected.ScheduledAt, corrected.MetadataDoMerge = make([]*time.Time, len(params.ScheduledAt)), slices.Clone(params.MetadataDoMerge)
+	var rows []*rivertype.JobRow
 	for i, id := range params.ID {
-		if _, ended := e.driver.ended.LoadAndDelete(id); ended && params.State[i] == rivertype.JobStateCompleted {
-			corrected.MetadataDoMerge[i] = false
+		if row, ended := e.driver.ended.LoadAndDelete(id); ended && params.State[i] == rivertype.JobStateCompleted {
+			corrected.MetadataDoMerge[i] = false         // Beside jobs that are still to be ended.
+			rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
 		}
+	}
+	if len(rows) == len(params.ID) {
+		return rows, nil
 	}
 	var ahead time.Duration
 	asked := false

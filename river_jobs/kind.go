@@ -16,6 +16,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -175,13 +176,16 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
 			return k.due(ctx, deps, on, db, fresh)
 		},
-		Work: func(ctx context.Context) (time.Duration, error) {
+		Work: func(ctx context.Context, on dbsqlc.DBTX) (time.Duration, error) {
 			if k.rest != nil {
 				if left, err := k.rest(ctx, deps, db); left > 0 || err != nil {
 					return left, err
 				}
 			}
-			return workThroughRiver(ctx, deps, job.Kind, k.args(db.Name))
+			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
+				on = jobs.Async()
+			}
+			return workThroughRiver(ctx, deps, on, job.Kind, k.args(db.Name))
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
@@ -80,10 +81,11 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 }
 
 // workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
-// alone where it could not be done now.
-func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (time.Duration, error) {
+// alone where it could not be done now. It asks on the lane's own connection where that will do: another one would keep those that know the
+// statements of a pass from the pass.
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind string, args any) (time.Duration, error) {
 	db := deps.jobsDB()
-	id, err := Enqueue(ctx, db.Async(), db, kind, args, nil)
+	id, err := Enqueue(ctx, on, db, kind, args, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -102,7 +104,7 @@ func workThroughRiver(ctx context.Context, deps Deps, kind string, args any) (ti
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		job, err := db.AsyncQueries().JobState(ctx, id)
+		job, err := db.Names.Queries(on).JobState(ctx, id)
 		switch state := rivertype.JobState(job.State); {
 		case errors.Is(err, pgx.ErrNoRows): // It has been cleaned away.
 			return 0, nil

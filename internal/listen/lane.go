@@ -45,8 +45,8 @@ type Lane struct {
 	// nothing that it remembers: this is the look before the lane sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
-	// returns how long the lane should leave the work alone: 0 to look at once.
-	Work func(ctx context.Context) (time.Duration, error)
+	// returns how long the lane should leave the work alone: 0 to look at once. The connection is the one that the lane is awake on.
+	Work func(ctx context.Context, on dbsqlc.DBTX) (time.Duration, error)
 
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
@@ -235,7 +235,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 		if err := s.wake(ctx); err != nil {
 			return 0, err
 		}
-		leave, err := s.lane.Work(ctx)
+		leave, err := s.lane.Work(ctx, s.conn)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
 		}
