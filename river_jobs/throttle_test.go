@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
@@ -146,7 +147,11 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	r := setupReplicated(t, shortLog)
 	memory := &r.deps.Bindings.pauses
 	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
-	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected})
+	conn, err := r.db.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	session := &batch.Session{Conn: conn.Conn()}
+	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected, Session: session})
 	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
 	require.Empty(t, asked.Hold(t.Context()))
 	memory.NoteClear("main", time.Now().Add(-throttle.ClearFor))

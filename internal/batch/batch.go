@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -102,7 +103,9 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if err == nil {
 		return affected, nil
 	}
+	// The driver drops all that a failed pipeline has prepared.
 	delete(s.Conn.PgConn().CustomData(), pathKey)
+	delete(s.Conn.PgConn().CustomData(), preparedKey)
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
@@ -142,6 +145,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	if known {
 		return s.send(ctx, pipeline, frame, statements)
 	}
+	// The others are prepared in one round trip, behind the frame: under its path, and within its timeouts.
 	if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
 		return nil, err
 	}
@@ -152,9 +156,6 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		}
 	}
 	for _, statement := range statements {
-		if _, err := s.Conn.Prepare(ctx, statement.SQL, statement.SQL); err != nil {
-			return nil, &StatementError{Index: statement.at, Err: err}
-		}
 		prepared[statement.SQL] = true
 	}
 	return s.send(ctx, &pgx.Batch{}, 0, statements)
@@ -265,6 +266,12 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			}
 		}
 		if err != nil {
+			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok { // It comes ahead of all results, whichever it is about.
+				err = unprepared.Unwrap()
+				if at := slices.IndexFunc(statements, func(one Statement) bool { return one.SQL == unprepared.SQL() }); at >= 0 {
+					statement = statements[at]
+				}
+			}
 			return nil, &StatementError{Index: statement.at, Err: err}
 		}
 		if !statement.aside {

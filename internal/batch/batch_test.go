@@ -3,6 +3,9 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,6 +248,46 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
 	require.Zero(t, prepared)
 	require.EqualValues(t, 8, count(t, db))
+}
+
+// sends counts how often a connection has sent something: once per round trip.
+type sends struct {
+	net.Conn
+
+	n *atomic.Int64
+}
+
+func (s sends) Write(b []byte) (int, error) {
+	s.n.Add(1)
+	return s.Conn.Write(b)
+}
+
+// On a new connection a transaction takes four round trips, however many statements it has: its frame is prepared and sent, and then they are.
+func TestStatementsArePreparedTogether(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	settings := session.Conn.Config()
+	var trips atomic.Int64
+	settings.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return sends{conn, &trips}, err
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	session.Conn = conn
+	statements := make([]batch.Statement, 10)
+	for i := range statements {
+		statements[i].SQL = fmt.Sprintf("DELETE FROM items WHERE id = %d", i+1)
+	}
+	for i, expected := range []int64{4, 1, 3, 1} {
+		trips.Store(0)
+		_, err := session.Run(t.Context(), statements[:5+i/2*5]...)
+		require.NoError(t, err)
+		require.Equal(t, expected, trips.Load())
+	}
+	require.Zero(t, count(t, db))
 }
 
 // What a pass has prepared serves the next one on the connection, until a column changes its type.

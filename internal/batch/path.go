@@ -15,20 +15,16 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also says for which run "sexton".count_rows counts, 0 being none; knownSQL does the same with a path that was found before.
-	runSQL   = `, pg_catalog.set_config('sexton.run', $2::pg_catalog.int8::pg_catalog.text, true)`
-	frameSQL = pathSQL + runSQL
-	knownSQL = `SELECT pg_catalog.set_config('search_path', $1, true)` + runSQL
+	// frameSQL also says for which run "sexton".count_rows counts, 0 being none. $1 is the path if it was found before: with two texts each
+	// connection would have to prepare two.
+	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
+    pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true)`
 )
 
 // queuePath adds the statement that sets path and run. The catalogue is asked for the path once per connection, as a session of the application
 // would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch) {
-	sql, path := s.Names.Render(frameSQL), s.Names.Path
-	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(string); ok {
-		sql, path = knownSQL, known
-	}
-	pipeline.Queue(sql, path, s.Fence.Run())
+	pipeline.Queue(s.Names.Render(frameSQL), s.Conn.PgConn().CustomData()[pathKey], s.Names.Path, s.Fence.Run())
 }
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.

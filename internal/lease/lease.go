@@ -118,13 +118,10 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		SeenToken: seen.token, SeenUntil: seen.until, Digest: m.Digests[key],
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
-	// Taken before the statement is sent, so the local deadline can only be early.
-	asked := time.Now()
-	row, err := m.Jobs.AsyncQueries().LeaseBegin(ctx, begin)
+	asked, row, err := m.begin(ctx, begin)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
-		asked = time.Now()
-		row, err = m.Jobs.AsyncQueries().LeaseBegin(ctx, begin)
+		asked, row, err = m.begin(ctx, begin)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
@@ -147,6 +144,19 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		}
 	}
 	return row.RunID, l, nil
+}
+
+// begin also returns the time before the statement was sent, so the local deadline can only be early. The connection is older than that: the work
+// that goes on with it need not look whether a crash has taken the lease back.
+func (m *Manager) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
+	conn, err := m.Jobs.Async().Acquire(ctx)
+	if err != nil {
+		return asked, row, err //nolint:wrapcheck // Begin names the lease
+	}
+	defer conn.Release()
+	asked = time.Now()
+	row, err = m.Jobs.Names.Queries(conn).LeaseBegin(ctx, params)
+	return asked, row, err //nolint:wrapcheck // likewise
 }
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }

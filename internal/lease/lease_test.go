@@ -47,6 +47,25 @@ func TestSecondHolderIsRefused(t *testing.T) {
 	require.True(t, held.ExpiresAt.After(time.Now()), "expires at %s", held.ExpiresAt)
 }
 
+// A connection that was opened for the lease is older than it: no crash lies in between.
+func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	fresh, err := database.Open(t.Context(), "main", db.URL, "", dbtest.Names(), 2)
+	require.NoError(t, err)
+	t.Cleanup(fresh.Close)
+	fresh.Pool.Reset()
+	granted, err := (&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh)
+	require.NoError(t, err)
+	conn, err := fresh.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	asked := fresh.Pool.Stat().AcquireCount()
+	require.NoError(t, granted.Confirm(t.Context(), conn.Conn()))
+	require.Equal(t, asked, fresh.Pool.Stat().AcquireCount())
+}
+
 func TestTokenGrowsWithEachAcquisition(t *testing.T) {
 	t.Parallel()
 

@@ -83,9 +83,8 @@ func (t *Throttle) holdFor(ctx context.Context, at *target) string {
 	if at.blind || t.memory.ClearSince(at.DB.Name) < ClearFor {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	replicas, err := replica.Read(ctx, at.DB.Pool)
+	// On the pass's own connection, which is idle between its batches: another one would have to be opened for this alone.
+	replicas, err := replica.Read(ctx, at.Session.Conn)
 	if err != nil {
 		at.blind = true
 		if !errors.Is(err, replica.ErrHidden) || t.memory.firstHidden(at.DB.Name) {
