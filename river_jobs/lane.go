@@ -81,8 +81,8 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 }
 
 // workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
-// alone where it could not be done now. It asks on the lane's own connection where that will do: another one would keep those that know the
-// statements of a pass from the pass.
+// alone where it could not be done now. It asks on the lane's own connection where that will do: another one would be missing where the pass needs
+// one that has its statements prepared.
 func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind string, args any) (time.Duration, error) {
 	db := deps.jobsDB()
 	id, err := Enqueue(ctx, on, db, kind, args, nil)
