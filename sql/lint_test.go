@@ -175,7 +175,7 @@ var (
 		`|extdiff/((switch|claim|layout|restore|marker)\.|queries/(bound|external|layout|lock|owned|put_back|stream|survey|switch|with)))` +
 		`|queries/(external_diffs/claims|tombstone_batches)`)
 	notBatched = regexp.MustCompile(
-		`/(dryrun/\w+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
+		`/(dryrun/[\w/]+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
 )
 
 // escapes keeps the length of a literal's text, so that offsets stay.

@@ -103,6 +103,39 @@ func (q *Queries) RevivedList(ctx context.Context, arg RevivedListParams) ([]Rev
 	return items, nil
 }
 
+const tombstonesByDue = `-- name: TombstonesByDue :one
+SELECT (SELECT pg_catalog.count(*) FROM (
+           SELECT
+           FROM "public".loose_foreign_keys_deleted_records AS due
+           WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
+           LIMIT $2::bigint
+       ) AS counted) AS due,
+       (SELECT pg_catalog.count(*) FROM (
+           SELECT
+           FROM "public".loose_foreign_keys_deleted_records AS deferred
+           WHERE deferred.fully_qualified_table_name = $1 AND deferred.status = 1 AND deferred.consume_after > pg_catalog.now()
+           LIMIT $2::bigint
+       ) AS counted) AS deferred
+`
+
+type TombstonesByDueParams struct {
+	Parent string
+	Most   int64
+}
+
+type TombstonesByDueRow struct {
+	Due      int64
+	Deferred int64
+}
+
+// How many tombstones of a parent are due, and how many are put off, each counted up to a cap.
+func (q *Queries) TombstonesByDue(ctx context.Context, arg TombstonesByDueParams) (TombstonesByDueRow, error) {
+	row := q.db.QueryRow(ctx, tombstonesByDue, arg.Parent, arg.Most)
+	var i TombstonesByDueRow
+	err := row.Scan(&i.Due, &i.Deferred)
+	return i, err
+}
+
 const tombstonesCount = `-- name: TombstonesCount :one
 SELECT pg_catalog.count(*)
 FROM (
@@ -153,6 +186,45 @@ func (q *Queries) TombstonesDrop(ctx context.Context, arg TombstonesDropParams) 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const tombstonesDueKeys = `-- name: TombstonesDueKeys :many
+SELECT due.primary_key_value, due.primary_key_text
+FROM "public".loose_foreign_keys_deleted_records AS due
+WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
+ORDER BY due.consume_after, due.id
+LIMIT $2::bigint
+`
+
+type TombstonesDueKeysParams struct {
+	Parent string
+	Most   int64
+}
+
+type TombstonesDueKeysRow struct {
+	PrimaryKeyValue *int64
+	PrimaryKeyText  *string
+}
+
+// The keys of due tombstones of a parent, oldest first.
+func (q *Queries) TombstonesDueKeys(ctx context.Context, arg TombstonesDueKeysParams) ([]TombstonesDueKeysRow, error) {
+	rows, err := q.db.Query(ctx, tombstonesDueKeys, arg.Parent, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TombstonesDueKeysRow
+	for rows.Next() {
+		var i TombstonesDueKeysRow
+		if err := rows.Scan(&i.PrimaryKeyValue, &i.PrimaryKeyText); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const tombstonesList = `-- name: TombstonesList :many

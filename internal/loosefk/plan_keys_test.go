@@ -51,8 +51,8 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 		{"children", []string{"next_id"}, "children → children (next_id) ON DELETE CASCADE"},
 		{"pairs", []string{"t", "i"}, "children → pairs (t, i) ON DELETE SET DEFAULT"},
 		{"awards", []string{"note_id"}, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL"},
-		{"strict", []string{"again"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION"},
 		{"strict", []string{"indexed_id"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (indexed_id) ON DELETE RESTRICT"},
+		{"strict", []string{"again"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION"},
 	}, needed(plan))
 	require.Equal(t, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL: "+
 		"no index begins with note_id, so every deleted row of app.notes reads all of awards", plan.Definitions[0].MissingIndexes[3].Why)

@@ -145,3 +145,26 @@ UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
 SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
 WHERE tombstone.status = 3 AND tombstone.id = ANY (@ids::bigint[])
 RETURNING tombstone.id;
+
+-- name: TombstonesByDue :one
+-- How many tombstones of a parent are due, and how many are put off, each counted up to a cap.
+SELECT (SELECT pg_catalog.count(*) FROM (
+           SELECT
+           FROM "public".loose_foreign_keys_deleted_records AS due
+           WHERE due.fully_qualified_table_name = @parent AND due.status = 1 AND due.consume_after <= pg_catalog.now()
+           LIMIT @most::bigint
+       ) AS counted) AS due,
+       (SELECT pg_catalog.count(*) FROM (
+           SELECT
+           FROM "public".loose_foreign_keys_deleted_records AS deferred
+           WHERE deferred.fully_qualified_table_name = @parent AND deferred.status = 1 AND deferred.consume_after > pg_catalog.now()
+           LIMIT @most::bigint
+       ) AS counted) AS deferred;
+
+-- name: TombstonesDueKeys :many
+-- The keys of due tombstones of a parent, oldest first.
+SELECT due.primary_key_value, due.primary_key_text
+FROM "public".loose_foreign_keys_deleted_records AS due
+WHERE due.fully_qualified_table_name = @parent AND due.status = 1 AND due.consume_after <= pg_catalog.now()
+ORDER BY due.consume_after, due.id
+LIMIT @most::bigint;

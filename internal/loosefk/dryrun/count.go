@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 )
@@ -58,47 +59,22 @@ func bounded(timeout time.Duration) string {
 // Planned with their values: a generic plan for a thousand keys could read a whole table by the index.
 const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 
-const backlogSQL = `
-SELECT (SELECT pg_catalog.count(*) FROM (
-           SELECT FROM "public".loose_foreign_keys_deleted_records AS due
-           WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
-           LIMIT $2
-       ) AS counted),
-       (SELECT pg_catalog.count(*) FROM (
-           SELECT FROM "public".loose_foreign_keys_deleted_records AS deferred
-           WHERE deferred.fully_qualified_table_name = $1 AND deferred.status = 1 AND deferred.consume_after > pg_catalog.now()
-           LIMIT $2
-       ) AS counted)`
-
-const dueKeysSQL = `
-SELECT due.primary_key_value, due.primary_key_text
-FROM "public".loose_foreign_keys_deleted_records AS due
-WHERE due.fully_qualified_table_name = $1 AND due.status = 1 AND due.consume_after <= pg_catalog.now()
-ORDER BY due.consume_after, due.id
-LIMIT $2`
-
 // backlog counts the parent's tombstones and loads the keys of the due ones, oldest first.
-func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pendingKeys, error) {
-	pending := pendingKeys{}
-	err := p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
-		var due, deferred int64
-		most := int64(p.limits.Tombstones)
-		if err := tx.QueryRow(ctx, p.names.Render(backlogSQL), parent.Recorded, most+1).Scan(&due, &deferred); err != nil {
-			return err
-		}
-		pending.Due, pending.Deferred = min(due, most), min(deferred, most)
-		pending.Pending = pending.Due + pending.Deferred
-		pending.PendingCapped, pending.more = due > most || deferred > most, due > most
-		rows, err := tx.Query(ctx, p.names.Render(dueKeysSQL), parent.Recorded, most)
+func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending pendingKeys, err error) {
+	err = p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
+		most, q := int64(p.limits.Tombstones), p.names.Queries(tx)
+		waiting, err := q.TombstonesByDue(ctx, dbsqlc.TombstonesByDueParams{Parent: parent.Recorded, Most: most + 1})
 		if err != nil {
 			return err
 		}
-		var integer *int64
-		var text *string
+		pending.Due, pending.Deferred = min(waiting.Due, most), min(waiting.Deferred, most)
+		pending.Pending = pending.Due + pending.Deferred
+		pending.PendingCapped, pending.more = waiting.Due > most || waiting.Deferred > most, waiting.Due > most
+		rows, err := q.TombstonesDueKeys(ctx, dbsqlc.TombstonesDueKeysParams{Parent: parent.Recorded, Most: most})
 		// A key may have been deleted, inserted and deleted again.
 		integers, texts := map[int64]bool{}, map[string]bool{}
-		_, err = pgx.ForEachRow(rows, []any{&integer, &text}, func() error {
-			switch {
+		for _, row := range rows {
+			switch integer, text := row.PrimaryKeyValue, row.PrimaryKeyText; {
 			case parent.Integer && integer != nil && !integers[*integer]:
 				integers[*integer] = true
 				pending.integers = append(pending.integers, *integer)
@@ -106,8 +82,7 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pendingK
 				texts[*text] = true
 				pending.texts = append(pending.texts, *text)
 			}
-			return nil
-		})
+		}
 		return err
 	})
 	return pending, err

@@ -40,6 +40,10 @@ func childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
 // each of them, and ON DELETE CASCADE deletes these in turn. It returns what that needs, the shortest ways
 // first, and all tables that lose rows, with the partitioned tables that these belong to.
 func (s *survey) below(child pgcatalog.Table) (needs []need, gone []uint32) {
+	actions := map[pgcatalog.Action]string{
+		pgcatalog.Cascade: "CASCADE", pgcatalog.SetNull: "SET NULL", pgcatalog.SetDefault: "SET DEFAULT",
+		pgcatalog.Restrict: "RESTRICT", pgcatalog.NoAction: "NO ACTION",
+	}
 	type step struct {
 		table uint32
 		label string
@@ -58,13 +62,17 @@ func (s *survey) below(child pgcatalog.Table) (needs []need, gone []uint32) {
 		for _, referred := range s.family(at.table) {
 			gone = append(gone, referred)
 			for _, key := range s.keys[referred] {
-				path := fmt.Sprintf("%s → %s (%s) %s", at.path, key.label, strings.Join(key.columns, ", "), actionName(key.action))
-				if name := fmt.Sprintf("%d %q", key.table, key.columns); !seen[name] {
-					seen[name] = true
-					needs = append(needs, need{table: key.table, columns: key.columns, path: path, reader: "every deleted row of " + at.label})
+				label := ""
+				if t := s.tables[key.Table]; t != nil { // Which tables are to be read is asked before.
+					label = t.Label()
 				}
-				if key.action == "c" {
-					queue = append(queue, step{table: key.table, label: key.label, path: path})
+				path := fmt.Sprintf("%s → %s (%s) ON DELETE %s", at.path, label, strings.Join(key.Columns, ", "), actions[key.OnDelete])
+				if name := fmt.Sprintf("%d %q", key.Table, key.Columns); !seen[name] {
+					seen[name] = true
+					needs = append(needs, need{table: key.Table, columns: key.Columns, path: path, reader: "every deleted row of " + at.label})
+				}
+				if key.OnDelete == pgcatalog.Cascade {
+					queue = append(queue, step{table: key.Table, label: label, path: path})
 				}
 			}
 		}
@@ -80,19 +88,4 @@ func (s *survey) family(oid uint32) []uint32 {
 		family = append(family, whole)
 	}
 	return family
-}
-
-func actionName(action string) string {
-	switch action {
-	case "c":
-		return "ON DELETE CASCADE"
-	case "n":
-		return "ON DELETE SET NULL"
-	case "d":
-		return "ON DELETE SET DEFAULT"
-	case "r":
-		return "ON DELETE RESTRICT"
-	default:
-		return "ON DELETE NO ACTION"
-	}
 }
