@@ -194,7 +194,7 @@ func (r *run) page(ctx context.Context, after int64, g gates) (page []swept, err
 
 func (r *run) pageStatement(after int64, g gates, page *[]swept) batch.Statement {
 	return batch.Statement{
-		SQL:  r.engine.Session.Names.Render(sweptSQL),
+		SQL:  r.engine.Session.Names.Render(recheckableSQL),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
 		Scan: func(rows pgx.Rows) (err error) {
 			*page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {

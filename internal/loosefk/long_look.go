@@ -30,7 +30,7 @@ const (
 	longKeys    = 50_000
 	// mostFailures bounds the pause after looks that failed: 5 minutes for the first, then twice as long each time.
 	mostFailures = 8
-	// longName is the name of its session. It holds no second look up, as it inserts nothing.
+	// longName is the name of its session. It holds no second look up, as it inserts nothing: queries/horizon.sql leaves it out.
 	longName = "sexton second look"
 )
 

@@ -1,0 +1,218 @@
+package loosefk
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+)
+
+// Confirming says for how long removed tombstones are remembered. The zero value of a field is its default.
+type Confirming struct {
+	// Within bounds the wait for older transactions (1 h).
+	Within time.Duration
+	// Grace is how long sessions are waited for whose transactions the role may not see (10 min).
+	Grace time.Duration
+}
+
+func (c Confirming) within() float64 { return cmp.Or(c.Within, time.Hour).Seconds() }
+func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Seconds() }
+
+// A parent is gone for every transaction that begins after its deletion. One that is older may have seen it, and
+// insert a child at any time: not only while it has no transaction id yet, so no horizon of ids tells. Hence the
+// first gate, before which all sessions must have ended their transactions that began before a tombstone was removed.
+//
+// Such a transaction may become a prepared one. It is listed as prepared before its session counts as idle, so
+// a look at sessions first and at prepared transactions in a later statement misses none: the second gate is
+// that those which there were after the first have ended. Both commits are visible before a transaction disappears
+// from its list. The look at children must be a later statement again.
+//
+// Both gates open for older rows first.
+//
+// Where a parent has children in another database, the transactions there count as well. Two servers' clocks cannot be
+// compared, but lengths of time can: what is open there began at most so long before a moment here that was read first.
+// A prepared transaction there does not tell when it began, and keeps the gate shut.
+
+// horizonSQL returns in one row the time before which no session has a transaction open (infinity where none is
+// open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
+// that do not report. Autovacuum inserts nothing, parallel workers have a leader, nor does a long look of the engine insert (longName). A
+// transaction that began in the future began before the clock was set back, and counts as older than everything. $1 is the grace time.
+//
+//go:embed queries/horizon.sql
+var horizonSQL string
+
+// HorizonSQL is horizonSQL with the grace time in another parameter.
+func HorizonSQL(grace int) string {
+	return strings.ReplaceAll(horizonSQL, "$1", fmt.Sprintf("$%d", grace))
+}
+
+// PreparedSQL lists the prepared transactions of the database.
+const PreparedSQL = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
+WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()`
+
+// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row elsewhere. It keeps the horizon for recheckableSQL in the
+// same transaction, as seconds: as text a time may be read back in another zone.
+func openSQL() string {
+	return "SELECT present.horizon, present.blind, pg_catalog.clock_timestamp(), " +
+		"pg_catalog.set_config('sexton.horizon', extract(epoch FROM present.horizon)::pg_catalog.text, true)\n" +
+		"FROM (" + horizonSQL + ") AS present\n" +
+		`WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $2)`
+}
+
+// ageSQL returns in another database for how many seconds its oldest transaction has been open, and whether there are any
+// that cannot be seen.
+func ageSQL() string {
+	return `SELECT CASE WHEN present.horizon OPERATOR(pg_catalog.=) 'infinity' THEN 0 WHEN present.horizon OPERATOR(pg_catalog.=) '-infinity' THEN 1e9
+    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) present.horizon), 0) END::pg_catalog.float8, present.blind
+FROM (` + horizonSQL + ") AS present"
+}
+
+// recheckableSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
+// for long enough ($5) and twice as long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared
+// transactions are there, which are to be noted then, and whether transactions in other databases alone keep them shut
+// (parents $6, horizon $7).
+//
+//go:embed queries/recheckable.sql
+var recheckableSQL string
+
+// noteSQL notes the prepared transactions for rows whose first gate is open. Transactions that have ended since it was
+// found open need not be waited for.
+const noteSQL = `
+UPDATE "sexton".swept AS swept
+SET prepared = ARRAY(` + PreparedSQL + `)
+WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[]) AND swept.prepared IS NULL`
+
+// forgetSQL removes confirmed rows.
+const forgetSQL = `
+DELETE FROM "sexton".swept AS swept
+WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])`
+
+// holdSQL keeps rows $2, and all rows of parent $4 that are due, from being looked at for $3 seconds.
+const holdSQL = `
+UPDATE "sexton".swept AS swept
+SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+WHERE swept.database OPERATOR(pg_catalog.=) $1
+  AND (swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])
+      OR swept.parent OPERATOR(pg_catalog.=) $4 AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()))`
+
+const (
+	// heldRetry is the pause before the next look at rows that transactions in other databases hold up, awayRetry that where
+	// one of those databases cannot be reached, or does not show all of its transactions.
+	heldRetry = 5 * time.Second
+	awayRetry = time.Minute
+)
+
+// gates holds what a run knows about transactions that may still insert children.
+type gates struct {
+	// horizon is the time before which no transaction of this database is open, of those in sight.
+	horizon pgtype.Timestamptz
+	blind   bool
+	// far are the parents with children in other databases, as tombstones name them, farHorizon the time for those.
+	far        []string
+	farHorizon pgtype.Timestamptz
+	// retry is the pause for rows that only farHorizon keeps waiting.
+	retry time.Duration
+}
+
+// closing is the beginning of confirming: transactions that are open, and the first page.
+type closing struct {
+	gates gates
+	// now is when the gates were read, waits is false where nothing waits to be confirmed.
+	now   time.Time
+	waits bool
+	page  []swept
+}
+
+// horizon is the statement that looks at the transactions of this database.
+func (r *run) horizon(c *closing) batch.Statement {
+	return batch.Statement{
+		SQL: r.engine.Session.Names.Render(openSQL()), Args: []any{r.engine.Confirming.grace(), r.engine.Database},
+		Scan: func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&c.gates.horizon, &c.gates.blind, &c.now, new(string)}, func() error { c.waits = true; return nil })
+			return err
+		},
+	}
+}
+
+// gates looks at the transactions of this database and then at those of the others, and reads the first page behind them. A run without others
+// has done both when it last looked for work.
+func (r *run) gates(ctx context.Context) (*closing, error) {
+	if c := r.closing; c != nil {
+		r.closing = nil
+		return c, nil
+	}
+	c := &closing{}
+	if _, err := r.engine.Session.Run(ctx, r.horizon(c)); err != nil || !c.waits {
+		return c, err
+	}
+	var err error
+	if err = r.farGates(ctx, &c.gates, c.now); err == nil {
+		c.page, err = r.page(ctx, 0, c.gates)
+	}
+	return c, err
+}
+
+// farGates looks at the transactions of other databases.
+func (r *run) farGates(ctx context.Context, g *gates, now time.Time) error {
+	var others []string
+	g.far, others = r.far()
+	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry
+	for _, database := range others {
+		age, prepared, blind, err := r.oldest(ctx, database)
+		if blind {
+			// The grace time has to pass: nothing is gained by looking often.
+			g.blind, g.retry = true, awayRetry
+		}
+		switch {
+		case err != nil && fault.Judge(err).Verdict == fault.Unavailable:
+			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
+		case err != nil:
+			return err
+		case prepared:
+			g.farHorizon.InfinityModifier = pgtype.NegativeInfinity
+		}
+		if began := now.Add(-age); began.Before(g.farHorizon.Time) {
+			g.farHorizon.Time = began
+		}
+	}
+	return nil
+}
+
+// far are the parents with children in other databases, and those databases.
+func (r *run) far() (parents, databases []string) {
+	parents = []string{}
+	for _, parent := range r.engine.Parents {
+		for _, reference := range parent.References {
+			if !reference.Remote {
+				continue
+			}
+			if !slices.Contains(parents, parent.Recorded) {
+				parents = append(parents, parent.Recorded)
+			}
+			if !slices.Contains(databases, reference.Database) {
+				databases = append(databases, reference.Database)
+			}
+		}
+	}
+	return parents, databases
+}
+
+// oldest tells for how long the oldest transaction of another database has been open, whether any is prepared there, and
+// whether some cannot be seen.
+func (r *run) oldest(ctx context.Context, database string) (age time.Duration, prepared, blind bool, err error) {
+	var seconds float64
+	_, err = r.in(ctx, database, r.engine.Session.Limits,
+		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: batch.One(&seconds, &blind)},
+		// In a later statement, as within one database.
+		batch.Statement{SQL: "SELECT EXISTS (" + PreparedSQL + ")", Scan: batch.One(&prepared)})
+	return time.Duration(seconds * float64(time.Second)), prepared, blind, err
+}

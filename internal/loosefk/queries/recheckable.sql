@@ -1,0 +1,35 @@
+SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
+       gate.here AND gate.elsewhere AS open,
+       oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
+           AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
+       gate.here AND NOT gate.elsewhere AS held
+FROM (
+    SELECT swept.*,
+           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
+               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $5::pg_catalog.float8)) AS early,
+           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
+               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => 2::pg_catalog.float8 OPERATOR(pg_catalog.*) $5::pg_catalog.float8)) AS expired
+    FROM "sexton".swept AS swept
+    WHERE swept.database OPERATOR(pg_catalog.=) $1
+      AND swept.id OPERATOR(pg_catalog.>) $2
+      AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())
+    ORDER BY swept.id
+    LIMIT $3
+) AS oldest
+CROSS JOIN (
+    SELECT ARRAY(SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
+WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS transactions, coalesce(
+        $4::pg_catalog.timestamptz,
+        CASE WHEN pg_catalog.current_setting('sexton.horizon', true) OPERATOR(pg_catalog.<>) ''
+            THEN pg_catalog.to_timestamp(pg_catalog.current_setting('sexton.horizon')::pg_catalog.float8) END,
+        '-infinity'
+    ) AS horizon
+) AS present
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
+            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0
+                ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
+           NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])
+               OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS elsewhere
+) AS gate
+ORDER BY oldest.id
