@@ -303,30 +303,6 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	require.False(t, b.items[0].HardDelete)
 }
 
-// An engine whose lease has passed on changes nothing any more.
-func TestTheFenceRefusesAnEarlierHolder(t *testing.T) {
-	t.Parallel()
-	b := setup(t, contributions, lists())
-	b.queue(false, 1)
-	manager := lease.Manager{Jobs: b.Connected, Holder: "another"}
-	_, err := manager.Acquire(t.Context(), leaseKey, time.Minute, b.Connected)
-	var held *lease.HeldError
-	require.ErrorAs(t, err, &held, "while the first one has it")
-	b.Exec("UPDATE sexton.leases SET expires_at = now()")
-	batches := int64(0)
-	b.engine.Progress = func(ctx context.Context, _ *ghostuser.Stats) {
-		if batches++; batches == 2 {
-			_, err := manager.Acquire(ctx, leaseKey, time.Minute, b.Connected)
-			require.NoError(t, err)
-		}
-	}
-	stats, err := b.engine.Run(t.Context())
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.EqualValues(t, 100, stats.Moved["posts.author_id"])
-	require.Equal(t, [][]string{{"100"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"), "nothing after the second batch")
-	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "nobody is to blame")
-}
-
 // A session that is killed after any batch leaves what the next one goes on with.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()

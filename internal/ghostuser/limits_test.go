@@ -158,28 +158,6 @@ func TestSizesFollowTheTarget(t *testing.T) {
 	require.Less(t, stats.Batches, int64(30+30), "visits go in growing batches")
 }
 
-func TestWithoutATargetTimeoutsMakeStatementsSmaller(t *testing.T) {
-	t.Parallel()
-	b := setup(t, overload+"INSERT INTO posts SELECT n, 1 FROM generate_series(1, 100) AS n;", lists())
-	b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
-	b.queue(false, 1)
-	b.requireDone(t, b.run(t), 1)
-}
-
-// A table on which even one row takes longer than the target gets the time that the settings allow.
-func TestASlowTableIsWorkedOffAllTheSame(t *testing.T) {
-	t.Parallel()
-	b := setup(t, `
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END';
-		CREATE TRIGGER slow AFTER UPDATE ON posts FOR EACH STATEMENT EXECUTE FUNCTION slow();
-		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 5) AS n;`, lists())
-	b.engine.Sizes = ghostuser.Sizes{Target: 5 * time.Millisecond}
-	b.queue(false, 1)
-	stats := b.run(t)
-	b.requireDone(t, stats, 1)
-	require.EqualValues(t, 5, stats.Moved["posts.author_id"])
-}
-
 func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

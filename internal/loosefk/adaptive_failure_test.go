@@ -74,29 +74,6 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
-// A row that is updated without pause is locked at most looks and has a new version at each.
-func TestAdaptiveBusyChildGoes(t *testing.T) {
-	t.Parallel()
-
-	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	busy := make(chan error, 1)
-	go func() {
-		for {
-			tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
-			if err != nil || tag.RowsAffected() == 0 {
-				busy <- err
-				return
-			}
-		}
-	}()
-	stats := b.run(t)
-	require.NoError(t, <-busy, "the updates end when their row is gone")
-	require.Empty(t, stats.Errors)
-	require.Zero(t, b.Pending(t))
-}
-
 // A statement of many parents that is over its leash is split until the heavy one stands alone. That is no
 // error and nobody's fault.
 func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
@@ -141,31 +118,6 @@ func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	}
 }
 
-func TestAdaptiveHopelesslySlowTableIsGivenUp(t *testing.T) {
-	t.Parallel()
-
-	b := setupAdaptive(t, parentsAndChildren+`
-		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE INDEX ON others (parent_id);
-		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
-		CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
-others: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents")
-	b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
-	b.Exec("DELETE FROM parents")
-	stats := b.run(t)
-	require.Zero(t, stats.Processed)
-	require.Len(t, stats.Errors, 1)
-	require.Equal(t, "57014", stats.Errors[0].SQLState)
-	require.LessOrEqual(t, stats.Errors[0].Count, int64(4), "it is given up")
-	require.Zero(t, b.count(t, "others"))
-	for _, tombstone := range b.tombstones() {
-		require.Equal(t, "1", tombstone[1])
-		require.Equal(t, "children: SQLSTATE 57014: canceling statement due to statement timeout", tombstone[3])
-	}
-}
-
 // One slow moment of a table does not take the leash off the statements whose size nobody knows.
 func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 	t.Parallel()
@@ -188,22 +140,6 @@ func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 	require.Less(t, time.Since(began), b.engine.Session.Limits.StatementTimeout, "no statement ran into the timeout of the settings")
 	require.Empty(t, stats.Errors, "to find out how many rows fit into a statement is none")
 	require.Zero(t, b.count(t, "children WHERE parent_id <= 2"))
-	require.Zero(t, b.Pending(t))
-}
-
-func TestAdaptivePoisonedRowStandsAlone(t *testing.T) {
-	t.Parallel()
-
-	b := setupAdaptive(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id IN (15, 75);", deleteChildren, "parents")
-	b.Exec("DELETE FROM parents")
-	stats := b.run(t)
-	require.EqualValues(t, 8, stats.Processed)
-	require.Equal(t, [][]string{
-		{"1", "1", "f", "children: SQLSTATE P0001: child 15 is poisoned"},
-		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
-	}, b.tombstones())
-	b.Exec("UPDATE children SET note = NULL")
-	require.EqualValues(t, 2, b.run(t).Processed, "once the cause is gone the rest follows")
 	require.Zero(t, b.Pending(t))
 }
 

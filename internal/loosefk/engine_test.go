@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
 	"sexton/internal/fault"
-	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -325,39 +323,6 @@ func TestStopEndsAfterTheRunningBatch(t *testing.T) {
 	for _, tombstone := range b.tombstones() {
 		require.Equal(t, "0", tombstone[1], "being stopped is nobody's fault")
 	}
-}
-
-func TestLostLeaseEndsTheRun(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents")
-	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
-	successor := lease.Manager{Jobs: b.Connected, Holder: "successor"}
-	_, err := successor.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected)
-	require.NoError(t, err)
-	_, err = b.engine.Run(t.Context())
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.EqualValues(t, 10, b.Pending(t))
-	require.EqualValues(t, 100, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
-}
-
-// A pass that is killed leaves whole batches behind; the next one goes on from there.
-func TestTombstonesSurviveADeadConnection(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents")
-	b.Exec("SELECT pg_terminate_backend($1)", int(b.engine.Session.Conn.PgConn().PID()))
-	_, err := b.engine.Run(t.Context())
-	require.Error(t, err)
-	require.EqualValues(t, 10, b.Pending(t), "nothing is lost")
-	conn, err := b.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	b.engine.Session.Conn = conn.Conn()
-	b.run(t)
-	require.Zero(t, b.Pending(t))
 }
 
 func TestThousandsOfTombstonesInOneRun(t *testing.T) {

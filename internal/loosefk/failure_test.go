@@ -13,26 +13,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A child that another session has locked is skipped first and waited for then, all in one run.
-func TestLockedChildrenAreWaitedFor(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id <= 3")
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE id IN (15, 25) FOR UPDATE")
-	require.NoError(t, err)
-	ended := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
-	require.EqualValues(t, 2, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id <= 3"), "all others are gone before anybody waits")
-	require.NoError(t, tx.Rollback(t.Context()))
-	stats := ended()
-	require.EqualValues(t, 30, stats.DeleteCount)
-	require.Empty(t, stats.Errors)
-	require.Zero(t, b.Pending(t))
-}
-
 // The original deletes a child that was moved to a living parent while its second pass waited for it.
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
@@ -78,27 +58,38 @@ func TestChildChangedWhileWaitedForGoes(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
-// A child that the application never stops updating is locked most of the time and has a new version at
-// each look.
+// A child that the application never stops updating is locked most of the time and has a new version at each look.
 func TestBusyChildGoes(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	busy := make(chan error, 1)
-	go func() {
-		for {
-			tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
-			if err != nil || tag.RowsAffected() == 0 {
-				busy <- err
-				return
-			}
-		}
-	}()
-	stats := b.run(t)
-	require.NoError(t, <-busy, "the updates end when their row is gone")
-	require.Empty(t, stats.Errors)
-	require.Zero(t, b.Pending(t))
+	for name, adaptive := range bothPaces() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren, deleteChildren, "parents")
+			b.engine.Adaptive = adaptive
+			b.Exec(innocent)
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			busy := make(chan error, 1)
+			go func() {
+				for {
+					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+					if err != nil || tag.RowsAffected() == 0 {
+						busy <- err
+						return
+					}
+				}
+			}()
+			stats := b.run(t)
+			require.NoError(t, <-busy, "the updates end when their row is gone")
+			require.Empty(t, stats.Errors)
+			require.Zero(t, b.Pending(t))
+		})
+	}
+}
+
+// bothPaces are the one with fixed sizes and the one that steers itself.
+func bothPaces() map[string]loosefk.Adaptive {
+	return map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}}
 }
 
 // poison makes every change to a child with this note fail.
@@ -197,73 +188,6 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 	}, b.tombstones())
 }
 
-// Deadlocks and the like cost a retry, not an attempt.
-func TestConflictsAreRetried(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren+`
-		CREATE SEQUENCE tries;
-		CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF nextval('public.tries') <= 2 THEN
-				RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
-			END IF;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER conflict AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION conflict();`, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents")
-	stats := b.run(t)
-	require.EqualValues(t, 10, stats.Processed)
-	require.Empty(t, stats.Errors)
-}
-
-// Statements that take too long are cut down until they fit.
-func TestSlowStatementsShrink(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren+`
-		INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 90) AS n;
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN old; END';
-		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
-	b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.run(t)
-	require.EqualValues(t, 100, stats.DeleteCount)
-	require.Zero(t, b.Pending(t))
-	for _, e := range stats.Errors {
-		require.Equal(t, "57014", e.SQLState)
-	}
-}
-
-// Every statement of many rows times out, every small one does not.
-func TestSlowRowsOfManyParentsAreWorkedOffInSmallPieces(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren+`
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN old; END';
-		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
-	b.engine.Session.Limits.StatementTimeout = 400 * time.Millisecond
-	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 10, b.run(t).Processed)
-}
-
-// Whatever SQLSTATE a trigger raises says nothing about the server or the table.
-func TestRaisedStatesAreRowErrors(t *testing.T) {
-	t.Parallel()
-
-	for _, state := range []string{"42501", "42P01", "0A000", "58030", "XX000", "53400", "57P01", "25006", "08006"} {
-		t.Run(state, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren+`
-				CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '`+state+`'; END $$;
-				CREATE TRIGGER raise BEFORE DELETE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION raise();`, deleteChildren, "parents")
-			b.Exec("DELETE FROM parents")
-			require.EqualValues(t, 9, b.run(t).Processed)
-			require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE " + state + ": raised"}}, b.tombstones())
-		})
-	}
-}
-
 // A trigger that puts rows back would keep the engine busy until its limits, run after run.
 func TestRowsPutBackAreReported(t *testing.T) {
 	t.Parallel()
@@ -310,23 +234,35 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren+`
-		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE INDEX ON others (parent_id);
-		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END';
-		CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
+	for name, adaptive := range bothPaces() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren+`
+				CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+				CREATE INDEX ON others (parent_id);
+				INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
+				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
+				CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
 others: [{table: parents, column: parent_id, on_delete: async_delete}]
 `, "parents")
-	b.engine.Session.Limits.StatementTimeout = 50 * time.Millisecond
-	b.Exec("DELETE FROM parents")
-	stats := b.run(t)
-	require.Zero(t, stats.Processed)
-	require.Equal(t, []fault.Counts{{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout", Count: 6}}, stats.Errors)
-	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"))
-	for _, tombstone := range b.tombstones() {
-		require.Equal(t, "1", tombstone[1])
-		require.Equal(t, "children: SQLSTATE 57014: canceling statement due to statement timeout", tombstone[3])
+			b.engine.Adaptive = adaptive
+			b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
+			b.Exec("DELETE FROM parents")
+			stats := b.run(t)
+			require.Zero(t, stats.Processed)
+			require.Len(t, stats.Errors, 1)
+			most := 6
+			if name == "adaptive" {
+				most = 4
+			}
+			require.LessOrEqual(t, stats.Errors[0].Count, int64(most), "it is given up")
+			stats.Errors[0].Count = 0
+			require.Equal(t, fault.Counts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
+			require.Zero(t, b.count(t, "others"))
+			for _, tombstone := range b.tombstones() {
+				require.Equal(t, []string{"1", "f", "children: SQLSTATE 57014: canceling statement due to statement timeout"}, tombstone[1:])
+			}
+		})
 	}
 }
 
