@@ -48,10 +48,6 @@ func judgeClock(offset, uncertain time.Duration) []Finding {
 	if offset > 0 {
 		direction = "behind"
 	}
-	return []Finding{{
-		Severity: severity, Object: "clock",
-		Message: fmt.Sprintf("this machine's clock is %s %s the server's: schedules follow the one, everything else the other",
-			offset.Abs().Round(100*time.Millisecond), direction),
-		Fix: "have NTP keep both clocks",
-	}}
+	return one(severity, "clock", fmt.Sprintf("this machine's clock is %s %s the server's: schedules follow the one, everything else the other",
+		offset.Abs().Round(100*time.Millisecond), direction), "have NTP keep both clocks")
 }

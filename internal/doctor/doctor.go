@@ -29,6 +29,11 @@ type Finding struct {
 	Fix string `json:"fix"`
 }
 
+// one is a single finding.
+func one(severity problem.Severity, object, message, fix string) []Finding {
+	return []Finding{{Severity: severity, Object: object, Message: message, Fix: fix}}
+}
+
 // Result is how a check ended.
 type Result string
 
@@ -58,7 +63,7 @@ type Report struct {
 // NewReport returns an empty report, whose lists are JSON arrays also where they stay empty.
 func NewReport() *Report { return &Report{Findings: []Finding{}, Checks: []Check{}} }
 
-// patience bounds one check: a catalogue that somebody has locked must not hold up the others for ever.
+// patience bounds one check: a catalogue that another session has locked must not hold up the others for ever.
 const patience = 20 * time.Second
 
 // Findings are the problems of files, each once: a cycle is found from several sides.
@@ -86,13 +91,11 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	found, err := look(ctx)
-	if err != nil {
-		found = append(found, Finding{Severity: problem.Error, Object: check, Message: fmt.Sprintf("the check failed: %v", err), Fix: remedy(err)})
-	}
 	result := OK
 	switch {
 	case err != nil:
 		result = Failed
+		found = append(found, one(problem.Error, check, fmt.Sprintf("the check failed: %v", err), remedy(err))...)
 	case len(found) > 0:
 		result = Found
 	}

@@ -12,12 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-const (
-	hearing = 2 * time.Second
-	// QueueWarning and queueError are shares of the notification queue that are in use.
-	QueueWarning = 0.1
-	queueError   = 0.5
-)
+const hearing = 2 * time.Second
 
 // place tells databases apart, those of other servers included.
 type place struct {
@@ -58,12 +53,9 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	if here.database != there.database || !here.started.Equal(there.started) {
-		return []Finding{{
-			Severity: problem.Error, Object: "listen_url", Message: fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
-				"than url (database %s on a server started at %s)", there.database, there.started.UTC().Format(time.RFC3339),
-				here.database, here.started.UTC().Format(time.RFC3339)),
-			Fix: "give listen_url a direct connection to the database that url leads to",
-		}}, nil
+		return one(problem.Error, "listen_url", fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
+			"than url (database %s on a server started at %s)", there.database, there.started.UTC().Format(time.RFC3339),
+			here.database, here.started.UTC().Format(time.RFC3339)), "give listen_url a direct connection to the database that url leads to"), nil
 	}
 	channel := "sexton_doctor_" + rand.Text()
 	if _, err := conn.Exec(ctx, "LISTEN "+quote(channel)); err != nil {
@@ -82,33 +74,6 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	case ctx.Err() != nil || waiting.Err() == nil:
 		return nil, fmt.Errorf("wait for notification: %w", err)
 	}
-	return []Finding{{
-		Severity: problem.Warning, Object: "listen_url",
-		Message: fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
-			"workers poll every second instead of being woken", limit),
-		Fix: "give listen_url a direct connection, past any pooler",
-	}}, nil
-}
-
-func notifyQueue(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var usage float64
-	if err := tx.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage); err != nil {
-		return nil, fmt.Errorf("read usage of the notification queue: %w", err)
-	}
-	return judgeQueue(usage), nil
-}
-
-func judgeQueue(usage float64) []Finding {
-	if usage <= QueueWarning {
-		return nil
-	}
-	severity := problem.Warning
-	if usage > queueError {
-		severity = problem.Error
-	}
-	return []Finding{{
-		Severity: severity, Object: "pg_notification_queue_usage",
-		Message: fmt.Sprintf("the notification queue is %.0f %% full; once it is full, every commit that notifies fails", 100*usage),
-		Fix:     "end the session that listens and has had a transaction open for long; the server's log names it",
-	}}
+	return one(problem.Warning, "listen_url", fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
+		"workers poll every second instead of being woken", limit), "give listen_url a direct connection, past any pooler"), nil
 }

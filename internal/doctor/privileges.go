@@ -89,32 +89,22 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	for _, r := range needs(t.Grants, t.Database.Names) {
 		kinds, schemas, names, wanted = append(kinds, r.kind), append(schemas, r.schema), append(names, r.name), append(wanted, r.privilege)
 	}
-	rows, err := tx.Query(ctx, privilegesSQL, kinds, schemas, names, wanted)
-	if err != nil {
-		return nil, fmt.Errorf("read privileges: %w", err)
+	type row struct {
+		Kind, Object, Missing string
+		Hidden                bool
+		Role                  string
 	}
-	var found []Finding
-	var kind, object, missing, role string
-	var hidden bool
-	_, err = pgx.ForEachRow(rows, []any{&kind, &object, &missing, &hidden, &role}, func() error {
-		if missing != "" {
-			found = append(found, Finding{
-				Severity: problem.Error, Object: object, Message: fmt.Sprintf("role %s lacks %s on %s %s", role, missing, kind, object),
-				Fix: fmt.Sprintf("GRANT %s ON %s %s TO %s", missing, strings.ToUpper(kind), object, role),
-			})
+	return query(ctx, tx, "read privileges", privilegesSQL, []any{kinds, schemas, names, wanted}, func(r row) (found []Finding) {
+		if r.Missing != "" {
+			found = one(problem.Error, r.Object, fmt.Sprintf("role %s lacks %s on %s %s", r.Role, r.Missing, r.Kind, r.Object),
+				fmt.Sprintf("GRANT %s ON %s %s TO %s", r.Missing, strings.ToUpper(r.Kind), r.Object, r.Role))
 		}
-		if hidden {
-			found = append(found, Finding{
-				Severity: problem.Error, Object: object, Message: fmt.Sprintf("row-level security hides rows of %s from role %s", object, role),
-				Fix: fmt.Sprintf("ALTER ROLE %s BYPASSRLS", role),
-			})
+		if r.Hidden {
+			found = append(found, one(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
+				fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))...)
 		}
-		return nil
+		return found
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read privileges: %w", err)
-	}
-	return found, nil
 }
 
 //go:embed queries/partitions.sql
@@ -122,21 +112,12 @@ var partitionsSQL string
 
 // partitions asks whether workers can track the partitions that come later.
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var schemas, tables []string
-	for _, parent := range t.Parents {
-		schemas, tables = append(schemas, parent.Schema), append(tables, parent.Table)
-	}
+	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
-	found, err := query(ctx, tx, partitionsSQL, []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}, func(r row) Finding {
-		return Finding{
-			Severity: problem.Warning, Object: r.Table,
-			Message: fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
-				"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
-			Fix: r.Grant + ", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition",
-		}
+	args := []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}
+	return query(ctx, tx, "look at partitioned parents", partitionsSQL, args, func(r row) []Finding {
+		return one(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
+			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
+			r.Grant+", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition")
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look at partitioned parents: %w", err)
-	}
-	return found, nil
 }

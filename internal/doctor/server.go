@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,64 +15,69 @@ import (
 const oldestVersion = 140_000
 
 func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var number int
-	var text string
-	err := tx.QueryRow(ctx, "SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('server_version')").Scan(&number, &text)
-	if err != nil {
-		return nil, fmt.Errorf("read server version: %w", err)
+	type row struct {
+		Number int
+		Text   string
 	}
-	return judgeVersion(number, text), nil
+	const sql = "SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('server_version')"
+	return query(ctx, tx, "read server version", sql, nil, func(r row) []Finding { return judgeVersion(r.Number, r.Text) })
 }
 
 func judgeVersion(number int, text string) []Finding {
 	if number >= oldestVersion {
 		return nil
 	}
-	return []Finding{{
-		Severity: problem.Error, Object: "server_version", Message: "the server is PostgreSQL " + text + ", which is too old",
-		Fix: "upgrade it to PostgreSQL 14 or newer",
-	}}
+	return one(problem.Error, "server_version", "the server is PostgreSQL "+text+", which is too old", "upgrade it to PostgreSQL 14 or newer")
 }
 
 // recovery asks whether the database can be written to.
 func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var standby, readOnly bool
+	type row struct{ Standby, ReadOnly bool }
 	const sql = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')::boolean"
-	err := tx.QueryRow(ctx, sql).Scan(&standby, &readOnly)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("look whether the server is in recovery: %w", err)
-	case standby:
-		return []Finding{{
-			Severity: problem.Error, Object: "pg_is_in_recovery", Message: "the server is in recovery: a standby can be read from only",
-			Fix: "point url at the primary; with several hosts in it add target_session_attrs=read-write",
-		}}, nil
-	case readOnly:
-		return []Finding{{
-			Severity: problem.Error, Object: "default_transaction_read_only", Message: "transactions are read-only by default, so that no batch can write",
-			Fix: "turn default_transaction_read_only off for the worker's role",
-		}}, nil
-	}
-	return nil, nil
+	return query(ctx, tx, "look whether the server is in recovery", sql, nil, func(r row) []Finding {
+		switch {
+		case r.Standby:
+			return one(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby can be read from only",
+				"point url at the primary; with several hosts in it add target_session_attrs=read-write")
+		case r.ReadOnly:
+			return one(problem.Error, "default_transaction_read_only", "transactions are read-only by default, so that no batch can write",
+				"turn default_transaction_read_only off for the worker's role")
+		}
+		return nil
+	})
 }
 
 // statistics asks whether the role sees when other roles' transactions began.
 func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var member bool
-	var role string
-	const sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE'), pg_catalog.format('%I', current_user)"
-	if err := tx.QueryRow(ctx, sql).Scan(&member, &role); err != nil {
-		return nil, fmt.Errorf("look up memberships: %w", err)
+	const sql = "SELECT pg_catalog.format('%I', current_user) WHERE NOT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')"
+	return query(ctx, tx, "look up memberships", sql, nil, func(r struct{ Role string }) []Finding {
+		return one(problem.Warning, r.Role, "the role does not see when the transactions of other roles began: children that are inserted late can only "+
+			"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed", "GRANT pg_read_all_stats TO "+r.Role)
+	})
+}
+
+const (
+	// QueueWarning and queueError are shares of the notification queue that are in use.
+	QueueWarning = 0.1
+	queueError   = 0.5
+)
+
+func notifyQueue(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	const sql = "SELECT pg_catalog.pg_notification_queue_usage()"
+	return query(ctx, tx, "read usage of the notification queue", sql, nil, func(r struct{ Usage float64 }) []Finding { return judgeQueue(r.Usage) })
+}
+
+func judgeQueue(usage float64) []Finding {
+	severity := problem.Warning
+	switch {
+	case usage <= QueueWarning:
+		return nil
+	case usage > queueError:
+		severity = problem.Error
 	}
-	if member {
-		return nil, nil
-	}
-	return []Finding{{
-		Severity: problem.Warning, Object: role,
-		Message: "the role does not see when the transactions of other roles began: children that are inserted late can only be waited for by the clock, " +
-			"and old transactions and replicas that are far behind go unnoticed",
-		Fix: "GRANT pg_read_all_stats TO " + role,
-	}}, nil
+	return one(severity, "pg_notification_queue_usage",
+		fmt.Sprintf("the notification queue is %.0f %% full; once it is full, every commit that notifies fails", 100*usage),
+		"end the session that listens and has had a transaction open for long; the server's log names it")
 }
 
 //go:embed queries/autovacuum.sql
@@ -80,30 +86,47 @@ var autovacuumSQL string
 // autovacuum looks for queue tables without vacuum. Nearly every row in them is a dead one before long.
 func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
-	var off string
-	err := tx.QueryRow(ctx, `
-		SELECT CASE
-			WHEN NOT pg_catalog.current_setting('autovacuum')::boolean THEN 'autovacuum'
-			WHEN NOT pg_catalog.current_setting('track_counts')::boolean THEN 'track_counts'
-			ELSE ''
-		END`).Scan(&off)
-	if err != nil {
-		return nil, fmt.Errorf("read settings of autovacuum: %w", err)
-	}
-	if off != "" {
-		return []Finding{{
-			Severity: problem.Warning, Object: off, Message: off + " is off: " + effect,
-			Fix: "ALTER SYSTEM SET " + off + " = on; SELECT pg_catalog.pg_reload_conf()",
-		}}, nil
-	}
-	found, err := query(ctx, tx, autovacuumSQL, []any{t.Database.Names.Jobs, t.Database.Names.Tracked}, func(row struct{ Table string }) Finding {
-		return Finding{
-			Severity: problem.Warning, Object: row.Table, Message: "autovacuum is off for this table: " + effect,
-			Fix: "ALTER TABLE " + row.Table + " RESET (autovacuum_enabled)",
-		}
+	const sql = `SELECT name FROM pg_catalog.pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off' ORDER BY name LIMIT 1`
+	off, err := query(ctx, tx, "read settings of autovacuum", sql, nil, func(r struct{ Off string }) []Finding {
+		return one(problem.Warning, r.Off, r.Off+" is off: "+effect, "ALTER SYSTEM SET "+r.Off+" = on; SELECT pg_catalog.pg_reload_conf()")
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read options of queue tables: %w", err)
+	if err != nil || len(off) > 0 {
+		return off, err
 	}
-	return found, nil
+	args := []any{t.Database.Names.Jobs, t.Database.Names.Tracked}
+	return query(ctx, tx, "read options of queue tables", autovacuumSQL, args, func(r struct{ Table string }) []Finding {
+		return one(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
+	})
+}
+
+//go:embed queries/room.sql
+var roomSQL string
+
+// room asks whether a worker finds as many free connections as it may open.
+func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	type row struct {
+		Object, Fix  string
+		Limit, Taken int
+	}
+	return query(ctx, tx, "count connections", roomSQL, nil, func(r row) []Finding {
+		need := Share{Connections: t.Connections}
+		switch {
+		case r.Object == "max_connections" && len(t.Server.Databases) > 1:
+			need = t.Server
+		case strings.HasPrefix(r.Object, "role ") && len(t.Role.Databases) > 1:
+			need = t.Role
+		}
+		if r.Limit-r.Taken >= need.Connections {
+			return nil
+		}
+		if r.Object != "max_connections" {
+			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+need.Connections)
+		}
+		together := ""
+		if len(need.Databases) > 0 {
+			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
+		}
+		return one(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s",
+			r.Limit, r.Taken, need.Connections, together), r.Fix+"; or lower jobs.max_workers")
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 	effect string
 }{
 	{"statement_timeout", 10 * time.Second, "it ends what prepares and follows batches, such as the check of the definitions"},
-	{"lock_timeout", time.Second, "leases and fences are given up that somebody else only holds for a moment"},
+	{"lock_timeout", time.Second, "leases and fences are given up that another session only holds for a moment"},
 	{"idle_in_transaction_session_timeout", 10 * time.Second, "it ends sessions whose worker stands still for a moment"},
 	{"idle_session_timeout", time.Minute, "it ends the connections that wait for notifications"},
 	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
@@ -35,37 +36,22 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	for i, timeout := range tooShort {
 		names[i] = timeout.name
 	}
-	rows, err := tx.Query(ctx, settingsSQL, names)
-	if err != nil {
-		return nil, fmt.Errorf("read timeouts: %w", err)
-	}
 	type row struct {
-		Name           string
-		Milliseconds   int64
-		Source         string
-		Role, Database string
+		Name                   string
+		Milliseconds           int64
+		Source, Role, Database string
 	}
-	set := map[string]row{}
-	var r row
-	_, err = pgx.ForEachRow(rows, []any{&r.Name, &r.Milliseconds, &r.Source, &r.Role, &r.Database}, func() error {
-		set[r.Name] = r
-		return nil
+	found, err := query(ctx, tx, "read timeouts", settingsSQL, []any{names}, func(r row) []Finding {
+		timeout := tooShort[slices.Index(names, r.Name)]
+		value := time.Duration(r.Milliseconds) * time.Millisecond
+		if value >= timeout.least {
+			return nil
+		}
+		return one(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role, timeout.least, timeout.effect),
+			lift(r.Name, r.Source, r.Role, r.Database))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read timeouts: %w", err)
-	}
-	var found []Finding
-	for _, timeout := range tooShort {
-		r, isSet := set[timeout.name]
-		value := time.Duration(r.Milliseconds) * time.Millisecond
-		if !isSet || value >= timeout.least {
-			continue
-		}
-		found = append(found, Finding{
-			Severity: problem.Warning, Object: timeout.name,
-			Message: fmt.Sprintf("%s is %s for role %s, less than %s: %s", timeout.name, value, r.Role, timeout.least, timeout.effect),
-			Fix:     lift(timeout.name, r.Source, r.Role, r.Database),
-		})
+		return nil, err
 	}
 	level, err := isolation(ctx, tx)
 	return append(found, level...), err
@@ -75,23 +61,17 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 // statements do not.
 func isolation(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const name, right = "default_transaction_isolation", "read committed"
-	var value, source, role, database string
 	const sql = `SELECT setting.reset_val, setting.source, pg_catalog.format('%I', current_user), pg_catalog.format('%I', pg_catalog.current_database())
-FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1`
-	if err := tx.QueryRow(ctx, sql, name).Scan(&value, &source, &role, &database); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if value == right {
-		return nil, nil
-	}
-	fix := lift(name, source, role, database)
-	if strings.HasSuffix(fix, " = 0") {
-		fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", role, database, name, right)
-	}
-	return []Finding{{
-		Severity: problem.Warning, Object: name, Fix: fix,
-		Message: fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session on the same rows", role, value),
-	}}, nil
+FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1 AND setting.reset_val <> $2`
+	type row struct{ Value, Source, Role, Database string }
+	return query(ctx, tx, "read "+name, sql, []any{name, right}, func(r row) []Finding {
+		fix := lift(name, r.Source, r.Role, r.Database)
+		if strings.HasSuffix(fix, " = 0") {
+			fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", r.Role, r.Database, name, right)
+		}
+		return one(problem.Warning, name,
+			fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session on the same rows", r.Role, r.Value), fix)
+	})
 }
 
 // lift says how to get rid of a setting, by where it comes from.
@@ -106,47 +86,4 @@ func lift(name, source, role, database string) string {
 	default:
 		return fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = 0", role, database, name)
 	}
-}
-
-//go:embed queries/room.sql
-var roomSQL string
-
-// room asks whether a worker finds as many free connections as it may open.
-func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	rows, err := tx.Query(ctx, roomSQL)
-	if err != nil {
-		return nil, fmt.Errorf("count connections: %w", err)
-	}
-	var found []Finding
-	var object, fix string
-	var limit, taken int
-	_, err = pgx.ForEachRow(rows, []any{&object, &fix, &limit, &taken}, func() error {
-		need := Share{Connections: t.Connections}
-		switch {
-		case object == "max_connections" && len(t.Server.Databases) > 1:
-			need = t.Server
-		case strings.HasPrefix(object, "role ") && len(t.Role.Databases) > 1:
-			need = t.Role
-		}
-		if limit-taken >= need.Connections {
-			return nil
-		}
-		if object != "max_connections" {
-			fix = fmt.Sprintf("%s %d", fix, taken+need.Connections)
-		}
-		together := ""
-		if len(need.Databases) > 0 {
-			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
-		}
-		found = append(found, Finding{
-			Severity: problem.Warning, Object: object,
-			Message: fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s", limit, taken, need.Connections, together),
-			Fix:     fix + "; or lower jobs.max_workers",
-		})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count connections: %w", err)
-	}
-	return found, nil
 }

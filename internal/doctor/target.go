@@ -48,43 +48,59 @@ type Parent struct {
 	Recorded string
 }
 
+// check is one of those that Examine makes.
+type check struct {
+	name string
+	look func(context.Context) ([]Finding, error)
+	// skipped reports whether it has nothing to look at, by the names of the checks that found nothing.
+	skipped func(passed map[string]bool) bool
+}
+
+// checks are all of them, in their order.
+func (t Target) checks() []check {
+	reading := func(look func(context.Context, pgx.Tx) ([]Finding, error)) func(context.Context) ([]Finding, error) {
+		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, look) }
+	}
+	// LISTEN is not allowed during recovery.
+	deaf := func(passed map[string]bool) bool { return t.Undirected || !passed["recovery"] }
+	unknown := func(map[string]bool) bool { return !t.Installed || t.Parents == nil }
+	return []check{
+		{"version", reading(version), nil},
+		{"recovery", reading(recovery), nil},
+		{"clock", t.clock, nil},
+		{"listen", t.listen, deaf},
+		{"notify_queue", reading(notifyQueue), nil},
+		{"statistics", reading(statistics), nil},
+		{"transactions", reading(t.transactions), nil},
+		{"prepared_transactions", reading(t.prepared), nil},
+		{"settings", reading(settings), nil},
+		{"search_path", t.path, nil},
+		{"connections", reading(t.room), nil},
+		{"autovacuum", reading(t.autovacuum), nil},
+		{"privileges", reading(t.privileges), nil},
+		{"partitions", reading(t.partitions), nil},
+		{"tombstones", reading(t.tombstones), unknown},
+		{"subscriptions", reading(t.subscriptions), unknown},
+	}
+}
+
 // Examine makes all checks of one database.
 func Examine(ctx context.Context, report *Report, t Target) {
-	name := t.Database.Name
-	reading := func(check string, look func(context.Context, pgx.Tx) ([]Finding, error)) bool {
-		return report.Run(ctx, check, name, func(ctx context.Context) ([]Finding, error) { return t.read(ctx, look) })
-	}
-	reading("version", version)
-	writable := reading("recovery", recovery)
-	report.Run(ctx, "clock", name, t.clock)
-	// LISTEN is not allowed during recovery.
-	if writable && !t.Undirected {
-		report.Run(ctx, "listen", name, t.listen)
-	} else {
-		report.Skip(name, "listen")
-	}
-	reading("notify_queue", notifyQueue)
-	reading("statistics", statistics)
-	reading("transactions", t.transactions)
-	reading("prepared_transactions", t.prepared)
-	reading("settings", settings)
-	report.Run(ctx, "search_path", name, t.path)
-	reading("connections", t.room)
-	reading("autovacuum", t.autovacuum)
-	reading("privileges", t.privileges)
-	reading("partitions", t.partitions)
-	if t.Installed && t.Parents != nil {
-		reading("tombstones", t.tombstones)
-		reading("subscriptions", t.subscriptions)
-	} else {
-		report.Skip(name, "tombstones", "subscriptions")
+	passed := map[string]bool{}
+	for _, c := range t.checks() {
+		if c.skipped != nil && c.skipped(passed) {
+			report.Skip(t.Database.Name, c.name)
+			continue
+		}
+		passed[c.name] = report.Run(ctx, c.name, t.Database.Name, c.look)
 	}
 }
 
 // Skip notes that the checks of Examine are not made of a database.
 func Skip(report *Report, database string) {
-	report.Skip(database, "version", "recovery", "clock", "listen", "notify_queue", "statistics", "transactions", "prepared_transactions",
-		"settings", "search_path", "connections", "autovacuum", "privileges", "partitions", "tombstones", "subscriptions")
+	for _, c := range (Target{}).checks() {
+		report.Skip(database, c.name)
+	}
 }
 
 // read runs look in a transaction in which nothing can be changed and names are printed alike, whatever
@@ -101,18 +117,32 @@ func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]
 	return found, err
 }
 
-// query collects one finding per row.
-func query[Row any](ctx context.Context, tx pgx.Tx, sql string, args []any, word func(Row) Finding) ([]Finding, error) {
-	rows, err := tx.Query(ctx, sql, args...)
+// query asks and collects what word finds in each row. doing says what it is for, in an error.
+func query[Row any](
+	ctx context.Context, on interface {
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	}, doing, sql string, args []any, word func(Row) []Finding,
+) (found []Finding, err error) {
+	rows, err := on.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	var found []Finding
 	values, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
-	for _, value := range values {
-		found = append(found, word(value))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	return found, err
+	for _, value := range values {
+		found = append(found, word(value)...)
+	}
+	return found, nil
 }
 
 func quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
+
+// tables are the schemas and names of the parents.
+func (t Target) tables() (schemas, names []string) {
+	for _, parent := range t.Parents {
+		schemas, names = append(schemas, parent.Schema), append(names, parent.Table)
+	}
+	return schemas, names
+}

@@ -36,28 +36,33 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			known = append(known, name)
 			continue
 		}
-		found = append(found, Finding{
-			Severity: problem.Warning, Object: name,
-			Message: fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", name),
-			Fix: fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s",
-				table, literal(name)),
-		})
+		found = append(found, one(problem.Warning, name,
+			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", name),
+			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s", table, literal(name)))...)
 	}
 	type row struct {
 		Parent string
 		Since  time.Time
 	}
-	late, err := query(ctx, tx, t.Database.Names.Render(overdueSQL), []any{known, overdue.Seconds()}, func(r row) Finding {
-		return Finding{
-			Severity: problem.Warning, Object: r.Parent,
-			Message: fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
-			Fix:     "see what is waited for: sexton status",
-		}
+	late, err := query(ctx, tx, "look for overdue tombstones", t.Database.Names.Render(overdueSQL), []any{known, overdue.Seconds()}, func(r row) []Finding {
+		return one(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
+			"see what is waited for: sexton status")
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for overdue tombstones: %w", err)
-	}
-	return append(found, late...), nil
+	return append(found, late...), err
+}
+
+//go:embed queries/subscriptions.sql
+var subscriptionsSQL string
+
+// subscriptions looks for parents whose deletions come by logical replication and go unrecorded.
+func (t Target) subscriptions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	schemas, tables := t.tables()
+	type row struct{ Subscription, Table string }
+	return query(ctx, tx, "look for subscriptions", subscriptionsSQL, []any{schemas, tables}, func(r row) []Finding {
+		return one(problem.Error, r.Table,
+			fmt.Sprintf("deletions that subscription %s applies are not recorded: logical replication fires no statement triggers", r.Subscription),
+			"run Sexton on the publisher and replicate the children, too; what is left here already: sexton audit")
+	})
 }
 
 // literal quotes a text for a statement that a person is to run.

@@ -26,18 +26,11 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 		User, Application, State string
 		Began                    time.Time
 	}
-	found, err := query(ctx, tx, transactionsSQL, []any{t.oldAge().Seconds()}, func(r row) Finding {
-		return Finding{
-			Severity: problem.Warning, Object: fmt.Sprintf("pid %d", r.PID),
-			Message: fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
-				r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
-			Fix: fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID),
-		}
+	return query(ctx, tx, "look for old transactions", transactionsSQL, []any{t.oldAge().Seconds()}, func(r row) []Finding {
+		return one(problem.Warning, fmt.Sprintf("pid %d", r.PID), fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
+			r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
+			fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for old transactions: %w", err)
-	}
-	return found, nil
 }
 
 //go:embed queries/prepared.sql
@@ -49,17 +42,11 @@ func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		GID, Owner string
 		Prepared   time.Time
 	}
-	found, err := query(ctx, tx, preparedSQL, []any{t.oldAge().Seconds()}, func(r row) Finding {
-		return Finding{
-			Severity: problem.Warning, Object: r.GID,
-			Message: fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner, r.Prepared.UTC().Format(time.RFC3339), holdsBack),
-			Fix:     fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID),
-		}
+	return query(ctx, tx, "look for prepared transactions", preparedSQL, []any{t.oldAge().Seconds()}, func(r row) []Finding {
+		return one(problem.Warning, r.GID,
+			fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner, r.Prepared.UTC().Format(time.RFC3339), holdsBack),
+			fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for prepared transactions: %w", err)
-	}
-	return found, nil
 }
 
 func (t Target) oldAge() time.Duration { return cmp.Or(t.OldTransaction, oldTransaction) }

@@ -3,12 +3,14 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/robfig/cron/v3"
 
+	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
 )
 
@@ -30,21 +32,17 @@ type Workers struct {
 	Schedules []Schedule
 }
 
-// worker is one that lives.
-type worker struct {
-	Client  string
-	Deaf    []string
-	Started time.Time
-}
-
 // ExamineWorkers makes the checks of workers and schedules.
 func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	name := w.Database.Name
-	var alive []worker
+	var alive []dbsqlc.ClientsAliveRow
 	report.Run(ctx, "workers", name, func(ctx context.Context) ([]Finding, error) {
-		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) (found []Finding, err error) {
-			alive, err = w.alive(ctx, tx)
-			return judgeWorkers(alive), err
+		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) (_ []Finding, err error) {
+			if alive, err = w.Database.Names.Queries(tx).ClientsAlive(ctx, w.Silence.Seconds()); err != nil {
+				return nil, fmt.Errorf("read workers: %w", err)
+			}
+			slices.SortStableFunc(alive, func(a, b dbsqlc.ClientsAliveRow) int { return a.StartedAt.Compare(b.StartedAt) })
+			return judgeWorkers(alive), nil
 		})
 	})
 	if len(alive) == 0 {
@@ -56,34 +54,15 @@ func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	})
 }
 
-func (w Workers) alive(ctx context.Context, tx pgx.Tx) ([]worker, error) {
-	rows, err := tx.Query(ctx, w.Database.Names.Render(`
-		SELECT client.client_id, client.deaf, client.started_at
-		FROM "sexton".clients AS client
-		WHERE NOT client.foreground AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
-		ORDER BY client.started_at, client.client_id`), w.Silence.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("read workers: %w", err)
-	}
-	alive, err := pgx.CollectRows(rows, pgx.RowToStructByPos[worker])
-	if err != nil {
-		return nil, fmt.Errorf("read workers: %w", err)
-	}
-	return alive, nil
-}
-
-func judgeWorkers(alive []worker) []Finding {
+func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 	if len(alive) == 0 {
-		return []Finding{{Severity: problem.Info, Object: "workers", Message: "no worker is running", Fix: "sexton run"}}
+		return one(problem.Info, "workers", "no worker is running", "sexton run")
 	}
 	var found []Finding
 	for _, w := range alive {
 		if len(w.Deaf) > 0 {
-			found = append(found, Finding{
-				Severity: problem.Warning, Object: w.Client,
-				Message: "notifications do not reach this worker, which polls every second for " + strings.Join(w.Deaf, ", "),
-				Fix:     "give listen_url a direct connection, past any pooler",
-			})
+			found = append(found, one(problem.Warning, w.ClientID, "notifications do not reach this worker, which polls every second for "+
+				strings.Join(w.Deaf, ", "), "give listen_url a direct connection, past any pooler")...)
 		}
 	}
 	return found
@@ -91,20 +70,8 @@ func judgeWorkers(alive []worker) []Finding {
 
 // schedules looks for schedules that do not tick although a worker lives. What was missed before it started it makes
 // up for within moments, so only ticks since then count.
-func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []worker) ([]Finding, error) {
-	rows, err := tx.Query(ctx, w.Database.Names.Render(`
-		SELECT schedule.kind, schedule.database, schedule.last_tick FROM "sexton".schedules AS schedule`))
-	if err != nil {
-		return nil, fmt.Errorf("read schedules: %w", err)
-	}
-	type name struct{ kind, database string }
-	ticks := map[name]time.Time{}
-	var n name
-	var tick time.Time
-	_, err = pgx.ForEachRow(rows, []any{&n.kind, &n.database, &tick}, func() error {
-		ticks[n] = tick
-		return nil
-	})
+func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []dbsqlc.ClientsAliveRow) ([]Finding, error) {
+	rows, err := w.Database.Names.Queries(tx).ScheduleTicks(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read schedules: %w", err)
 	}
@@ -114,19 +81,18 @@ func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []worker) ([]Fi
 	}
 	var found []Finding
 	for _, s := range w.Schedules {
-		last, ticked := ticks[name{kind: s.Kind, database: s.Database}]
-		if !stopped(s.Times, last, alive[0].Started, now) {
-			continue
-		}
+		var last time.Time
 		since := "never"
-		if ticked {
-			since = "last at " + last.UTC().Format(time.RFC3339)
+		for _, row := range rows {
+			if row.Kind == s.Kind && row.Database == s.Database {
+				last, since = row.LastTick, "last at "+row.LastTick.UTC().Format(time.RFC3339)
+			}
 		}
-		found = append(found, Finding{
-			Severity: problem.Warning, Object: s.Kind + "/" + s.Database,
-			Message: fmt.Sprintf("%d ticks of the schedule and more are missing although a worker runs; it ticked %s", missable, since),
-			Fix:     "look into the log of worker " + alive[0].Client + " for the schedule's error, or start it again",
-		})
+		if stopped(s.Times, last, alive[0].StartedAt, now) {
+			found = append(found, one(problem.Warning, s.Kind+"/"+s.Database,
+				fmt.Sprintf("%d ticks of the schedule and more are missing although a worker runs; it ticked %s", missable, since),
+				"look into the log of worker "+alive[0].ClientID+" for the schedule's error, or start it again")...)
+		}
 	}
 	return found, nil
 }
