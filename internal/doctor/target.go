@@ -48,7 +48,7 @@ type Parent struct {
 	Recorded string
 }
 
-// check is one of those that Examine makes.
+// check is one check of Examine.
 type check struct {
 	name string
 	look func(context.Context) ([]Finding, error)

@@ -112,9 +112,7 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	require.Equal(t, []string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
 
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
-	r = s.Run("doctor")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "unknown key")
+	s.Says(2, "unknown key", "doctor")
 }
 
 func TestDoctorGoesOnWithoutListenURL(t *testing.T) {

@@ -31,9 +31,7 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		`"x" is no id`:                                 {"failures", "retry", "groups", "x"},
 		`nothing called "moons" fails here; there are`: {"failures", "retry", "moons", "1"},
 	} {
-		r := s.Run(args...)
-		require.Equal(t, 1, r.Code, r.Stderr)
-		require.Contains(t, r.Stderr, want)
+		s.Says(1, want, args...)
 	}
 	for _, args := range [][]string{{"failures", "retry"}, {"failures", "retry", "groups"}, {"failures", "retry", "groups", "1", "--all"}, {"failures", "list", "--limit", "0"}} {
 		require.Equal(t, 2, s.Run(args...).Code, args)

@@ -136,6 +136,14 @@ func (s *Site) OK(args ...string) string {
 	return r.Stdout
 }
 
+// Says runs a command that must end with the exit code and have the text on standard error.
+func (s *Site) Says(code int, want string, args ...string) {
+	s.Tb.Helper()
+	r := s.Run(args...)
+	require.Equal(s.Tb, code, r.Code, "sexton %v: %s", args, r.Stderr)
+	require.Contains(s.Tb, r.Stderr, want, "sexton %v", args)
+}
+
 // JSON runs a command with --json, requires the exit code and decodes the one document on standard output.
 func (s *Site) JSON(code int, args ...string) any {
 	s.Tb.Helper()

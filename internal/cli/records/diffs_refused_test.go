@@ -29,9 +29,7 @@ func TestARefusalIsOneFinding(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	require.NoError(t, os.Remove(folder))
-	r := s.Run("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
-	require.Equal(t, 1, r.Code)
-	require.Contains(t, r.Stderr, "create the folder")
+	s.Says(1, "create the folder", "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	var job map[string]any
 	for _, each := range s.JSON(0, "status").(map[string]any)["jobs"].([]any) {
 		if each := each.(map[string]any); each["kind"] == clitest.MoveKind {

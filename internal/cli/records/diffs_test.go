@@ -215,9 +215,7 @@ func TestDiffsRefuse(t *testing.T) {
 	for _, args := range [][]string{{"diffs", "show"}, {"diffs", "restore", "x"}, {"diffs", "release", "0"}, {"job", "run", clitest.MoveKind}} {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
-	missing := s.Run("diffs", "show", "99")
-	require.Equal(t, 1, missing.Code)
-	require.Contains(t, missing.Stderr, "read diff 99: there is no such diff")
+	s.Says(1, "read diff 99: there is no such diff", "diffs", "show", "99")
 	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} { // The last is 0 in 32 bits.
 		for _, args := range [][]string{{"diffs", "show", "1", "--file", number}, {"diffs", "show", "1", "--json", "--file", number}} {
 			r := s.Run(args...)
@@ -226,14 +224,10 @@ func TestDiffsRefuse(t *testing.T) {
 			require.Empty(t, r.Stdout)
 		}
 	}
-	unknown := s.Run("diffs", "release", "99")
-	require.Equal(t, 1, unknown.Code)
-	require.Contains(t, unknown.Stderr, "release diff 99: there is no such diff")
+	s.Says(1, "release diff 99: there is no such diff", "diffs", "release", "99")
 	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.JSON(0, "diffs", "release", "1"))
 	s.Write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
-	disabled := s.Run("diffs", "verify", "--config", s.Path("off.yaml"))
-	require.Equal(t, 2, disabled.Code)
-	require.Contains(t, disabled.Stderr, "external diffs are not enabled; set external_diffs.enabled: true")
+	s.Says(2, "external diffs are not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config", s.Path("off.yaml"))
 	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
 
 	require.NoError(t, os.RemoveAll(folder))

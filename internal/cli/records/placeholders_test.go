@@ -129,9 +129,7 @@ func TestPlaceholdersRetry(t *testing.T) {
 		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",
 		"11": "placeholder user 11: it is queued for deletion already",
 	} {
-		r := s.Run("placeholders", "retry", id)
-		require.Equal(t, 1, r.Code, id)
-		require.Contains(t, r.Stderr, message)
+		s.Says(1, message, "placeholders", "retry", id)
 	}
 	for _, args := range [][]string{{}, {"x"}, {"1", "2"}, {"0"}} {
 		require.Equal(t, 2, s.Run(append([]string{"placeholders", "retry"}, args...)...).Code, args)
@@ -142,9 +140,7 @@ func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
-	refused := s.Run("job", "run", placeholderKind)
-	require.Equal(t, 2, refused.Code)
-	require.Contains(t, refused.Stderr, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: table notse does not exist (did you mean notes?)")
+	s.Says(2, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: table notse does not exist (did you mean notes?)", "job", "run", placeholderKind)
 	r := s.Run("doctor", "--json")
 	require.Equal(t, 5, r.Code)
 	var report struct {
@@ -211,7 +207,5 @@ func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	r := s.Run("placeholders", "list")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, `no job of kind "import_placeholder_user_cleanup" is enabled`)
+	s.Says(2, `no job of kind "import_placeholder_user_cleanup" is enabled`, "placeholders", "list")
 }

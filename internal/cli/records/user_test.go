@@ -73,9 +73,7 @@ func TestUserCancel(t *testing.T) {
 	require.Equal(t, "user 1: was not to be deleted\n", s.OK("user", "cancel", "1"))
 	s.OK("user", "delete", "1")
 	s.Exec("UPDATE users_ghost_user_migrations SET moved_rows = 3")
-	r := s.Run("user", "cancel", "1")
-	require.Equal(t, 1, r.Code)
-	require.Contains(t, r.Stderr, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified")
+	s.Says(1, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified", "user", "cancel", "1")
 }
 
 func TestUserDeleteRefuses(t *testing.T) {
@@ -86,9 +84,7 @@ func TestUserDeleteRefuses(t *testing.T) {
 		"99": "there is no user 99", "4": "delete user 4: an internal user (user_type 11) cannot be deleted", "3": "sole owner of the groups",
 		"5": "delete user 5: the ghost user cannot be deleted",
 	} {
-		r := s.Run("user", "delete", id)
-		require.Equal(t, 1, r.Code, id)
-		require.Contains(t, r.Stderr, message)
+		s.Says(1, message, "user", "delete", id)
 	}
 	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
 	for _, args := range [][]string{{"user", "delete"}, {"user", "delete", "ada"}, {"user", "delete", "0"}, {"job", "run", ghostKind, "--args", `{"user_id": 1}`}} {
@@ -159,7 +155,5 @@ func TestGhostUsersNeedTheirTables(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	r := s.Run("migrate", "up")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "users")
+	s.Says(2, "users", "migrate", "up")
 }

@@ -47,10 +47,8 @@ func TestServerThatIsDown(t *testing.T) {
 
 	// The place is where the address comes from.
 	s.Configure(s.URL, "")
-	r := s.Run("status", "--database-url", address)
-	require.Equal(t, 4, r.Code)
-	require.Contains(t, r.Stderr, "sexton: --database-url: database main cannot be reached")
-	r = clitest.Run([]string{"DATABASE_URL=" + address}, "migrate", "status")
+	s.Says(4, "sexton: --database-url: database main cannot be reached", "status", "--database-url", address)
+	r := clitest.Run([]string{"DATABASE_URL=" + address}, "migrate", "status")
 	require.Equal(t, 4, r.Code)
 	require.Contains(t, r.Stderr, "sexton: DATABASE_URL: database main cannot be reached")
 	require.NotContains(t, r.Stderr, "hidden")

@@ -37,16 +37,12 @@ func TestMigrateTwoDatabases(t *testing.T) {
 		s.OK("triggers", "install")
 		s.Exec("DELETE FROM projects WHERE id = 1")
 		before := s.Snapshots()
-		r = s.Run("migrate", "down")
-		require.Equal(t, 1, r.Code)
-		require.Contains(t, r.Stderr, "database main still has pending tombstones (1)")
+		s.Says(1, "database main still has pending tombstones (1)", "migrate", "down")
 		require.Equal(t, before, s.Snapshots(), "nothing is taken away anywhere")
 		s.Ci.Exec("DELETE FROM builds WHERE id = 1")
 		s.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 		before = s.Snapshots()
-		r = s.Run("migrate", "down")
-		require.Equal(t, 1, r.Code)
-		require.Contains(t, r.Stderr, "database ci still has pending tombstones (1)")
+		s.Says(1, "database ci still has pending tombstones (1)", "migrate", "down")
 		require.Equal(t, before, s.Snapshots(), "not in the first one either")
 
 		require.Contains(t, s.OK("migrate", "down", "--force"), "ci: 3 triggers removed\n")
@@ -116,9 +112,7 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 		s.Ci.Exec("DELETE FROM builds WHERE id = 7; UPDATE loose_foreign_keys_deleted_records SET id = 1, cleanup_attempts = 3, consume_after = now() + interval '1 hour'")
 		require.Regexp(t, `\n1 +main +public\.projects +1 .*\n1 +ci +public\.builds +7 .*\n$`, s.OK("tombstones", "list"))
 		require.NotContains(t, s.OK("tombstones", "list", "--database", "ci"), "projects")
-		r := s.Run("tombstones", "retry", "--id", "1")
-		require.Equal(t, 2, r.Code)
-		require.Contains(t, r.Stderr, "--id needs --database: each database numbers its own tombstones")
+		s.Says(2, "--id needs --database: each database numbers its own tombstones", "tombstones", "retry", "--id", "1")
 		s.Without(map[string]string{"main": "ci", "ci": "main"}[jobs])
 		require.Equal(t, jobs+": 1 failed tombstone due now\n", s.OK("tombstones", "retry", "--all", "--database", jobs))
 		s.Without("")
@@ -199,9 +193,7 @@ func TestConfigCheckOfTwoDatabases(t *testing.T) {
 	require.Contains(t, r.Stderr, "databases.ci.tables[0]: is not a pattern such as ci_* or p_ci_*")
 	require.Contains(t, r.Stderr, "jobs.database: is not a configured database (the databases are main, ci)")
 	s.Without("")
-	r = s.Run("config", "check")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, `builds[0].database: no database "cy" is configured (there is main, ci)`)
+	s.Says(2, `builds[0].database: no database "cy" is configured (there is main, ci)`, "config", "check")
 }
 
 func TestPlanOfTwoDatabases(t *testing.T) {
@@ -287,8 +279,6 @@ func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q, tables: [projects]}\n  twin: {url: %q, tables: [issues]}\n", s.URL, s.URL))
 	for _, command := range []string{"triggers install", "triggers status", "plan", "job run " + clitest.Kind} {
-		r := s.Run(strings.Fields(command)...)
-		require.Equal(t, 2, r.Code, command)
-		require.Contains(t, r.Stderr, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema", command)
+		s.Says(2, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema", strings.Fields(command)...)
 	}
 }

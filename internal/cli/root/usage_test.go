@@ -74,9 +74,7 @@ func TestNoJobEnabled(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	r := s.Run("job", "run", clitest.Kind)
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "no job is enabled; set loose_foreign_keys.enabled: true")
+	s.Says(2, "no job is enabled; set loose_foreign_keys.enabled: true", "job", "run", clitest.Kind)
 }
 
 func TestHelpWithoutArguments(t *testing.T) {
