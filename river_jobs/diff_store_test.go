@@ -35,8 +35,7 @@ func TestMovesShareOneStore(t *testing.T) {
 		}
 		return n
 	}
-	_, err := run(t.Context(), b.deps, MigrateExternalDiffArgs{DiffID: 1})
-	require.NoError(t, err)
+	b.ran(t, MigrateExternalDiffArgs{DiffID: 1})
 	opened, before := b.deps.Bindings.diffs.current, looks()
 	require.NotNil(t, opened)
 	require.Positive(t, before)

@@ -34,10 +34,7 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 			pg_notify('sexton.river_leadership', '{"action":"request_resign"}')`, LooseForeignKeys, id)
 		require.NoError(t, err)
 	}
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	client, _ := b.start(t)
 	pgtest.WaitFor(t, "a leader", func(context.Context) (bool, error) {
 		return len(b.db.Rows("SELECT FROM sexton.river_leader")) == 1, nil
 	})
@@ -80,10 +77,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	_, err = blocker.Exec(t.Context(), "SELECT FROM children FOR UPDATE")
 	require.NoError(t, err)
 
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
+	client, _ := b.start(t)
 	inserted, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
 	require.NoError(t, err)
 	id := inserted.Job.ID

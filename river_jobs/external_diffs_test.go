@@ -20,7 +20,6 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
-	"sexton/internal/pgtest"
 )
 
 // diffBundle is the reference application with a merge request of three diffs, and a folder for them.
@@ -55,23 +54,16 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 // workUntil lets a real client work until something holds in the database.
 func (b bundle) workUntil(t *testing.T, what, condition string) {
 	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
-		var ok bool
-		err := b.db.Pool().QueryRow(ctx, "SELECT "+condition).Scan(&ok)
-		return ok, err
-	})
+	_, stop := b.start(t)
+	defer stop()
+	b.waitFor(t, what, condition)
 }
 
 func TestExternalDiffsWorkers(t *testing.T) {
 	t.Parallel()
 	b, folder := diffBundle(t)
 	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, ScheduleExternalDiffsArgs{})
 	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
 	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-2"))
@@ -83,8 +75,7 @@ func TestExternalDiffsWorkers(t *testing.T) {
 
 	b.db.Exec("DELETE FROM merge_requests")
 	require.True(t, b.due(t, ScheduleExternalDiffs).Now, "objects are to be removed")
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, ScheduleExternalDiffs, ScheduleExternalDiffsArgs{}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, ScheduleExternalDiffsArgs{})
 	b.workUntil(t, "all objects to be removed", "NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
 	require.NoDirExists(t, filepath.Join(folder, "merge_request_diffs/mr-7"))
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
@@ -116,8 +107,7 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, MigrateExternalDiff, MigrateExternalDiffArgs{DiffID: 1}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.workUntil(t, "the job to be put off", "(SELECT state = 'scheduled' FROM sexton.river_job)")
 	require.Equal(t, [][]string{{"t", "0", "1", "t"}}, b.db.Rows(`
 		SELECT max_attempts - attempt >= 3, coalesce(array_length(errors, 1), 0), metadata ->> 'snoozes', scheduled_at > now() + interval '5 seconds'
@@ -136,8 +126,7 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+folder)
 	b.deps.Bindings.refusal.pause = longestPause // So that none ends under the test.
 	for id := range int64(3) {
-		_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, MigrateExternalDiff, MigrateExternalDiffArgs{DiffID: id + 1}, nil)
-		require.NoError(t, err)
+		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
 	}
 	b.workUntil(t, "all jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Equal(t, [][]string{{"3", "0", "t"}}, b.db.Rows(`
@@ -188,8 +177,7 @@ func TestPassesFollowEachOtherWithinATick(t *testing.T) {
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2", "SEXTON_EXTERNAL_DIFFS__ORDER=size")
 	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
 	pass := func(outcome jobrun.Outcome) scheduleStats {
-		report, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
-		require.NoError(t, err)
+		report := b.ran(t, ScheduleExternalDiffsArgs{})
 		var stats scheduleStats
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
 		require.Equal(t, outcome, report.Outcome)
@@ -217,15 +205,13 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
 	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
-	report, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, ScheduleExternalDiffsArgs{})
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
 	taken, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected)
 	require.NoError(t, err)
-	report, err = run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
-	require.NoError(t, err)
+	report = b.ran(t, ScheduleExternalDiffsArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
 	require.NoError(t, taken.Release(t.Context()))

@@ -41,8 +41,7 @@ func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
 	ended := &endings{}
 	b.deps.Runner.Observer = ended
 	b.log.Reset()
-	report, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Equal(t, jobrun.Done, report.Outcome)
 	for _, count := range ended.last.Counts {
 		switch count.Metric {
@@ -123,8 +122,7 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
 	require.NoError(t, err)
-	report, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())
 	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())

@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -24,21 +23,6 @@ func ghostBundle(t *testing.T) bundle {
 		INSERT INTO issues (id, project_id, title, author_id, updated_by_id) VALUES (1, 1, 'by Ada', 1, 1), (2, 1, 'by Ben', 2, 2);`, "SEXTON_GHOST_USERS__ENABLED=true")
 }
 
-// workGhosts lets a real client work one job, whose successors it waits for as well.
-func (b bundle) workGhosts(t *testing.T) {
-	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
-	defer cancel()
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GhostUsers, MigrateRecordsToGhostUserArgs{}, nil)
-	require.NoError(t, err)
-	event := <-events
-	require.Equal(t, river.EventKindJobCompleted, event.Kind)
-}
-
 func TestGhostUsersWorker(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
@@ -46,7 +30,7 @@ func TestGhostUsersWorker(t *testing.T) {
 	require.Equal(t, listen.Due{}, b.due(t, GhostUsers))
 	require.True(t, pgtest.Scalar[bool](t, b.db.Database, "SELECT sexton.delete_user(1, 2, false)"))
 	require.True(t, b.due(t, GhostUsers).Now)
-	b.workGhosts(t)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, MigrateRecordsToGhostUserArgs{}).Kind)
 	require.Equal(t, [][]string{{"1", "ghost", "NULL"}, {"2", "ben", "2"}},
 		b.db.Rows("SELECT issues.id, users.username, issues.updated_by_id FROM issues JOIN users ON users.id = issues.author_id ORDER BY issues.id"))
 	require.Empty(t, b.db.Rows("SELECT FROM users WHERE id = 1"))
@@ -54,7 +38,7 @@ func TestGhostUsersWorker(t *testing.T) {
 	require.Contains(t, b.log.String(), "msg=user_processed")
 	require.Contains(t, b.log.String(), "user_id=1")
 	require.Equal(t, listen.Due{}, b.due(t, GhostUsers))
-	b.workGhosts(t)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, MigrateRecordsToGhostUserArgs{}).Kind)
 	require.Len(t, b.db.Rows("SELECT FROM users"), 2, "the second run changes nothing")
 }
 
@@ -106,7 +90,6 @@ func TestGhostUsersBackOff(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")
-	_, err = run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
-	require.NoError(t, err)
+	b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Zero(t, b.deps.Bindings.ghosts.wait(time.Now()))
 }

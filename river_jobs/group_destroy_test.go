@@ -50,8 +50,7 @@ func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
 	defer cancel()
 	for user := range int64(2) {
-		_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GroupDestroy, GroupDestroyArgs{GroupID: 10, UserID: user + 1}, nil)
-		require.NoError(t, err)
+		b.enqueue(t, GroupDestroyArgs{GroupID: 10, UserID: user + 1})
 	}
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 2)
 	require.NoError(t, client.Start(t.Context()))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
@@ -95,15 +96,39 @@ func application(t *testing.T, rows string, environ ...string) bundle {
 // workOne lets a real client work one job and returns how it ended.
 func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
+	client, stop := b.start(t)
+	defer stop()
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
 	defer cancel()
-	require.NoError(t, client.Start(t.Context()))
-	defer func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) }()
-	_, err = client.Insert(t.Context(), args, nil)
+	_, err := client.Insert(t.Context(), args, nil)
 	require.NoError(t, err)
 	return <-events
+}
+
+// start starts a client, which is stopped at the end of the test at the latest.
+func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) {
+	t.Helper()
+	client, err := NewClient(b.deps, "test")
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	stop = sync.OnceFunc(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(stop)
+	return client, stop
+}
+
+// enqueue inserts a job as SQL does.
+func (b bundle) enqueue(t *testing.T, args river.JobArgs) {
+	t.Helper()
+	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, args.Kind(), args, nil)
+	require.NoError(t, err)
+}
+
+// ran runs one pass in the foreground, which does not fail.
+func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
+	t.Helper()
+	report, err := run(t.Context(), b.deps, args)
+	require.NoError(t, err)
+	return report
 }
 
 func configuration(t *testing.T, environ ...string) *config.Config {

@@ -45,14 +45,12 @@ func (b bundle) client(t *testing.T) {
 	t.Helper()
 	pulses := &pulse.Pulse{On: b.db.Connected.Pool}
 	b.deps.Ask = pulses.Add
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
-	require.NoError(t, client.Start(t.Context()))
+	_, stop := b.start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var pulsing sync.WaitGroup
 	pulsing.Go(func() { pulses.Run(ctx, nil) })
 	t.Cleanup(func() {
-		require.NoError(t, client.Stop(context.WithoutCancel(t.Context())))
+		stop()
 		cancel()
 		pulsing.Wait()
 	})
@@ -72,12 +70,10 @@ func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	b := placeholderBundle(t)
 	require.True(t, b.due(t, PlaceholderCleanup).Now)
 	b.client(t)
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, PlaceholderCleanup, PlaceholderUserCleanupArgs{}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, PlaceholderUserCleanupArgs{})
 	b.waitFor(t, "placeholder 11 to be queued", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11 AND initiator_user_id = 11 AND NOT hard_delete)")
 	b.waitFor(t, "placeholder 12 to be looked at", "EXISTS (SELECT FROM import_placeholder_user_details WHERE last_error IS NOT NULL)")
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, GhostUsers, MigrateRecordsToGhostUserArgs{}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, MigrateRecordsToGhostUserArgs{})
 	b.waitFor(t, "placeholder 11 to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 11)")
 	b.waitFor(t, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
 
@@ -109,8 +105,7 @@ func TestLastAttemptIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
-	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, PlaceholderUserCleanupArgs{})
 	require.Contains(t, string(report.Stats), `"scheduled":1,"kept":1,"references":{"issues.author_id":1},"counted":0,"final_attempts":1,`)
 	require.Contains(t, b.log.String(), `level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
 		"kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=15")
@@ -141,8 +136,7 @@ func TestSecondRunContinuesTheSpacing(t *testing.T) {
 	b := placeholderBundle(t, "SEXTON_PLACEHOLDER_USERS__SPACING=1h")
 	b.db.Exec("DELETE FROM issues")
 	pass := func() {
-		_, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
-		require.NoError(t, err)
+		b.ran(t, PlaceholderUserCleanupArgs{})
 	}
 	pass()
 	b.db.Exec("UPDATE import_placeholder_user_details SET namespace_id = NULL")
@@ -170,8 +164,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 		return left
 	}
 	require.Zero(t, until())
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, PlaceholderCleanup, PlaceholderUserCleanupArgs{}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, PlaceholderUserCleanupArgs{})
 	require.Zero(t, until())
 	const failed = "UPDATE sexton.river_job SET state = 'retryable', attempted_at = now(), scheduled_at = now() + $1::interval WHERE kind = 'import_placeholder_user_cleanup'"
 	b.db.Exec(failed, "20 seconds")
@@ -192,8 +185,7 @@ func TestDeletionThatFailsIsRetried(t *testing.T) {
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE INSERT ON users_ghost_user_migrations FOR EACH ROW EXECUTE FUNCTION refuse()")
 	b.client(t)
-	_, err = Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 11}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 11})
 	b.waitFor(t, "the job to fail", "EXISTS (SELECT FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' AND state IN ('retryable', 'available') AND cardinality(errors) > 0)")
 	b.db.Exec("DROP FUNCTION refuse CASCADE")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
@@ -208,8 +200,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
 	b.deps.Definitions = []definitions.Definition{{Child: name("projects"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Delete}}
 	run := func() (outcome, reason string) {
-		report, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 12})
-		require.NoError(t, err)
+		report := b.ran(t, DeletePlaceholderUserArgs{UserID: 12})
 		var stats struct{ Outcome, Reason string }
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
 		return stats.Outcome, stats.Reason
@@ -227,8 +218,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	require.Equal(t, "delayed", outcome)
 	require.Equal(t, "tombstones of public.groups wait; still referenced by issues.author_id (id 1)", reason)
 	b.client(t)
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 12}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	const job = "sexton.river_job WHERE kind = 'import_delete_placeholder_user'"
 	b.waitFor(t, "the job to be put off", "EXISTS (SELECT FROM "+job+" AND state = 'scheduled' AND attempt = 0)")
 	b.db.Exec("DELETE FROM loose_foreign_keys_deleted_records; DELETE FROM issues")
@@ -241,8 +231,7 @@ func TestTombstonesDelayADeletionForSomeTime(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
 	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 1)")
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, DeletePlaceholder, DeletePlaceholderUserArgs{UserID: 12}, nil)
-	require.NoError(t, err)
+	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	b.db.Exec("UPDATE sexton.river_job SET created_at = now() - interval '49 hours'")
 	b.client(t)
 	b.waitFor(t, "the job to end", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
@@ -254,8 +243,7 @@ func TestDeletionsThatHaveNothingToDo(t *testing.T) {
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE users SET user_type = 0 WHERE id = 13")
 	for user, outcome := range map[int64]string{99: "gone", 13: "no_placeholder"} {
-		report, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: user})
-		require.NoError(t, err)
+		report := b.ran(t, DeletePlaceholderUserArgs{UserID: user})
 		require.Equal(t, jobrun.Done, report.Outcome)
 		require.Contains(t, string(report.Stats), `"outcome":"`+outcome+`"`)
 	}
@@ -277,8 +265,7 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
 	_, err := other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute)
 	require.NoError(t, err)
-	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, PlaceholderUserCleanupArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Equal(t, "somebody", report.Holder)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
@@ -315,8 +302,7 @@ func TestPlaceholdersAreOfferedWhileADatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
 	b.deps.Databases = append(b.deps.Databases, nowhere(t))
-	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
-	require.NoError(t, err)
+	report := b.ran(t, PlaceholderUserCleanupArgs{})
 	require.Contains(t, string(report.Stats), `"message":"database ci: look for tombstones: `)
 	require.Equal(t, [][]string{{"11", "1"}, {"12", "1"}, {"13", "0"}},
 		b.db.Rows("SELECT placeholder_user_id, deletion_attempts FROM import_placeholder_user_details ORDER BY id"))

@@ -71,20 +71,17 @@ func (r replicated) await(t *testing.T, condition string) {
 // pass runs one pass in the background and returns what waits for its report.
 func (b bundle) pass(t *testing.T) func() jobrun.Report {
 	t.Helper()
-	type result struct {
-		report jobrun.Report
-		err    error
-	}
-	ended := make(chan result, 1)
+	var report jobrun.Report
+	ended := make(chan error, 1)
 	go func() {
-		report, err := run(t.Context(), b.deps, LooseForeignKeysCleanupArgs{Database: "main"})
-		ended <- result{report, err}
+		var err error
+		report, err = run(t.Context(), b.deps, LooseForeignKeysCleanupArgs{Database: "main"})
+		ended <- err
 	}()
 	return func() jobrun.Report {
 		t.Helper()
-		r := <-ended
-		require.NoError(t, r.err)
-		return r.report
+		require.NoError(t, <-ended)
+		return report
 	}
 }
 
