@@ -56,7 +56,7 @@ func (p *Plan) figures(t *table) []batch.Figure {
 func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
 	if p.bots && t == p.members {
 		return drain.Beside{
-			CTEs: fill(names, botsSQL, "{users}", p.users.SQL()), Returning: ", doomed.user_id",
+			CTEs: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", doomed.user_id",
 			Selected: batch.CountRows(names, "'bots'", "''", "(SELECT pg_catalog.count(*) FROM bot)"),
 		}
 	}
@@ -79,43 +79,11 @@ func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
 		names.Render(`"sexton".events`), kind, payload.String())}
 }
 
-// botsSQL are CTEs that pass the project bots (user type 6) among the members in gone to the queue of users who are deleted, on
-// behalf of the user who asked for the destruction $3. A bot belongs to its group or project, and has no use without it.
-const botsSQL = `,
-bot AS MATERIALIZED (
-	SELECT gone.user_id FROM gone JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) gone.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
-),
-stopped AS (
-	UPDATE {users} AS users SET state = 'blocked' FROM bot
-	WHERE users.id OPERATOR(pg_catalog.=) bot.user_id AND (users.state OPERATOR(pg_catalog.=) 'blocked') IS NOT TRUE
-),
-queued AS (
-	INSERT INTO "public".users_ghost_user_migrations (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at)
-	SELECT DISTINCT bot.user_id, (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3),
-		false, pg_catalog.now(), pg_catalog.now(), pg_catalog.now()
-	FROM bot
-	ON CONFLICT DO NOTHING
-)`
-
-// countedSQL is a CTE that counts deleted rows for the group $3, touchedSQL one that notes at it that there is no way back.
-const (
-	countedSQL = `,
-counted AS (
-	UPDATE "sexton".group_destructions AS progress SET done = progress.done OPERATOR(pg_catalog.+) total.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM total WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND total.rows OPERATOR(pg_catalog.>) 0
-)`
-	touchedSQL = `,
-touched AS (
-	UPDATE "sexton".group_destructions AS progress SET touched = true
-	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
-)`
-)
-
 // owner has the rows that go counted for the group.
 func (r *run) owner() drain.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return drain.Owner{
-		ID: r.engine.GroupID, Deleted: names.Render(countedSQL), Changed: names.Render(touchedSQL),
+		ID: r.engine.GroupID, Deleted: statement(names, "counted"), Changed: statement(names, "touched"),
 		Beside:  func(t *table) drain.Beside { return plan.beside(names, t) },
 		Figures: plan.figures, Field: "nullified",
 		Gone: func(t *table, n, bots int64) {

@@ -63,15 +63,11 @@ func partName(p int) string {
 	}
 }
 
-const stepSQL = `
-UPDATE "sexton".group_destructions AS progress SET step = $2, updated_at = pg_catalog.clock_timestamp()
-WHERE progress.group_id OPERATOR(pg_catalog.=) $1 AND (progress.step OPERATOR(pg_catalog.=) $2) IS NOT TRUE`
-
 // at records what the run is at.
 func (r *run) at(ctx context.Context, p int, groupID int64) error {
 	r.stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
 	r.progress(ctx)
-	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: r.Session.Names.Render(stepSQL), Args: []any{r.engine.GroupID, r.stats.Step}})
+	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "step"), Args: []any{r.engine.GroupID, r.stats.Step}})
 }
 
 // stumbleOver is stumble for statements on Sexton's own tables and on single groups.
@@ -109,19 +105,10 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	return w, nil
 }
 
-// subgroupSQL finds the next group below $1 except the ones in $2, as long as the line to $1 holds.
-const subgroupSQL = `
-SELECT below.id
-FROM %[1]s AS above
-JOIN %[1]s AS below ON below.parent_id OPERATOR(pg_catalog.=) above.id
-WHERE above.id OPERATOR(pg_catalog.=) $1 AND %[2]s AND below.id OPERATOR(pg_catalog.<>) above.id AND below.id OPERATOR(pg_catalog.<>) ALL ($2::bigint[])
-ORDER BY below.id
-LIMIT 1`
-
 // subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
 func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 	groups := drain.Item(r.engine.Plan.groups.Relation)
-	sql := fmt.Sprintf(subgroupSQL, groups, lineHolds(groups, "$3"))
+	sql := statement(r.Session.Names, "subgroup", "{groups}", groups, "{line}", lineHolds(groups, "$3"))
 	tried := []int64{}
 	ended := drain.Finished
 	for {
@@ -245,7 +232,7 @@ func (r *run) blame(ctx context.Context) error {
 		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
-	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: r.Session.Names.Render(blameSQL), Args: []any{r.engine.GroupID, f.Text()}})
+	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.engine.GroupID, f.Text()}})
 }
 
 // ringOfGroup reports whether all that is left of a group are rows that are in a ring with it.

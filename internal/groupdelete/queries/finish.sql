@@ -1,0 +1,42 @@
+-- Deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
+-- goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
+-- no more; the destruction $3 counts it, and the run for its table $6. It returns whether it did, and which of the keys have rows.
+WITH RECURSIVE looked AS MATERIALIZED (
+    SELECT ARRAY[{live}]::boolean[] AS live,
+        (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
+    FROM {groups} AS doomed
+    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND {line}
+),
+above AS (
+    SELECT doomed.id, doomed.parent_id, doomed.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
+    UNION ALL
+    SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height OPERATOR(pg_catalog.+) 1
+    FROM above
+    JOIN {groups} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
+    WHERE above.height OPERATOR(pg_catalog.<) 100
+),
+gone AS (
+    DELETE FROM {groups} AS doomed USING looked
+    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
+    RETURNING doomed.id, doomed.parent_id, doomed.path, looked.user_id
+),
+unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id OPERATOR(pg_catalog.=) gone.id),
+ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),
+relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id OPERATOR(pg_catalog.=) gone.id),
+counted AS (
+    UPDATE "sexton".group_destructions AS progress SET done = progress.done OPERATOR(pg_catalog.+) 1, updated_at = pg_catalog.clock_timestamp()
+    FROM gone WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) gone.id
+),
+unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key OPERATOR(pg_catalog.=) $5),
+unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_catalog.=) $5),
+event AS (
+    INSERT INTO "sexton".events (kind, payload)
+    SELECT 'group_destroyed', pg_catalog.jsonb_build_object(
+        'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path,
+        'full_path', (SELECT pg_catalog.string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
+        'user_id', gone.user_id, 'destroyed_with', $3::bigint)
+    FROM gone
+)
+SELECT "sexton".count_rows('deleted', $6::pg_catalog.text, "sexton".count_rows('groups', '', (SELECT pg_catalog.count(*) FROM gone)))
+    OPERATOR(pg_catalog.>) 0, looked.live
+FROM looked
