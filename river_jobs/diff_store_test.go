@@ -17,10 +17,17 @@ import (
 )
 
 func (b bundle) moveDiff(ctx context.Context, id int64) error {
-	return b.deps.Bindings.diffs.use(ctx, b.deps, func(engine *extdiff.Engine) error {
+	return b.deps.useDiffs(ctx, func(engine *extdiff.Engine) error {
 		_, err := engine.Move(ctx, id)
 		return err
 	})
+}
+
+// opened is the store in use.
+func (b bundle) opened(t *testing.T) (used *extdiff.Engine) {
+	t.Helper()
+	require.NoError(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error { used = engine; return nil }))
+	return used
 }
 
 func TestMovesShareOneStore(t *testing.T) {
@@ -36,8 +43,7 @@ func TestMovesShareOneStore(t *testing.T) {
 		return n
 	}
 	b.ran(t, MigrateExternalDiffArgs{DiffID: 1})
-	opened, before := b.deps.Bindings.diffs.current, looks()
-	require.NotNil(t, opened)
+	opened, before := b.opened(t), looks()
 	require.Positive(t, before)
 	var all sync.WaitGroup
 	for id := range int64(3) {
@@ -49,7 +55,7 @@ func TestMovesShareOneStore(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
-	require.Same(t, opened, b.deps.Bindings.diffs.current)
+	require.Same(t, opened, b.opened(t))
 	require.Equal(t, before, looks(), "whose the objects are was found out by the first move")
 }
 
@@ -78,23 +84,22 @@ func TestMendedCredentialsAreSeen(t *testing.T) {
 func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	diffs := &b.deps.Bindings.diffs
 	refusal := &blobstore.AccessError{}
 	var first *extdiff.Engine
-	err := diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+	err := b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error {
 		first = engine
-		require.ErrorIs(t, diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+		require.ErrorIs(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error {
 			require.Same(t, first, engine)
 			return fmt.Errorf("move: %w", refusal)
 		}), refusal)
 		require.NoError(t, b.moveDiff(t.Context(), 1), "with a new one")
-		require.NotSame(t, first, diffs.current)
+		require.NotSame(t, first, b.opened(t))
 		_, err := first.Move(t.Context(), 2)
 		require.NoError(t, err)
 		return refusal // Of the first one: the second has nothing to do with it.
 	})
 	require.ErrorIs(t, err, refusal)
-	require.NoError(t, diffs.use(t.Context(), b.deps, func(engine *extdiff.Engine) error {
+	require.NoError(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error {
 		require.NotSame(t, first, engine)
 		_, err := engine.Move(t.Context(), 3)
 		return err

@@ -104,7 +104,7 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 // moveDiff moves one diff to the store.
 func moveDiff(ctx context.Context, deps Deps, diffID int64) (moved extdiff.Moved, err error) {
 	moved.DiffID = diffID
-	err = deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
+	err = deps.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
 		moved, err = engine.Move(ctx, diffID)
 		return err
 	})

@@ -113,6 +113,13 @@ func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen
 	return due, nil
 }
 
+// useDiffs has do work with the one store of diffs of the process.
+func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) error {
+	return d.Bindings.diffs.Use(ctx, func(ctx context.Context) (*extdiff.Engine, error) {
+		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Logger, d.Runner.Leases.Holder)
+	}, do)
+}
+
 // OpenDiffs opens the configured store of diffs. The engine opens the other one, where there is one, for the first diff that is there.
 // An error is a *blobstore.AccessError.
 func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
@@ -229,7 +236,7 @@ func removeExternalDiffs(ctx context.Context, deps Deps, db database.Database, s
 	if err := db.Pool.QueryRow(ctx, db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
 		return err
 	}
-	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) (err error) {
+	err := deps.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
 		stats.Removed, err = engine.Remove(ctx, removalsPerRun)
 		return err
 	})

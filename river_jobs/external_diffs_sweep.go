@@ -26,7 +26,7 @@ func sweepExternalDiffs(ctx context.Context, deps Deps, db database.Database, gr
 	if !sweep.Enabled {
 		sweeper.Every = 0
 	}
-	err := deps.Bindings.diffs.use(ctx, deps, func(engine *extdiff.Engine) error {
+	err := deps.useDiffs(ctx, func(engine *extdiff.Engine) error {
 		return engine.Each(ctx, func(at *extdiff.Engine) error {
 			sweeper.Engine = at
 			swept, err := sweeper.Run(ctx)

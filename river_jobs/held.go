@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
@@ -30,7 +31,7 @@ type Bindings struct {
 	refusal backOff
 	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
 	ghosts backOff
-	diffs  diffStore
+	diffs  extdiff.Opened
 	// ends tells lanes of jobs whose work this process has ended.
 	ends ends
 }

@@ -99,13 +99,16 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 	}
 }
 
-// lost says that the claim ended under the work, where that is why the work failed: whatever was going on says no more than that it
-// was cancelled.
-func lost(held context.Context, err error) error {
+// under does work that ends before the claim does, and gives the claim back. The error is errLost where the claim ended under the work:
+// whatever was going on says no more than that it was cancelled.
+func (c *claim) under(ctx context.Context, work func(held context.Context) error) error {
+	held, release := c.hold(ctx)
+	err := work(held)
 	if err != nil && errors.Is(context.Cause(held), errLost) {
-		return errLost
+		err = errLost
 	}
-	return err
+	release()
+	return errors.Join(err, c.release(ctx))
 }
 
 func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
@@ -153,22 +156,26 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 // settleTimeout bounds what is done after the caller's context may have ended.
 const settleTimeout = 5 * time.Second
 
-// release gives the claim back. Where that fails, it ends by itself.
-func (c *claim) release(ctx context.Context) error {
+// settle does what is to be done after the caller's context may have ended; errors say what that is.
+func settle(ctx context.Context, db database.Database, doing string, do func(context.Context, *diffsqlc.Queries) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := queries(c.db).Release(ctx, c.diffID, c.token); err != nil {
-		return fmt.Errorf("release claim on diff %d: %w", c.diffID, err)
+	if err := do(ctx, queries(db)); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
 }
 
-// quarantine keeps everybody from the diff for a while, and ends the claim.
+// release gives the claim back. Where that fails, it ends by itself.
+func (c *claim) release(ctx context.Context) error {
+	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
+		return on.Release(ctx, c.diffID, c.token)
+	})
+}
+
+// quarantine keeps all workers from the diff for a while, and ends the claim.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	if err := queries(c.db).Quarantine(ctx, length.Seconds(), c.diffID, c.token); err != nil {
-		return fmt.Errorf("keep diff %d from being moved: %w", c.diffID, err)
-	}
-	return nil
+	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
+		return on.Quarantine(ctx, length.Seconds(), c.diffID, c.token)
+	})
 }

@@ -186,7 +186,7 @@ type survey struct {
 	fingerprint  string
 }
 
-func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
+func (e *Engine) try(ctx context.Context, diffID int64) (Moved, error) {
 	moved := Moved{DiffID: diffID}
 	found, err := e.look(ctx, e.DB.Pool, diffID, "")
 	if err != nil || found.skip != "" {
@@ -201,36 +201,35 @@ func (e *Engine) try(ctx context.Context, diffID int64) (_ Moved, err error) {
 		moved.Skipped = found.skip
 		return moved, err
 	}
-	defer func() { err = errors.Join(err, claimed.release(ctx)) }()
 	e.reach(PointClaimed)
-	held, release := claimed.hold(ctx)
-	defer func() { err = lost(held, err); release() }()
-	moved.Key = Key(found.mergeRequestID, diffID)
-	surveyed, digest, err := e.upload(held, claimed, found, &moved)
+	err = claimed.under(ctx, func(held context.Context) error { return e.moveClaimed(held, claimed, found, &moved) })
+	return moved, err
+}
+
+func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found look, moved *Moved) error {
+	moved.Key = Key(found.mergeRequestID, found.diffID)
+	surveyed, digest, err := e.upload(ctx, claimed, found, moved)
 	if err != nil {
-		return moved, err
+		return err
 	}
-	if reason := surveyed.obstacle(found); reason != "" {
-		moved.Skipped = reason
-		if _, err := e.earlierUpload(held, claimed, moved.Key, ""); err != nil {
-			return moved, err
+	if moved.Skipped = surveyed.obstacle(found); moved.Skipped != "" {
+		if _, err := e.earlierUpload(ctx, claimed, moved.Key, ""); err != nil {
+			return err
 		}
-		return moved, e.record(held, claimed, reason, surveyed.state(found))
+		return e.record(ctx, claimed, moved.Skipped, surveyed.state(found))
 	}
-	e.reach(PointUploaded)
-	if err := e.compare(held, moved.Key, digest); err != nil {
-		return moved, err
+	if err := e.compare(ctx, moved.Key, digest); err != nil {
+		return err
 	}
-	e.reach(PointVerified)
 	moved.Bytes, moved.Files = digest.Size, surveyed.files
-	switch moved.Skipped, err = e.finish(held, claimed, found, surveyed, digest); {
+	switch moved.Skipped, err = e.finish(ctx, claimed, found, surveyed, digest); {
 	case err != nil:
-		return moved, err
+		return err
 	case moved.Skipped != "":
-		return moved, e.forgetUpload(held, claimed) // It is complete.
+		return e.forgetUpload(ctx, claimed) // It is complete.
 	}
 	e.reach(PointMoved)
-	return moved, nil
+	return nil
 }
 
 // look is how a diff stands.
@@ -308,6 +307,7 @@ func (s survey) state(found look) string {
 
 // compare reads an object back.
 func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest) error {
+	e.reach(PointUploaded)
 	found, err := e.Store.Digest(ctx, key)
 	switch {
 	case err != nil:
@@ -317,5 +317,6 @@ func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest)
 	case found != want:
 		return fmt.Errorf("read %s back: its checksum is not that of what was written", key)
 	}
+	e.reach(PointVerified)
 	return nil
 }

@@ -46,41 +46,41 @@ func (e *Engine) relocate(ctx context.Context, diffID int64, later time.Duration
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(err, claimed.release(ctx)) }()
 	e.reach(PointClaimed)
-	held, letGo := claimed.hold(ctx)
-	defer func() { err = lost(held, err); letGo() }()
-	was, err := e.locate(held, diffID)
+	err = claimed.under(ctx, func(held context.Context) error { return e.relocateClaimed(held, claimed, later, &done) })
+	return done, err
+}
+
+func (e *Engine) relocateClaimed(ctx context.Context, claimed *claim, later time.Duration, done *Relocated) error {
+	was, err := e.locate(ctx, done.DiffID)
 	switch {
 	case errors.Is(err, ErrNoDiff):
 		done.Skipped = Gone
-		return done, nil
+		return nil
 	case err != nil:
-		return done, err
+		return err
 	case was.key == "":
 		done.Skipped = NotDue
-		return done, nil
+		return nil
 	case was.at == e:
 		done.Skipped = External
-		return done, nil
+		return nil
 	}
-	if err := was.at.Owner.Check(held); err != nil {
-		return done, err
+	if err := was.at.Owner.Check(ctx); err != nil {
+		return err
 	}
-	digest, err := e.copy(held, claimed, was)
+	digest, err := e.copy(ctx, claimed, was)
 	if err != nil {
-		return done, err
+		return err
 	}
-	e.reach(PointUploaded)
-	if err := e.compare(held, was.key, digest); err != nil {
-		return done, err
+	if err := e.compare(ctx, was.key, digest); err != nil {
+		return err
 	}
-	e.reach(PointVerified)
 	done.Key, done.Bytes = was.key, digest.Size
-	if done.Skipped, err = e.switchStore(held, claimed, was, digest, later); err == nil && done.Skipped == "" {
+	if done.Skipped, err = e.switchStore(ctx, claimed, was, digest, later); err == nil && done.Skipped == "" {
 		e.reach(PointMoved)
 	}
-	return done, err
+	return err
 }
 
 // locate reads from one snapshot where a diff is.

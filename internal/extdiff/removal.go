@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 const (
@@ -113,12 +114,9 @@ func bearable(err error) bool {
 }
 
 func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	if err := queries(e.DB).RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id); err != nil {
-		return fmt.Errorf("put off the removal of %s: %w", d.key, err)
-	}
-	return nil
+	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *diffsqlc.Queries) error {
+		return on.RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id)
+	})
 }
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one

@@ -37,11 +37,12 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	if claimed, err = take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl()); err != nil {
 		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
 	}
-	held, letGo := claimed.hold(ctx)
-	object, err := e.bringBack(held, claimed, &restored)
-	err = lost(held, err)
-	letGo()
-	if err := errors.Join(err, claimed.release(ctx)); err != nil {
+	var object doomed
+	err = claimed.under(ctx, func(held context.Context) (err error) {
+		object, err = e.bringBack(held, claimed, &restored)
+		return err
+	})
+	if err != nil {
 		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
 	}
 	if object.key == "" {
@@ -156,9 +157,10 @@ func collect(ctx context.Context, tx pgx.Tx, was external) error {
 	defer from.Close()
 	hash := sha256.New()
 	source := &pieces{from: io.TeeReader(from, hash), files: was.files, buffer: make([]byte, pieceBytes)}
+	columns := []string{"relative_order", "number", "body"}
 	for copied := int64(1); err == nil && copied > 0; {
 		source.room = piecesAtOnce
-		copied, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, []string{"relative_order", "number", "body"}, source)
+		copied, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, columns, pgx.CopyFromFunc(source.next))
 	}
 	switch {
 	case source.ended:
@@ -191,7 +193,6 @@ type pieces struct {
 	// done counts the bytes of the first file that have been read, number its pieces.
 	done   int64
 	number int32
-	piece  []byte
 	// room is how many more pieces the statement takes.
 	room int
 	// read counts the bytes of all files; ended tells that there are no more although there should be.
@@ -200,33 +201,28 @@ type pieces struct {
 	err   error
 }
 
-func (p *pieces) Next() bool {
+// next is the next piece of a file; nil ends the statement.
+func (p *pieces) next() ([]any, error) {
 	for len(p.files) > 0 && p.done == p.files[0].size {
 		p.files, p.done, p.number = p.files[1:], 0, -1
 	}
 	if len(p.files) == 0 || p.room == 0 {
-		return false
+		return nil, nil
 	}
 	p.room--
-	p.piece = p.buffer[:min(int64(len(p.buffer)), p.files[0].size-p.done)]
-	n, err := io.ReadFull(p.from, p.piece)
+	piece := p.buffer[:min(int64(len(p.buffer)), p.files[0].size-p.done)]
+	n, err := io.ReadFull(p.from, piece)
 	p.read += int64(n)
 	if err != nil {
 		// By identity: an outage in the middle of the object has an unexpected end for its cause, too.
 		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF
 		p.err = err
-		return false
+		return nil, err
 	}
-	p.done += int64(len(p.piece))
+	p.done += int64(len(piece))
 	p.number++
-	return true
+	return []any{p.files[0].order, p.number, piece}, nil
 }
-
-func (p *pieces) Values() ([]any, error) {
-	return []any{p.files[0].order, p.number, p.piece}, nil
-}
-
-func (p *pieces) Err() error { return p.err }
 
 // readExternal reads where a diff is. Its key is empty where it is in the database.
 func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (external, error) {

@@ -119,12 +119,9 @@ func (e *Engine) noteBrokenOff(ctx context.Context, claimed *claim, cause error)
 	if outage, ok := errors.AsType[*blobstore.OutageError](cause); ok {
 		reason, failures = &outage.Reason, 1
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	if err := queries(e.DB).UploadBrokenOff(ctx, claimed.sent.Load(), failures, reason, claimed.diffID, claimed.token); err != nil {
-		return fmt.Errorf("note the upload of diff %d: %w", claimed.diffID, err)
-	}
-	return nil
+	return settle(ctx, e.DB, fmt.Sprintf("note the upload of diff %d", claimed.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
+		return on.UploadBrokenOff(ctx, claimed.sent.Load(), failures, reason, claimed.diffID, claimed.token)
+	})
 }
 
 func (e *Engine) forgetUpload(ctx context.Context, claimed *claim) error {

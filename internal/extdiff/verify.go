@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/blobstore"
 )
 
@@ -129,10 +127,7 @@ func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, te
 }
 
 func (e *Engine) examine(ctx context.Context, id int64) (was external, problem string, err error) {
-	err = pgx.BeginTxFunc(ctx, e.DB.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		was, err = e.readExternal(ctx, tx, id)
-		return err
-	})
+	was, err = e.locate(ctx, id)
 	broken, isBroken := errors.AsType[*BrokenError](err)
 	away, isAway := errors.AsType[*elsewhereError](err)
 	switch {
