@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"sexton/internal/words"
 )
 
 // Lines is the view for pipes and files: one line a second for each scene.
@@ -24,7 +26,7 @@ func (*Lines) Interval() time.Duration { return time.Second }
 func (l *Lines) Loaded(done, total int64) {
 	if tenths := 10 * done / max(total, 1); tenths > l.tenths {
 		l.tenths = tenths
-		_, _ = fmt.Fprintf(l.w, "loading sample data: %s of %s rows\n", grouped(done), grouped(total))
+		_, _ = fmt.Fprintf(l.w, "loading sample data: %s of %s rows\n", words.Grouped(done), words.Grouped(total))
 	}
 }
 
@@ -46,7 +48,7 @@ func (*Lines) Close() {}
 
 // progress tells what the application has done.
 func (s SceneState) progress() string {
-	text := fmt.Sprintf("%s of %s %s", grouped(s.Acted), grouped(s.Planned), s.Script.Acted)
+	text := fmt.Sprintf("%s of %s %s", words.Grouped(s.Acted), words.Grouped(s.Planned), s.Script.Acted)
 	if s.Done {
 		text += ", no more to come"
 	}
@@ -55,21 +57,21 @@ func (s SceneState) progress() string {
 
 // waiting tells what waits and what does not any more.
 func (s SceneState) waiting() []string {
-	parts := []string{fmt.Sprintf("%s %s wait", grouped(s.Backlog), s.Script.Unit)}
+	parts := []string{fmt.Sprintf("%s %s wait", words.Grouped(s.Backlog), s.Script.Unit)}
 	if s.Backlog == 1 {
 		parts[0] = fmt.Sprintf("1 %s waits", strings.TrimSuffix(s.Script.Unit, "s"))
 	}
 	if s.Backlog > 0 {
 		parts = append(parts, fmt.Sprintf("oldest %.1f s", s.Oldest.Seconds()))
 	}
-	return append(parts, grouped(s.Tally.Numbers[s.Script.Processed])+" "+s.Script.Finished)
+	return append(parts, words.Grouped(s.Tally.Numbers[s.Script.Processed])+" "+s.Script.Finished)
 }
 
 // rows tells what was done to how many rows.
 func (s SceneState) rows() []string {
 	var parts []string
 	for i, rows := range s.Script.Rows {
-		text := grouped(sum(s.Tally.ByTable[rows.Name])) + " "
+		text := words.Grouped(sum(s.Tally.ByTable[rows.Name])) + " "
 		if i == 0 {
 			text += "rows "
 		}
@@ -78,20 +80,11 @@ func (s SceneState) rows() []string {
 	return parts
 }
 
-func (s SceneState) speed() string { return grouped(int64(s.RowsPerSecond)) + " rows/s" }
+func (s SceneState) speed() string { return words.Grouped(int64(s.RowsPerSecond)) + " rows/s" }
 
 func (s SceneState) times() string {
 	if s.Latency.Max == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", s.Latency.P50, s.Latency.P99)
-}
-
-// grouped writes a number with a comma before every three digits.
-func grouped(n int64) string {
-	digits := fmt.Sprint(n)
-	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return digits
 }

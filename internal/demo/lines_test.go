@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/latency"
+	"sexton/internal/words"
 )
 
 // busy is a state in which every part has something to show.
@@ -81,7 +82,7 @@ func TestGrouped(t *testing.T) {
 		-1: "-1", -999: "-999", -1000: "-1,000", -123456: "-123,456", -1234567: "-1,234,567",
 		math.MaxInt64: "9,223,372,036,854,775,807", math.MinInt64: "-9,223,372,036,854,775,808",
 	} {
-		require.Equal(t, want, grouped(n))
+		require.Equal(t, want, words.Grouped(n))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/mattn/go-runewidth"
+
+	"sexton/internal/words"
 )
 
 const (
@@ -74,7 +76,7 @@ func (p panel) head(s SceneState) string {
 		title += bar(s.Acted, s.Planned, bars) + "  "
 		room -= bars + 2
 	}
-	short := fmt.Sprintf("%s of %s", grouped(s.Acted), grouped(s.Planned))
+	short := fmt.Sprintf("%s of %s", words.Grouped(s.Acted), words.Grouped(s.Planned))
 	for _, text := range []string{s.progress(), short + " " + s.Script.Acted} {
 		if runewidth.StringWidth(text) <= room {
 			return title + text

@@ -11,6 +11,8 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
+
+	"sexton/internal/words"
 )
 
 const (
@@ -56,7 +58,7 @@ func (s *Screen) Loaded(done, total int64) {
 			mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name("  loading sample data ")),
 			mpb.AppendDecorators(decor.Any(func(st decor.Statistics) string {
-				return fmt.Sprintf(" %s of %s rows", grouped(st.Current), grouped(st.Total))
+				return fmt.Sprintf(" %s of %s rows", words.Grouped(st.Current), words.Grouped(st.Total))
 			})))
 	}
 	s.bar.SetTotal(total, false)

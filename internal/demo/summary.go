@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/words"
 )
 
 // Summary is the result of a demo.
@@ -111,11 +112,11 @@ func (s Summary) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nended after %.1f s\n", s.Seconds)
 	for _, scene := range s.scenes {
-		done := append([]string{grouped(scene.Acted) + " " + scene.Script.Acted}, scene.rows()...)
+		done := append([]string{words.Grouped(scene.Acted) + " " + scene.Script.Acted}, scene.rows()...)
 		fmt.Fprintf(&b, "%s: %s\n", scene.Script.Title, strings.Join(done, ", "))
 		fmt.Fprintf(&b, "  %s: p50 %.1f ms, p99 %.1f ms\n", scene.Script.Until, scene.Latency.P50, scene.Latency.P99)
 		for _, f := range scene.Found {
-			fmt.Fprintf(&b, "  %s %s\n", grouped(f.Count), f.Text)
+			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(f.Count), f.Text)
 		}
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {

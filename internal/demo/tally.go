@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/pgschema"
+	"sexton/internal/words"
 )
 
 // Tally sums up the work of the runs of a scene's kinds. It is written as one flat object, whose keys are those of
@@ -66,7 +67,7 @@ func (t Tally) tables(most int) []string {
 	})
 	parts := make([]string, 0, most)
 	for _, name := range names[:min(most, len(names))] {
-		parts = append(parts, name+" "+grouped(all[name]))
+		parts = append(parts, name+" "+words.Grouped(all[name]))
 	}
 	return parts
 }

@@ -116,6 +116,15 @@ func Counted[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Grouped writes a number with a comma before every three digits.
+func Grouped(n int64) string {
+	digits := fmt.Sprint(n)
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
+}
+
 // Capped renders a count that stopped at its cap if there are more.
 func Capped(n int64, more bool) string {
 	if more {

@@ -10,12 +10,13 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/operator"
 	"sexton/internal/samples"
+	"sexton/internal/words"
 )
 
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 12: "12", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
-		require.Equal(t, want, number(n))
+		require.Equal(t, want, words.Grouped(n))
 	}
 	for d, want := range map[time.Duration]string{
 		0: "under a second", 300 * time.Millisecond: "under a second", 1540 * time.Millisecond: "1.5 s", 9 * time.Second: "9 s", 59900 * time.Millisecond: "59 s",

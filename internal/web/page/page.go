@@ -16,6 +16,7 @@ import (
 	"sexton/internal/recent"
 	"sexton/internal/samples"
 	"sexton/internal/web"
+	"sexton/internal/words"
 )
 
 const (
@@ -133,7 +134,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
-		"asset": p.assets.url, "number": number, "capped": capped, "plural": plural, "span": span, "took": took,
+		"asset": p.assets.url, "number": words.Grouped, "capped": capped, "plural": plural, "span": span, "took": took,
 		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": digestOf,
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 	}

@@ -3,35 +3,19 @@ package page
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
-)
 
-// number writes 12,340.
-func number(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	var out strings.Builder
-	for i, digit := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			out.WriteByte(',')
-		}
-		out.WriteRune(digit)
-	}
-	return sign + out.String()
-}
+	"sexton/internal/words"
+)
 
 // capped is a number that may stand for more.
 func capped(n int64, more bool) string {
 	if more {
-		return number(n) + "+"
+		return words.Grouped(n) + "+"
 	}
-	return number(n)
+	return words.Grouped(n)
 }
 
 // plural writes the unit that goes with a number.
