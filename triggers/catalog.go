@@ -142,10 +142,7 @@ func (c Config) tombstones() string {
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
 	unique := unrepeated(parents)
 	schemas, tables, columns := columnsOf(unique)
-	rows, err := tx.Query(ctx, parentsSQL, schemas, tables, columns)
-	if err != nil {
-		return nil, nil, fmt.Errorf("look up parents: %w", err)
-	}
+	rows, _ := tx.Query(ctx, parentsSQL, schemas, tables, columns)
 	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyLook])
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up parents: %w", err)
@@ -262,10 +259,7 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
 		columns = append(columns, keyArgument(p.KeyColumns))
 	}
-	rows, err := tx.Query(ctx, tablesSQL, roots, recorded, columns, string(c.Truncate))
-	if err != nil {
-		return nil, fmt.Errorf("look up triggers: %w", err)
-	}
+	rows, _ := tx.Query(ctx, tablesSQL, roots, recorded, columns, string(c.Truncate))
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		t, place, err := scanTarget(row)
 		if err == nil {
@@ -305,15 +299,12 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	for i, f := range wanted {
 		names[i] = f.name
 	}
-	rows, err := tx.Query(ctx, functionsSQL, c.JobsSchema, names, c.TrackedSchema)
-	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
-	}
+	rows, _ := tx.Query(ctx, functionsSQL, c.JobsSchema, names, c.TrackedSchema)
 	details := map[string]string{}
 	var name, body, owner string
 	var settings []string
 	var shape, public, mayInsert bool
-	_, err = pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayInsert, &owner}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayInsert, &owner}, func() error {
 		want := wanted[slices.Index(names, name)]
 		switch {
 		case body != want.body:
@@ -349,14 +340,11 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 // registered returns the functions that Sexton created here, by oid.
 func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
 	query := strings.ReplaceAll(registeredSQL, `"sexton"`, quoteIdent(c.JobsSchema))
-	rows, err := tx.Query(ctx, query, c.JobsSchema)
-	if err != nil {
-		return nil, fmt.Errorf("look up registered functions: %w", err)
-	}
+	rows, _ := tx.Query(ctx, query, c.JobsSchema)
 	functions := map[uint32]string{}
 	var oid uint32
 	var name string
-	_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
 		functions[oid] = name
 		return nil
 	})
@@ -372,10 +360,7 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 	for oid := range functions {
 		oids = append(oids, oid)
 	}
-	rows, err := tx.Query(ctx, installedSQL, oids)
-	if err != nil {
-		return nil, fmt.Errorf("look up installed triggers: %w", err)
-	}
+	rows, _ := tx.Query(ctx, installedSQL, oids)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.tracks)

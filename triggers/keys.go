@@ -47,16 +47,13 @@ func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map
 		}
 	}
 	schemas, tables, columns := columnsOf(parents)
-	rows, err := tx.Query(ctx, trackFunctionsSQL, places, schemas, tables, columns, c.JobsSchema)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := tx.Query(ctx, trackFunctionsSQL, places, schemas, tables, columns, c.JobsSchema)
 	other := map[int]OtherKey{}
 	var place int
 	var table, function string
 	var same *bool
 	var otherType bool
-	_, err = pgx.ForEachRow(rows, []any{&place, &table, &function, &same, &otherType}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&place, &table, &function, &same, &otherType}, func() error {
 		sameColumns := records(function, parents[place].KeyColumns)
 		if same != nil {
 			sameColumns = *same

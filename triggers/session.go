@@ -123,10 +123,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 // blockers names the sessions in the way. It is a second look, so it may find none, and it must not hide
 // the error that it explains.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) []int32 {
-	rows, err := conn.Query(ctx, blockersSQL, r.OID, exclusive)
-	if err != nil {
-		return nil
-	}
+	rows, _ := conn.Query(ctx, blockersSQL, r.OID, exclusive)
 	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 	if err != nil {
 		return nil

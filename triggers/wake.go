@@ -112,10 +112,7 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
 		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}
-	rows, err := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second, due)
-	if err != nil {
-		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
-	}
+	rows, _ := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second, due)
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		t, place, err := scanTarget(row)
 		if err == nil {

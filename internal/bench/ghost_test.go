@@ -28,11 +28,11 @@ func TestUserSets(t *testing.T) {
 	}
 	set, db, conn := filled(t, newUserSet, Duplicates, 0.001)
 	require.Equal(t, [][]string{{"1", "110"}, {"2", "200"}, {"3", "20"}}, db.Rows("SELECT user_id, count(*) FROM award_emoji GROUP BY 1 ORDER BY 1"))
-	before, err := set.trial(1).look(t.Context(), conn)
+	before, err := set.trial(set.size()).look(t.Context(), conn)
 	require.NoError(t, err)
 	require.EqualValues(t, 400, concerned(before))
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2; DELETE FROM award_emoji WHERE user_id = 2")
-	require.ErrorContains(t, set.trial(1).check(t.Context(), conn, before, false), "award_emoji is not as it must be", "of half of them the ghost has no like")
+	require.ErrorContains(t, set.trial(set.size()).check(t.Context(), conn, before, false), "award_emoji is not as it must be", "of half of them the ghost has no like")
 	_, err = newUserSet("few", 1)
 	require.EqualError(t, err, `no data set "few"`)
 }
@@ -48,7 +48,7 @@ func TestUserCheck(t *testing.T) {
 		"DELETE FROM notes WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
 	} {
 		set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
-		work := set.trial(1)
+		work := set.trial(set.size())
 		before, err := work.look(t.Context(), conn)
 		require.NoError(t, err)
 		require.EqualValues(t, 100, concerned(before))
@@ -88,7 +88,7 @@ func TestUsersThatRemainAreNoticed(t *testing.T) {
 	t.Parallel()
 	set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
 	db.Exec("CREATE TABLE " + userQueue + " (user_id bigint)")
-	work := set.trial(1)
+	work := set.trial(set.size())
 	before, err := work.look(t.Context(), conn)
 	require.NoError(t, err)
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2")

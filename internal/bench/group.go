@@ -96,7 +96,8 @@ func (f forest) trial(doomed int64) trial {
 	for table, goes := range map[string]string{
 		"groups": "id = 1", "projects": below("id"), "issues": below("project_id"), "notes": below("issue_id"),
 	} {
-		t.tables = append(t.tables, counted{table, fmt.Sprintf(`SELECT count(*), 0, count(*) FILTER (WHERE goes), coalesce(sum(id) FILTER (WHERE NOT goes), 0)::bigint, 0
+		t.tables = append(t.tables, counted{table, fmt.Sprintf(`
+			SELECT count(*), 0, count(*) FILTER (WHERE goes), coalesce(sum(id) FILTER (WHERE NOT goes), 0)::bigint, 0
 			FROM (SELECT id, $1 AND %s AS goes FROM %s) AS found`, goes, table), []any{doomed > 0}})
 	}
 	return t

@@ -118,9 +118,6 @@ func (d *diffs) Act(ctx context.Context, limit int) (acted []Item, more bool, er
 }
 
 func (d *diffs) add(ctx context.Context, from int64, limit int) ([]int64, error) {
-	rows, err := d.pool.Query(ctx, d.names.Render(addDiffs), from, limit)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := d.pool.Query(ctx, d.names.Render(addDiffs), from, limit)
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }

@@ -143,11 +143,9 @@ func (g *groups) trees(ctx context.Context) ([]int64, error) {
 			WHERE project.group_id = leaf.id
 		) DESC, leaf.id`
 	var found []int64
+	var err error
 	for _, sql := range []string{whole, single} {
-		rows, err := g.pool.Query(ctx, g.names.Render(sql))
-		if err != nil {
-			return nil, err
-		}
+		rows, _ := g.pool.Query(ctx, g.names.Render(sql))
 		if found, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(found) >= fewestTrees {
 			return found, err
 		}

@@ -80,17 +80,14 @@ func (g *groups) rowsBelow(ctx context.Context, destroyed, projects []int64) (in
 		WHERE class.relnamespace = $1::text::regnamespace AND class.relkind IN ('r', 'p') AND NOT class.relispartition
 		AND attribute.attname IN ('group_id', 'namespace_id', 'shared_group_id', 'shared_with_group_id', 'project_id', 'target_project_id')
 		ORDER BY 1, 2`
-	rows, err := g.pool.Query(ctx, columns, quoted(g.names.Tracked))
-	if err != nil {
-		return 0, err
-	}
+	rows, _ := g.pool.Query(ctx, columns, quoted(g.names.Tracked))
 	members := quoted(g.names.Tracked, "members")
 	parts := []string{
 		"SELECT count(*) FROM " + members + " WHERE source_type = 'Namespace' AND source_id = ANY ($1::bigint[])",
 		"SELECT count(*) FROM " + members + " WHERE source_type = 'Project' AND source_id = ANY ($2::bigint[])",
 	}
 	var table, column string
-	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
 		ids := "$1"
 		if strings.HasSuffix(column, "project_id") {
 			ids = "$2"

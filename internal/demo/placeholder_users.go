@@ -62,10 +62,7 @@ func (p *placeholderUsers) Act(ctx context.Context, limit int) (acted []Item, mo
 			WHERE owned.namespace_id IS NOT NULL ORDER BY owned.id LIMIT $1 FOR UPDATE SKIP LOCKED
 		)
 		RETURNING detail.placeholder_user_id`
-	rows, err := p.pool.Query(ctx, p.names.Render(leave), limit)
-	if err != nil {
-		return nil, false, fmt.Errorf("leave placeholder users: %w", err)
-	}
+	rows, _ := p.pool.Query(ctx, p.names.Render(leave), limit)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return nil, false, fmt.Errorf("leave placeholder users: %w", err)

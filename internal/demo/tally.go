@@ -157,15 +157,12 @@ type runs struct {
 
 // total sums up the runs, those at work included.
 func (r *runs) total(ctx context.Context) (Tally, error) {
-	rows, err := r.pool.Query(ctx, r.names.Render(runsSQL), r.kinds, r.lastSettled)
-	if err != nil {
-		return Tally{}, fmt.Errorf("read runs: %w", err)
-	}
+	rows, _ := r.pool.Query(ctx, r.names.Render(runsSQL), r.kinds, r.lastSettled)
 	total, settling := r.settled, true
 	var id int64
 	var old bool
 	var raw []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &old, &raw}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &old, &raw}, func() (err error) {
 		var stats map[string]json.RawMessage
 		if err = json.Unmarshal(raw, &stats); err == nil {
 			total, err = total.add(stats)

@@ -174,14 +174,11 @@ func (w *watch) backlogs(ctx context.Context, states []SceneState) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	rows, err := w.site.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
-	if err != nil {
-		return fmt.Errorf("read backlog: %w", err)
-	}
+	rows, _ := w.site.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
 	var at int
 	var backlog int64
 	var oldest float64
-	_, err = pgx.ForEachRow(rows, []any{&at, &backlog, &oldest}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&at, &backlog, &oldest}, func() error {
 		states[at].Backlog, states[at].Oldest = backlog, time.Duration(oldest*float64(time.Second))
 		return nil
 	})

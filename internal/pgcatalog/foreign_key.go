@@ -47,10 +47,7 @@ func AllForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 }
 
 func foreignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
-	rows, err := db.Query(ctx, foreignKeysSQL, targets)
-	if err != nil {
-		return nil, fmt.Errorf("read foreign keys: %w", err)
-	}
+	rows, _ := db.Query(ctx, foreignKeysSQL, targets)
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
 		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set)
 	})

@@ -108,16 +108,13 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 			}
 		}
 	}
-	rows, err := db.Query(ctx, indexesSQL, tables)
-	if err != nil {
-		return fmt.Errorf("read indexes: %w", err)
-	}
+	rows, _ := db.Query(ctx, indexesSQL, tables)
 	var table uint32
 	var i Index
 	var collations []string
 	var loose []bool
 	target := []any{&table, &i.Primary, &i.Unique, &i.Deferrable, &i.Valid, &i.BTree, &i.Predicate, &i.Columns, &i.Families, &i.Inputs, &collations, &loose}
-	_, err = pgx.ForEachRow(rows, target, func() error {
+	_, err := pgx.ForEachRow(rows, target, func() error {
 		found := i
 		found.Columns, found.Families, found.Inputs = slices.Clone(i.Columns), slices.Clone(i.Families), slices.Clone(i.Inputs)
 		found.Collations = make([]Collation, len(collations))

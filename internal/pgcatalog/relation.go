@@ -108,13 +108,10 @@ var leavesSQL string
 // its OID was found is left out.
 func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
 	relations := map[uint32]*Relation{}
-	rows, err := db.Query(ctx, relationsSQL, oids)
-	if err != nil {
-		return nil, fmt.Errorf("read tables: %w", err)
-	}
+	rows, _ := db.Query(ctx, relationsSQL, oids)
 	var found Relation
 	var roots []uint32
-	_, err = pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root}, func() error {
 		r := found
 		r.Columns, r.Indexes = map[string]Column{}, map[uint32][]Index{}
 		relations[r.OID] = &r
@@ -139,17 +136,14 @@ func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relat
 }
 
 func readColumns(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation, oids []uint32) error {
-	rows, err := db.Query(ctx, columnsSQL, oids)
-	if err != nil {
-		return fmt.Errorf("read columns: %w", err)
-	}
+	rows, _ := db.Query(ctx, columnsSQL, oids)
 	var oid uint32
 	var c Column
 	target := []any{
 		&oid, &c.Name, &c.Type, &c.Base, &c.NotNull, &c.Generated, &c.Partitioning, &c.HasDefault,
 		&c.Domain, &c.Polymorphic, &c.Collation.Name, &c.Collation.Loose,
 	}
-	_, err = pgx.ForEachRow(rows, target, func() error {
+	_, err := pgx.ForEachRow(rows, target, func() error {
 		if r := relations[oid]; r != nil {
 			r.Columns[c.Name] = c
 		}
@@ -165,14 +159,11 @@ func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relat
 	if len(roots) == 0 {
 		return nil
 	}
-	rows, err := db.Query(ctx, leavesSQL, roots)
-	if err != nil {
-		return fmt.Errorf("read partitions: %w", err)
-	}
+	rows, _ := db.Query(ctx, leavesSQL, roots)
 	var root uint32
 	var leaf Table
 	var kind string
-	_, err = pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
 		switch r := relations[root]; kind {
 		case "r":
 			r.Leaves = append(r.Leaves, leaf)

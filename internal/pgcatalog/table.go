@@ -85,10 +85,7 @@ func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32,
 }
 
 func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint32, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("find tables: %w", err)
-	}
+	rows, _ := db.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
 	if err != nil {
 		return nil, fmt.Errorf("find tables: %w", err)
