@@ -255,7 +255,9 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if p.over {
 		err = nil
 	}
-	if err := river.RecordOutput(ctx, report); err != nil {
+	output := report
+	output.Stats = nil // They are in the history, and a job's row is written anew at each change of its state.
+	if err := river.RecordOutput(ctx, output); err != nil {
 		return fmt.Errorf("record output: %w", err)
 	}
 	item := w.kind.due == nil

@@ -82,7 +82,7 @@ type Report struct {
 	Outdated bool            `json:"outdated,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
 	Error    string          `json:"error,omitempty"`
-	Stats    json.RawMessage `json:"stats"`
+	Stats    json.RawMessage `json:"stats,omitempty"`
 }
 
 // Runner runs passes for one process.

@@ -13,7 +13,7 @@ WITH today (day, cutoff) AS (
 ), jobs AS (
     SELECT DISTINCT ON (1) (job.args ->> 'group_id')::bigint AS group_id, job.scheduled_at, job.id
     FROM "sexton".river_job AS job
-    WHERE job.kind = 'group_destroy' AND job.state = ANY ('{available,pending,running,retryable,scheduled}')
+    WHERE job.queue = 'group_destroy' AND job.kind = 'group_destroy' AND job.state = ANY ('{available,pending,running,retryable,scheduled}')
     ORDER BY 1, job.scheduled_at
 )
 SELECT

@@ -21,7 +21,7 @@ WHERE NOT EXISTS (
   AND NOT due.id OPERATOR(pg_catalog.=) ANY (
       SELECT (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint
       FROM "sexton".river_job AS job
-      WHERE job.kind OPERATOR(pg_catalog.=) 'group_destroy'
+      WHERE job.queue OPERATOR(pg_catalog.=) 'group_destroy' AND job.kind OPERATOR(pg_catalog.=) 'group_destroy'
         AND job.state OPERATOR(pg_catalog.=) ANY ('{available,pending,running,retryable,scheduled}')
         AND job.args OPERATOR(pg_catalog.->>) 'group_id' IS NOT NULL
   )

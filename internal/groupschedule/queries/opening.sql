@@ -9,7 +9,8 @@ WITH line AS (
         job.scheduled_at OPERATOR(pg_catalog.-)
             greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
     FROM "sexton".river_job AS job
-    WHERE job.kind OPERATOR(pg_catalog.=) 'group_destroy' AND job.state OPERATOR(pg_catalog.=) ANY ('{available,running,scheduled,completed}')
+    WHERE job.queue OPERATOR(pg_catalog.=) 'group_destroy' AND job.kind OPERATOR(pg_catalog.=) 'group_destroy'
+      AND job.state OPERATOR(pg_catalog.=) ANY ('{available,running,scheduled,completed}')
       AND $1::pg_catalog.float8 OPERATOR(pg_catalog.>) 0
 )
 SELECT
