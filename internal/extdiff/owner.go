@@ -2,8 +2,10 @@ package extdiff
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -255,4 +257,99 @@ func fenced(ctx context.Context, db database.Database, fence *lease.Lease, do fu
 		}
 		return do(tx)
 	})
+}
+
+const (
+	// MarkerKey is the object that says whose the other ones are.
+	MarkerKey = rootPrefix + ".sexton.json"
+	// mostMarker is more than any marker has, in bytes.
+	mostMarker = 16 << 10
+	about      = "The objects beside this one belong to the database named here. Sexton removes objects that its rows do not refer to."
+)
+
+// Marker is the content of the marker of a store.
+type Marker struct {
+	About string `json:"about"`
+	// Installation is a random number that a copy of the database shares; Server is the server's identifier and the database's
+	// number, which a dump that is restored elsewhere does not.
+	Installation string `json:"installation"`
+	Server       string `json:"server"`
+	Database     string `json:"database"`
+	// Seal changes every hour. A copy of the whole server shares all but the next one.
+	Seal      string    `json:"seal"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// String names the owner.
+func (m Marker) String() string {
+	return fmt.Sprintf("database %q (server %s, installation %s)", m.Database, m.Server, m.Installation)
+}
+
+// readMarker returns the marker and when it was written, by the store's clock; nil where there is none.
+func readMarker(ctx context.Context, store *blobstore.Store) (*Marker, time.Time, error) {
+	content, written, err := store.Get(ctx, MarkerKey, mostMarker)
+	if errors.Is(err, blobstore.ErrNotFound) {
+		return nil, time.Time{}, nil
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	m := &Marker{}
+	if err := json.Unmarshal(content, m); err != nil || m.Installation == "" {
+		return nil, time.Time{}, store.Refuse("its marker "+MarkerKey+" cannot be read", adoptFix, errors.Join(ErrNotOurs, err))
+	}
+	return m, written, nil
+}
+
+// writeMarker writes the marker in place of a version of it. The error is blobstore.ErrChanged where it is another by then.
+func writeMarker(ctx context.Context, store *blobstore.Store, over blobstore.Version, m Marker) error {
+	m.About = about
+	content, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the marker: %w", err)
+	}
+	_, err = store.Put(ctx, MarkerKey, over, func(w io.Writer) error {
+		_, err := w.Write(append(content, '\n'))
+		return err
+	})
+	return err
+}
+
+// Adopted is the result of Adopt.
+type Adopted struct {
+	Store string `json:"store"`
+	// Was is the database that the objects belonged to, nil where it is unknown; Now is this one.
+	Was *Marker `json:"was"`
+	Now Marker  `json:"now"`
+	// Changed is false where they were this database's already.
+	Changed bool `json:"changed"`
+}
+
+// Adopt makes the objects of the store this database's, no matter which database they belonged to: from then on that one is refused.
+func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
+	done := Adopted{Store: o.Store.String()}
+	over, err := o.Store.Version(ctx, MarkerKey)
+	if err != nil {
+		return done, err
+	}
+	if done.Was, _, err = readMarker(ctx, o.Store); err != nil && !errors.Is(err, ErrNotOurs) {
+		return done, err
+	}
+	s, err := o.self(ctx)
+	if err != nil {
+		return done, err
+	}
+	if done.Was != nil && s.obstacle(done.Was) == "" {
+		done.Now = *done.Was
+		return done, o.acquaint(ctx, done.Was.Seal)
+	}
+	if s.next, err = queries(o.DB).StoreAdopt(ctx, o.Store.Identity()); err != nil {
+		return done, fmt.Errorf("choose the store's next seal: %w", err)
+	}
+	if _, err := o.stamp(ctx, s, over); err != nil {
+		return done, fmt.Errorf("adopt %s: %w", o.Store, err)
+	}
+	done.Now, done.Changed = s.Marker, true
+	done.Now.Seal = s.next
+	return done, nil
 }

@@ -12,9 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
-	"sexton/internal/pgschema"
 )
 
 // layoutVersion changes with the order or the form of texts in objects: parts of another version fit no more.
@@ -173,34 +171,4 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 		}
 	}
 	return nil
-}
-
-// Unfinished is an upload in parts that has not come to its end.
-type Unfinished struct {
-	DiffID int64 `json:"diff_id"`
-	// Bytes is the size of the object, Sent the part that the store has, by the minute.
-	Bytes   int64     `json:"bytes"`
-	Sent    int64     `json:"bytes_sent"`
-	BeganAt time.Time `json:"began_at"`
-	// SeenAt is when a worker was last at it.
-	SeenAt time.Time `json:"seen_at"`
-	// Failures counts how often no byte has moved for too long, or the store was away. Error is why the last time.
-	Failures int64  `json:"failures"`
-	Error    string `json:"error,omitempty"`
-}
-
-// mostUnfinished bounds how many unfinished uploads are listed.
-const mostUnfinished = 20
-
-// ReadUnfinished lists the first of the uploads in parts that have not come to their end, the oldest first.
-func ReadUnfinished(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) ([]Unfinished, error) {
-	rows, err := diffsqlc.New(names.On(db)).Unfinished(ctx, mostUnfinished)
-	if err != nil {
-		return nil, fmt.Errorf("list unfinished uploads: %w", err)
-	}
-	unfinished := make([]Unfinished, 0, len(rows))
-	for _, row := range rows {
-		unfinished = append(unfinished, Unfinished(row))
-	}
-	return unfinished, nil
 }

@@ -291,53 +291,6 @@ func (q *Queries) SwitchStore(ctx context.Context, store int, diffID int64) erro
 	return err
 }
 
-const unfinished = `-- name: Unfinished :many
-SELECT ledger.diff_id, coalesce(ledger.upload_bytes, 0)::bigint AS bytes, ledger.upload_sent AS sent, ledger.upload_began_at::pg_catalog.timestamptz AS began_at,
-    ledger.upload_seen_at::pg_catalog.timestamptz AS seen_at, ledger.upload_failures::bigint AS failures, coalesce(ledger.upload_error, '')::pg_catalog.text AS error
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.upload_id IS NOT NULL
-ORDER BY ledger.upload_began_at, ledger.diff_id
-LIMIT $1
-`
-
-type UnfinishedRow struct {
-	DiffID   int64
-	Bytes    int64
-	Sent     int64
-	BeganAt  time.Time
-	SeenAt   time.Time
-	Failures int64
-	Error    string
-}
-
-func (q *Queries) Unfinished(ctx context.Context, most int32) ([]UnfinishedRow, error) {
-	rows, err := q.db.Query(ctx, unfinished, most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []UnfinishedRow
-	for rows.Next() {
-		var i UnfinishedRow
-		if err := rows.Scan(
-			&i.DiffID,
-			&i.Bytes,
-			&i.Sent,
-			&i.BeganAt,
-			&i.SeenAt,
-			&i.Failures,
-			&i.Error,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const unkeep = `-- name: Unkeep :one
 WITH released AS (
     UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND kept RETURNING diff_id

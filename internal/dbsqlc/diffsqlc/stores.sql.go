@@ -137,53 +137,6 @@ func (q *Queries) StoreSelf(ctx context.Context, store string) (StoreSelfRow, er
 	return i, err
 }
 
-const stores = `-- name: Stores :many
-SELECT store.store, store.sealed_at, store.sweep_began_at, store.sweep_ended_at, store.listed, store.swept, store.foreign_objects, store.held_back
-FROM "sexton".external_diff_stores AS store
-ORDER BY store.sealed_at DESC NULLS LAST, store.store
-LIMIT $1
-`
-
-type StoresRow struct {
-	Store          string
-	SealedAt       *time.Time
-	SweepBeganAt   *time.Time
-	SweepEndedAt   *time.Time
-	Listed         int64
-	Swept          int64
-	ForeignObjects int64
-	HeldBack       int64
-}
-
-func (q *Queries) Stores(ctx context.Context, most int32) ([]StoresRow, error) {
-	rows, err := q.db.Query(ctx, stores, most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []StoresRow
-	for rows.Next() {
-		var i StoresRow
-		if err := rows.Scan(
-			&i.Store,
-			&i.SealedAt,
-			&i.SweepBeganAt,
-			&i.SweepEndedAt,
-			&i.Listed,
-			&i.Swept,
-			&i.ForeignObjects,
-			&i.HeldBack,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const sweepAdvance = `-- name: SweepAdvance :exec
 UPDATE "sexton".external_diff_stores
 SET sweep_after = coalesce($1::pg_catalog.text, sweep_after),

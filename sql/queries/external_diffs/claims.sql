@@ -161,14 +161,6 @@ WHERE NOT EXISTS (
 -- name: UploadAborted :exec
 UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) @id::pg_catalog.text;
 
--- name: Unfinished :many
-SELECT ledger.diff_id, coalesce(ledger.upload_bytes, 0)::bigint AS bytes, ledger.upload_sent AS sent, ledger.upload_began_at::pg_catalog.timestamptz AS began_at,
-    ledger.upload_seen_at::pg_catalog.timestamptz AS seen_at, ledger.upload_failures::bigint AS failures, coalesce(ledger.upload_error, '')::pg_catalog.text AS error
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.upload_id IS NOT NULL
-ORDER BY ledger.upload_began_at, ledger.diff_id
-LIMIT @most;
-
 -- name: Unkeep :one
 WITH released AS (
     UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND kept RETURNING diff_id

@@ -53,12 +53,6 @@ SET seal = next_seal,
 WHERE store = @store
   AND next_seal = CAST(@seal::pg_catalog.text AS pg_catalog.uuid);
 
--- name: Stores :many
-SELECT store.store, store.sealed_at, store.sweep_began_at, store.sweep_ended_at, store.listed, store.swept, store.foreign_objects, store.held_back
-FROM "sexton".external_diff_stores AS store
-ORDER BY store.sealed_at DESC NULLS LAST, store.store
-LIMIT @most;
-
 -- name: SweepBegin :exec
 UPDATE "sexton".external_diff_stores
 SET sweep_after = '', sweep_began_at = pg_catalog.clock_timestamp(), sweep_ended_at = NULL,
