@@ -50,8 +50,7 @@ func TestResolveComposite(t *testing.T) {
 		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition stands at lfk.yml:1:12"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems, err := resolve(t, db.Pool(), parse(t, "children: ["+test.entry+"]"))
-			require.NoError(t, err)
+			_, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
 			found := problems.Only(problem.Error)
 			require.Len(t, found, 1, "%v", found)
 			require.Contains(t, found[0].String(), test.want)
@@ -73,9 +72,7 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 		"{table: single, column: [a], on_delete: async_delete}":                                       {"id"},
 		"{table: parted, column: [part, a, c], parent_column: [part, a, b], on_delete: async_delete}": {"part", "a", "b"},
 	} {
-		parents, problems, err := resolve(t, db.Pool(), parse(t, "children: ["+entry+"]"))
-		require.NoError(t, err)
-		require.NoError(t, problems.Err(), entry)
+		parents := parentsOf(t, db.Pool(), "children: ["+entry+"]")
 		require.Len(t, parents, 1)
 		require.Equal(t, want, parents[0].KeyColumns)
 		require.Equal(t, len(want) == 1, parents[0].Integer)
@@ -112,8 +109,7 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 				db.Exec(index)
 			}
 			const yaml = "children: [{table: pairs, column: [a, b], on_delete: async_delete}]"
-			parents, problems, err := resolve(t, db.Pool(), parse(t, yaml))
-			require.NoError(t, err)
+			parents, problems := resolve(t, db.Pool(), yaml)
 			require.Equal(t, usable, parents[0].References[0].Index)
 			var missing []string
 			if !usable {
@@ -156,11 +152,9 @@ func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), db.AsRole(role))
 	require.NoError(t, err)
 	defer pool.Close()
-	defs := parse(t, "children: [{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_nullify}]")
+	const yaml = "children: [{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_nullify}]"
 	missing := func() int {
-		parents, problems, err := resolve(t, pool, defs)
-		require.NoError(t, err)
-		require.NoError(t, problems.Err())
+		parents := parentsOf(t, pool, yaml)
 		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parents)
 		require.NoError(t, err)
 		return len(found)

@@ -5,15 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
 	"sexton/internal/fault"
-	"sexton/internal/pgschema"
 )
 
 const (
@@ -139,7 +136,7 @@ func (r *run) confirm(ctx context.Context) error {
 func (c *confirmer) lookAt(ctx context.Context, rows []swept, over func() bool) error {
 	first := map[group]int{}
 	for i := range rows {
-		rows[i].looked = c.engine.Marks.longLook(rows[i].parent).about(rows[i].id)
+		rows[i].looked = c.marks.longLook(rows[i].parent).about(rows[i].id)
 		if _, known := first[rows[i].group()]; !known {
 			first[rows[i].group()] = i
 			if rows[i].looked {
@@ -306,7 +303,7 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 		c.off[rows[0].parent] = true
 	}
 	pause := putOffPause
-	if look := c.engine.Marks.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
+	if look := c.marks.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
 		pause = look.pause()
 	}
 	return c.change(ctx, holdSQL, idsOf(later), pause.Seconds(), all)
@@ -315,18 +312,13 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 // secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
 // have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
 func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
-	var keys any
-	if parent.Integer {
-		var integers []int64
-		for _, s := range rows {
-			integers = append(integers, s.integers...)
-		}
-		keys = integers
-	} else {
-		var texts []string
-		for _, s := range rows {
-			texts = append(texts, s.texts...)
-		}
+	var integers []int64
+	var texts []string
+	for _, s := range rows {
+		integers, texts = append(integers, s.integers...), append(texts, s.texts...)
+	}
+	keys := any(integers)
+	if !parent.Integer {
 		keys = texts
 	}
 	if f := r.troubleOf(parent); f != nil {
@@ -341,14 +333,14 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 	if err == nil {
 		live, err = r.live(ctx, parent, keys, true)
 	}
-	if err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Marks.looksLong() && parent.tooLong() {
+	if err != nil && fault.Judge(err).Verdict == fault.Timeout && !r.marks.Brief && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
 	if err != nil {
 		return 0, false, err
 	}
 	var look *longLook
-	if r.engine.Marks.looksLong() && len(parent.long()) > 0 {
+	if !r.marks.Brief && len(parent.long()) > 0 {
 		if look, err = r.longLook(ctx, parent, rows, keys); look == nil || err != nil {
 			return 0, true, err
 		}
@@ -359,13 +351,9 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 	if !slices.Contains(live, true) && (look == nil || !look.found) {
 		return 0, false, r.change(ctx, forgetSQL, idsOf(rows))
 	}
-	integers, texts, err := r.withChildren(ctx, parent, keys, live)
+	elsewhere, err := r.withChildren(ctx, parent, keys, live)
 	if err != nil {
 		return 0, false, err
-	}
-	elsewhere := any(integers)
-	if !parent.Integer {
-		elsewhere = texts
 	}
 	if look != nil && look.found {
 		elsewhere = keys // It does not say which of them have children.
@@ -380,7 +368,7 @@ func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (lat
 // none takes long to be looked for.
 func (r *run) forget(ctx context.Context, parent *Parent, rows []swept, keys any) (forgotten bool, err error) {
 	for _, reference := range parent.References {
-		if reference.Remote || r.engine.Marks.looksLong() && slices.Contains(parent.long(), reference) {
+		if reference.Remote || !r.marks.Brief && slices.Contains(parent.long(), reference) {
 			return false, nil
 		}
 	}
@@ -389,62 +377,4 @@ func (r *run) forget(ctx context.Context, parent *Parent, rows []swept, keys any
 	return err == nil && affected[1] > 0, err
 }
 
-func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []int64, keys any) (string, []any) {
-	args := &drain.Args{}
-	var sql strings.Builder
-	sql.WriteString(names.Render(forgetSQL))
-	args.Add(database)
-	args.Add(ids)
-	keysAt := 0
-	for _, reference := range p.References {
-		if reference.Usable() {
-			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
-				keysAt = args.Add(keys)
-			}
-			fmt.Fprintf(&sql, "\n  AND NOT EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt), args))
-		}
-	}
-	return sql.String(), args.Values
-}
-
-// lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
-// that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
-// its children.
-func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
-	args := &drain.Args{}
-	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
-	column, form, key := "primary_key_text", "text", p.Stored("candidate.key")
-	if p.Integer {
-		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
-	}
-	liveAt := 0
-	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.Add(elsewhere), form)}
-	for i, reference := range p.References {
-		if !reference.Remote && reference.Usable() {
-			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
-				liveAt = args.Add(live)
-			}
-			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
-		}
-	}
-	return fmt.Sprintf(`WITH confirmed AS (
-DELETE FROM %s AS swept WHERE swept.database OPERATOR(pg_catalog.=) $%d AND swept.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[])
-), late AS (
-INSERT INTO %s (fully_qualified_table_name, %s)
-SELECT DISTINCT $%d::pg_catalog.text, candidate.key
-FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)
-WHERE %s
-AND (%s)
-RETURNING 1
-)
-SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
-		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.Without(key), strings.Join(terms, "\nOR ")), args.Values
-}
-
-func idsOf(rows []swept) []int64 {
-	ids := make([]int64, len(rows))
-	for i, s := range rows {
-		ids[i] = s.id
-	}
-	return ids
-}
+func idsOf(rows []swept) []int64 { return mapped(rows, func(s swept) int64 { return s.id }) }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/fault"
@@ -150,29 +148,20 @@ func (p *Parent) childrenStatement(database string, keys any, live []bool) (stri
 }
 
 // withChildren returns those of keys that have children in databases other than the parent's, in references marked live.
-func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live []bool) (integers []int64, texts []string, err error) {
-	asked := map[string]bool{}
+func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live []bool) (any, error) {
+	found, asked := keysOf(parent, nil), map[string]bool{}
 	for i, reference := range parent.References {
 		if !live[i] || !reference.Remote || asked[reference.Database] {
 			continue
 		}
 		asked[reference.Database] = true
 		sql, args := parent.childrenStatement(reference.Database, keys, live)
-		statement := batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
-			if parent.Integer {
-				found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-				integers = append(integers, found...)
-				return err
-			}
-			found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			texts = append(texts, found...)
-			return err
-		}}
+		statement := batch.Statement{SQL: sql, Args: args, Scan: keysInto(&found)}
 		if _, err := r.in(ctx, reference.Database, r.engine.Session.Limits, statement); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return integers, texts, nil
+	return found, nil
 }
 
 // finished are the chunk's tombstones without the ones that still have children in other databases, in references marked in
@@ -181,16 +170,11 @@ func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombston
 	if !c.elsewhere {
 		return c.tombstones, nil
 	}
-	integers, texts, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), verify)
+	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), verify)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(c.tombstones), func(t tombstone) bool {
-		if c.parent.Integer {
-			return slices.Contains(integers, *t.integer)
-		}
-		return slices.Contains(texts, *t.text)
-	}), nil
+	return slices.DeleteFunc(slices.Clone(c.tombstones), func(t tombstone) bool { return t.among(keys) }), nil
 }
 
 // putOffFor is how long tombstones wait whose parent's references have trouble.

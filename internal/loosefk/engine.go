@@ -38,7 +38,7 @@ type Engine struct {
 	// Lost, if set, is told of another database that the run has lost on the way.
 	Lost       func(database string, err error)
 	Confirming Confirming
-	// Marks, if set, are where earlier runs have come to; this one moves them.
+	// Marks are where earlier runs have come to; this one moves them. Without, it begins at the beginning.
 	Marks *Marks
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
 	// not keep them.
@@ -56,7 +56,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	defer cancel()
 	stats := newStats(e.Database, e.Pace)
 	r := &run{
-		engine: e, stop: ctx, stats: stats,
+		engine: e, stop: ctx, stats: stats, marks: cmp.Or(e.Marks, &Marks{Brief: true}),
 		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
 		breaker: newBreaker(), down: map[string]error{}, blocked: map[place]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
 		unreadable: map[*Parent]fault.Fault{},
@@ -70,21 +70,21 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		Hold: e.Throttle.Hold, Waits: r.waitsFor,
 	}
 	r.away()
-	places := e.Marks.start(e.Parents)
+	places := r.marks.start(e.Parents)
 	for i, parent := range e.Parents {
 		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i], drained: true})
 	}
 	rand.Shuffle(len(r.lanes), func(i, j int) { r.lanes[i], r.lanes[j] = r.lanes[j], r.lanes[i] })
-	e.Marks.recall(e.Parents)
+	r.marks.recall(e.Parents)
 	err := r.work(hard)
-	e.Marks.note(e.Parents)
+	r.marks.note(e.Parents)
 	if err == nil {
 		err = r.prune(hard)
 	}
 	if err == nil {
-		e.Marks.keep(r.lanes)
-	} else if e.Marks != nil {
-		e.Marks.Forget()
+		r.marks.keep(r.lanes)
+	} else {
+		r.marks.Forget()
 	}
 	if cause := context.Cause(hard); err != nil && cause != nil {
 		err = errors.Join(cause, err)
@@ -95,6 +95,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 // run is the state of one Run.
 type run struct {
 	engine  *Engine
+	marks   *Marks
 	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	stats   *Stats
 	budget  budget
@@ -202,7 +203,7 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
 	live := make([]bool, len(parent.References))
 	var long []*Reference
-	if r.engine.Marks.looksLong() {
+	if !r.marks.Brief {
 		long = parent.long()
 	}
 	for _, database := range r.databases(parent) {
@@ -231,20 +232,4 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 		}
 	}
 	return live, nil
-}
-
-// keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.
-func keysOf(parent *Parent, tombstones []tombstone) any {
-	if parent.Integer {
-		keys := make([]int64, len(tombstones))
-		for i, t := range tombstones {
-			keys[i] = *t.integer
-		}
-		return keys
-	}
-	keys := make([]string, len(tombstones))
-	for i, t := range tombstones {
-		keys[i] = *t.text
-	}
-	return keys
 }

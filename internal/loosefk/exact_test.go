@@ -87,19 +87,6 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 			"UPDATE parted SET id = 100 - id WHERE id IN (51, 52); UPDATE parted SET id = 99 WHERE id = 1",
 			"parted",
 		},
-		"a row that another definition makes one of the first": {
-			`CREATE TABLE parents (id bigint PRIMARY KEY);
-			CREATE TABLE rows (id bigint, parent_id bigint, other_id bigint, state text);
-			CREATE INDEX ON rows (parent_id);
-			CREATE INDEX ON rows (other_id);
-			INSERT INTO parents VALUES (1);
-			INSERT INTO rows VALUES (1, 1, NULL, 'closed'), (2, 1, 1, 'open');`,
-			`rows:
-  - {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: state, value: closed}]}
-  - {table: parents, column: other_id, on_delete: update_column_to, target_column: state, target_value: closed}`,
-			"SELECT 1",
-			"rows",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

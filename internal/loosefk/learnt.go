@@ -20,7 +20,9 @@ type learnt struct {
 // recall gives parents what earlier runs of this process have learned about their references.
 func (m *Marks) recall(parents []*Parent) {
 	m.each(parents, func(kept map[string]learnt, r *Reference) {
-		r.learnt = kept[r.Database+"/"+r.Definition.Key]
+		if known, ok := kept[r.Database+"/"+r.Definition.Key]; ok {
+			r.learnt = known
+		}
 		if r.Index {
 			r.blocks, r.readsLong = 0, false // It may be new.
 		}
@@ -33,9 +35,6 @@ func (m *Marks) note(parents []*Parent) {
 }
 
 func (m *Marks) each(parents []*Parent, do func(kept map[string]learnt, r *Reference)) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.learnt == nil {

@@ -155,7 +155,7 @@ func (p *Parent) scans() bool {
 // longLook returns the finished look at rows of a parent, or nil while all its rows have to wait for one. One look is under way at
 // a time.
 func (r *run) longLook(ctx context.Context, parent *Parent, rows []swept, keys any) (*longLook, error) {
-	m, ids, long := r.engine.Marks, idsOf(rows), parent.long()
+	m, ids, long := r.marks, idsOf(rows), parent.long()
 	of := make([]string, len(long))
 	for i, reference := range long {
 		of[i] = reference.Definition.Key
@@ -216,14 +216,8 @@ type looks struct {
 	closed  bool
 }
 
-// looksLong reports whether looks may outlast a run.
-func (m *Marks) looksLong() bool { return m != nil && !m.Brief }
-
 // longLook is the last one at a parent's children.
 func (m *Marks) longLook(parent string) *longLook {
-	if m == nil {
-		return nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.looks.of[parent]

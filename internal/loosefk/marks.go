@@ -54,9 +54,6 @@ func (m *Marks) Forget() {
 }
 
 func (m *Marks) of(parent string) position {
-	if m == nil {
-		return beginning()
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at, known := m.above[parent]; known {
@@ -68,13 +65,11 @@ func (m *Marks) of(parent string) position {
 // start returns where a run begins, and forgets marks that are too old to be trusted.
 func (m *Marks) start(parents []*Parent) []position {
 	places := make([]position, len(parents))
-	if m != nil {
-		m.mu.Lock()
-		if time.Since(m.scanned) > rescanAfter {
-			m.above, m.scanned = map[string]position{}, time.Now()
-		}
-		m.mu.Unlock()
+	m.mu.Lock()
+	if time.Since(m.scanned) > rescanAfter {
+		m.above, m.scanned = map[string]position{}, time.Now()
 	}
+	m.mu.Unlock()
 	for i, parent := range parents {
 		places[i] = m.of(parent.Recorded)
 	}
@@ -83,9 +78,6 @@ func (m *Marks) start(parents []*Parent) []position {
 
 // keep sets the marks of a run's lanes: below whatever it has left.
 func (m *Marks) keep(lanes []*lane) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.above == nil {
@@ -98,9 +90,6 @@ func (m *Marks) keep(lanes []*lane) {
 
 // passedOver is, by unknown name, behind which tombstones a run looks for those of known parents.
 func (m *Marks) passedOver() map[string]position {
-	if m == nil {
-		return map[string]position{}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.passed == nil {
@@ -111,9 +100,6 @@ func (m *Marks) passedOver() map[string]position {
 
 // passOver keeps what a run has passed over.
 func (m *Marks) passOver(passed map[string]position) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.passed = passed

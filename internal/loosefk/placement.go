@@ -113,9 +113,5 @@ func (r *resolver) place(name definitions.Name) (*site, *problem.Problem) {
 }
 
 func sitesOf(sites []*site) string {
-	names := make([]string, len(sites))
-	for i, s := range sites {
-		names[i] = s.Name
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(mapped(sites, func(s *site) string { return s.Name }), ", ")
 }

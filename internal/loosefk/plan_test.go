@@ -30,9 +30,7 @@ func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
 // planOn binds the definitions and plans for them.
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
 	t.Helper()
-	parents, problems, err := resolve(t, db.Pool(), parse(t, yaml))
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
+	parents := parentsOf(t, db.Pool(), yaml)
 	run, err := plan(t.Context(), db.Pool(), parents, limits)
 	require.NoError(t, err)
 	return run
@@ -218,10 +216,8 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	parents, problems, err := resolve(t, pool, parse(t, deleteChildren+
-		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]"))
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
+	parents := parentsOf(t, pool, deleteChildren+
+		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]")
 	for range 2 {
 		run, err := plan(t.Context(), pool, parents, planLimits())
 		require.NoError(t, err)
@@ -245,8 +241,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	db.Exec(parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
-	parents, _, err := resolve(t, db.Pool(), parse(t, deleteChildren))
-	require.NoError(t, err)
+	parents, _ := resolve(t, db.Pool(), deleteChildren)
 	tx, err := db.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
@@ -265,11 +260,10 @@ func TestPlanEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	db.Exec(parentsAndChildren)
-	parents, _, err := resolve(t, db.Pool(), parse(t, deleteChildren))
-	require.NoError(t, err)
+	parents, _ := resolve(t, db.Pool(), deleteChildren)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = plan(ctx, db.Pool(), parents, planLimits())
+	_, err := plan(ctx, db.Pool(), parents, planLimits())
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -284,10 +278,7 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	parents, problems, err := resolve(t, pool, parse(t,
-		`children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`))
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
+	parents := parentsOf(t, pool, `children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
 	run, err := plan(t.Context(), pool, parents, planLimits())

@@ -82,8 +82,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"cleaner without key":    {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems, err := resolve(t, db.Pool(), parse(t, test.entry))
-			require.NoError(t, err)
+			_, problems := resolve(t, db.Pool(), test.entry)
 			found := problems.Only(problem.Error)
 			require.Len(t, found, 1)
 			require.Contains(t, found[0].String(), test.want)
@@ -97,11 +96,10 @@ func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := resolve(t, db.Pool(), parse(t, `
+	_, problems := resolve(t, db.Pool(), `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
-`))
-	require.NoError(t, err)
+`)
 	require.EqualError(t, problems.Err(), "lfk.yml:3:19: public.children[0]: the same definition stands at lfk.yml:2:12 (remove one of them)")
 }
 
@@ -110,13 +108,12 @@ func TestResolveReportsEverythingAtOnce(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := resolve(t, db.Pool(), parse(t, `
+	_, problems := resolve(t, db.Pool(), `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
   - {table: parents, column: wrong, on_delete: async_delete}
   - {table: parents, column: code, on_delete: async_delete}
-`))
-	require.NoError(t, err)
+`)
 	require.Len(t, problems.Only(problem.Error), 3)
 }
 
@@ -125,14 +122,13 @@ func TestResolveWarnsOfMissingIndexes(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := resolve(t, db.Pool(), parse(t, `
+	_, problems := resolve(t, db.Pool(), `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: parents, column: id, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
 keyless: [{table: parents, column: id, on_delete: async_delete}]
-`))
-	require.NoError(t, err)
+`)
 	require.NoError(t, problems.Err())
 	warnings := problems.Only(problem.Warning)
 	require.Len(t, warnings, 2)
@@ -145,15 +141,14 @@ func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	_, problems, err := resolve(t, db.Pool(), parse(t, `
+	_, problems := resolve(t, db.Pool(), `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
   - {table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 2}
 children:
   - {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}
   - {table: parents, column: part_id, on_delete: async_nullify, conditions: [{column: flag, value: false}]}
-`))
-	require.NoError(t, err)
+`)
 	require.NoError(t, problems.Err())
 }
 
@@ -162,11 +157,10 @@ func TestResolveTellsOfCycles(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint); CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)")
-	_, problems, err := resolve(t, db.Pool(), parse(t, `
+	_, problems := resolve(t, db.Pool(), `
 a: [{table: b, column: b_id, on_delete: async_delete}]
 b: [{table: a, column: a_id, on_delete: async_delete}]
-`))
-	require.NoError(t, err)
+`)
 	require.NoError(t, problems.Err(), "a cycle is no error")
 	require.Len(t, problems.Only(problem.Info), 2)
 	require.Contains(t, problems.Only(problem.Info).Error(), `async_delete comes back to "public"."a" in a cycle`)
@@ -177,13 +171,11 @@ func TestResolveChoosesTheKey(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec(catalogTables)
-	parents, problems, err := resolve(t, db.Pool(), parse(t, `
+	parents := parentsOf(t, db.Pool(), `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
-`))
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
+`)
 	require.Len(t, parents, 2)
 	require.Equal(t, []string{"code"}, parents[0].KeyColumns)
 	require.False(t, parents[0].Integer)
@@ -201,11 +193,9 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), db.AsRole(role))
 	require.NoError(t, err)
 	defer pool.Close()
-	defs := parse(t, "children: [{table: parents, column: parent_id, on_delete: async_delete}]")
+	const yaml = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 	missing := func() problem.List {
-		parents, problems, err := resolve(t, pool, defs)
-		require.NoError(t, err)
-		require.NoError(t, problems.Err())
+		parents := parentsOf(t, pool, yaml)
 		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parents)
 		require.NoError(t, err)
 		return found

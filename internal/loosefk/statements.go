@@ -96,20 +96,63 @@ SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.Add(databa
 	return sql.String(), args.Values
 }
 
+// forgetStatement removes rows of a database where no reference has a child of keys.
+func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []int64, keys any) (string, []any) {
+	args := &drain.Args{}
+	var sql strings.Builder
+	sql.WriteString(names.Render(forgetSQL))
+	args.Add(database)
+	args.Add(ids)
+	keysAt := 0
+	for _, reference := range p.References {
+		if reference.Usable() {
+			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
+				keysAt = args.Add(keys)
+			}
+			fmt.Fprintf(&sql, "\n  AND NOT EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt), args))
+		}
+	}
+	return sql.String(), args.Values
+}
+
+// lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
+// that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
+// its children.
+func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
+	args := &drain.Args{}
+	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
+	column, form, key := "primary_key_text", "text", p.Stored("candidate.key")
+	if p.Integer {
+		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
+	}
+	liveAt := 0
+	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.Add(elsewhere), form)}
+	for i, reference := range p.References {
+		if !reference.Remote && reference.Usable() {
+			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
+				liveAt = args.Add(live)
+			}
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
+		}
+	}
+	return fmt.Sprintf(`WITH confirmed AS (
+DELETE FROM %s AS swept WHERE swept.database OPERATOR(pg_catalog.=) $%d AND swept.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[])
+), late AS (
+INSERT INTO %s (fully_qualified_table_name, %s)
+SELECT DISTINCT $%d::pg_catalog.text, candidate.key
+FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)
+WHERE %s
+AND (%s)
+RETURNING 1
+)
+SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
+		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.Without(key), strings.Join(terms, "\nOR ")), args.Values
+}
+
 // places are the tombstones' places in the index, as parallel arrays.
 func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
-	ids, times = make([]int64, len(tombstones)), make([]pgtype.Timestamptz, len(tombstones))
-	for i, t := range tombstones {
-		ids[i], times[i] = t.id, t.consumeAfter
-	}
-	return ids, times
+	return mapped(tombstones, func(t tombstone) int64 { return t.id }), mapped(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
 }
 
 // identifiers is a list of column names.
-func identifiers(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = pgcatalog.Quote(name)
-	}
-	return strings.Join(quoted, ", ")
-}
+func identifiers(names []string) string { return strings.Join(mapped(names, pgcatalog.Quote), ", ") }

@@ -36,11 +36,8 @@ var adoptSQL string
 // ones that earlier runs have passed over, and after the last one from the beginning.
 func (r *run) adopt(ctx context.Context, strangers []string) error {
 	schemas, names := namesOf(r.engine.Parents)
-	recorded := make([]string, len(names))
-	for i, parent := range r.engine.Parents {
-		recorded[i] = parent.Recorded
-	}
-	passed := r.engine.Marks.passedOver()
+	recorded := mapped(r.engine.Parents, func(p *Parent) string { return p.Recorded })
+	passed := r.marks.passedOver()
 	// A database may print all names in quotes, which tombstones have where they need them.
 	unquoted := batch.Statement{SQL: "SET LOCAL quote_all_identifiers = off"}
 	size := cmp.Or(r.engine.page, pageSize)
@@ -75,17 +72,13 @@ func (r *run) adopt(ctx context.Context, strangers []string) error {
 			return fmt.Errorf("find the parents of tombstones with unknown names: %w", err)
 		}
 	}
-	r.engine.Marks.passOver(passed)
+	r.marks.passOver(passed)
 	return nil
 }
 
 // known are the names of the lanes' parents.
 func (r *run) known() []string {
-	names := make([]string, len(r.lanes))
-	for i, l := range r.lanes {
-		names[i] = l.parent.Recorded
-	}
-	return names
+	return mapped(r.lanes, func(l *lane) string { return l.parent.Recorded })
 }
 
 // strangers is the statement that looks for unknown names.

@@ -36,11 +36,7 @@ func unreadableArgs(parents []*Parent) ([]any, error) {
 
 // namesOf are the parents' schemas and tables.
 func namesOf(parents []*Parent) (schemas, names []string) {
-	schemas, names = make([]string, len(parents)), make([]string, len(parents))
-	for i, parent := range parents {
-		schemas[i], names[i] = parent.Schema, parent.Name
-	}
-	return schemas, names
+	return mapped(parents, func(p *Parent) string { return p.Schema }), mapped(parents, func(p *Parent) string { return p.Name })
 }
 
 // UnreadableParents lists parents whose keys the connected role may not read. Nothing is cleaned up after those: a row that

@@ -83,19 +83,9 @@ func (r *run) gone(ctx context.Context, c *chunk, keys any) (any, error) {
 		return keys, nil
 	}
 	sql, args := c.parent.goneStatement(keys)
-	integers, texts := []int64{}, []string{} // nil would be NULL, and no array at all.
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) (err error) {
-		if c.parent.Integer {
-			integers, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		} else {
-			texts, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		}
-		return err
-	}})
-	if c.parent.Integer {
-		return integers, err
-	}
-	return texts, err
+	found := keysOf(c.parent, nil)
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: keysInto(&found)})
+	return found, err
 }
 
 // counts scans the number of rows of a statement that counts them itself; nil for all others.

@@ -64,8 +64,8 @@ func (r *run) patience() string {
 
 // withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.
 func (r *run) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
+	sql, args := r.parent.withoutParentStatement(keys)
 	err = r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
-		sql, args := r.parent.withoutParentStatement(keys)
 		found, err = pick(ctx, tx, sql, args)
 		return err
 	})
@@ -74,44 +74,35 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 
 // orphansElsewhere is orphans for children in another database. Rows are counted last.
 func (r *run) orphansElsewhere(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
-	settled := func() error {
-		return r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
-			sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
-			keys, err = pick(ctx, tx, sql, args)
+	settled := func(ctx context.Context, keys []string) (found []string, err error) {
+		err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+			found, err = r.settled(ctx, tx, keys)
 			return err
 		})
+		return found, err
 	}
-	if err := settled(); err != nil || len(keys) == 0 {
-		return nil, 0, err
-	}
-	if keys, err = r.withChild(ctx, keys); err != nil || len(keys) == 0 {
-		return nil, 0, err
-	}
-	if err := settled(); err != nil || len(keys) == 0 {
-		return nil, 0, err
+	for _, look := range []func(context.Context, []string) ([]string, error){settled, r.withChild, settled} {
+		if keys, err = look(ctx, keys); err != nil || len(keys) == 0 {
+			return nil, 0, err
+		}
 	}
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
-		sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
-		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
+		rows, err = r.rowsOf(ctx, tx, keys)
+		return err
 	})
 	return keys, rows, err
 }
 
-// orphanedStill looks again at keys for which tombstones are to be written, in the transaction that holds the lock of
-// audits: what another one has left since is seen now, and the pass that it led to has not left the children.
-func (r *run) orphanedStill(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
+// settled returns those of keys that have neither parent nor tombstone.
+func (r *run) settled(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
-	keys, err := pick(ctx, tx, sql, args)
-	if err != nil || len(keys) == 0 {
-		return nil, err
-	}
-	return r.withChild(ctx, keys)
+	return pick(ctx, tx, sql, args)
 }
 
 // withChild returns those of keys that have children which meet the definition.
 func (r *run) withChild(ctx context.Context, keys []string) (found []string, err error) {
+	sql, args := r.parent.withChildStatement(r.reference, keys)
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
-		sql, args := r.parent.withChildStatement(r.reference, keys)
 		found, err = pick(ctx, tx, sql, args)
 		return err
 	})

@@ -214,38 +214,31 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 
 // measure ends the audit where the parent has more tombstones than a batch can look through.
 func (r *run) measure(ctx context.Context) error {
-	const sql = `SELECT pg_catalog.count(*) FROM (
-		SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting
-		WHERE waiting.fully_qualified_table_name OPERATOR(pg_catalog.=) $1 AND waiting.status OPERATOR(pg_catalog.=) 1 LIMIT $2
-	) AS counted`
 	most := cmp.Or(r.Backlog, mostBacklog)
-	return r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
-		var waiting int64
-		if err := tx.QueryRow(ctx, r.Names.Render(sql), r.parent.Recorded, most+1).Scan(&waiting); err != nil {
-			return err
-		}
-		if waiting > most {
-			r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most, r.parent.Recorded)
-		}
-		return nil
-	})
+	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
+	if waiting > most {
+		r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most, r.parent.Recorded)
+	}
+	return err
 }
 
 // orphans returns those of keys that are orphaned, and the number of their rows, counted up to one more than the cap.
 func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
-		sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
-		found, err := tx.Query(ctx, sql, args...)
-		if err != nil {
+		if orphans, err = r.settled(ctx, tx, keys); err != nil || len(orphans) == 0 {
 			return err
 		}
-		if orphans, err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil || len(orphans) == 0 {
-			return err
-		}
-		sql, args = r.parent.orphanRowsStatement(r.reference, orphans, mostRows+1)
-		return tx.QueryRow(ctx, sql, args...).Scan(&rows)
+		rows, err = r.rowsOf(ctx, tx, orphans)
+		return err
 	})
 	return orphans, rows, err
+}
+
+// rowsOf counts the rows of keys, up to one more than the cap.
+func (r *run) rowsOf(ctx context.Context, tx pgx.Tx, keys []string) (rows int64, err error) {
+	sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
+	err = tx.QueryRow(ctx, sql, args...).Scan(&rows)
+	return rows, err
 }
 
 // byIndex makes a walk one step in the index per key, whatever statistics say of a table that has none yet.
@@ -265,8 +258,12 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 			return err
 		}
 		if r.reference.Remote {
+			// Another audit may have left tombstones since, whose pass has not left the children.
 			var err error
-			if keys, err = r.orphanedStill(ctx, tx, keys); err != nil || len(keys) == 0 {
+			if keys, err = r.settled(ctx, tx, keys); err == nil && len(keys) > 0 {
+				keys, err = r.withChild(ctx, keys)
+			}
+			if err != nil || len(keys) == 0 {
 				return err
 			}
 		}
