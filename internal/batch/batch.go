@@ -242,7 +242,9 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 		} else {
 			var path string
 			err = results.QueryRow().Scan(&path, new(string))
-			s.Conn.PgConn().CustomData()[pathKey] = path
+			if data := s.Conn.PgConn().CustomData(); data[pathKey] == nil {
+				data[pathKey] = foundPath{path, time.Now()}
+			}
 		}
 		if err != nil {
 			return nil, &StatementError{Index: Frame, Err: err}

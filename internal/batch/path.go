@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,10 +22,26 @@ const (
     pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true)`
 )
 
-// queuePath adds the statement that sets path and run. The catalogue is asked for the path once per connection, as a session of the application
-// would be given it, and again after a batch that failed: it may have been the path's fault.
+// pathLasts is how long a connection goes by the path that it has found: the role's setting may change.
+const pathLasts = time.Minute
+
+// foundPath is a path of the application's triggers, and when the catalogue was asked for it.
+type foundPath struct {
+	path string
+	at   time.Time
+}
+
+// queuePath adds the statement that sets path and run. The catalogue is asked for the path now and then on each connection, as a session of the
+// application would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch) {
-	pipeline.Queue(s.Names.Render(frameSQL), s.Conn.PgConn().CustomData()[pathKey], s.Names.Path, s.Fence.Run())
+	data := s.Conn.PgConn().CustomData()
+	var path any
+	if known, ok := data[pathKey].(foundPath); ok && time.Since(known.at) < pathLasts {
+		path = known.path
+	} else {
+		delete(data, pathKey)
+	}
+	pipeline.Queue(s.Names.Render(frameSQL), path, s.Names.Path, s.Fence.Run())
 }
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.

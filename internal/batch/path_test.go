@@ -69,6 +69,27 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	}
 }
 
+// A path that the role has been given since is found without a new connection.
+func TestAPathIsAskedForAnew(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	onOwnPath(t, db, session, "")
+	path := func() (path string) {
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: func(rows pgx.Rows) (err error) {
+			path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+			return err
+		}})
+		require.NoError(t, err)
+		return path
+	}
+	before := path()
+	db.Exec("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET search_path = app")
+	require.Equal(t, before, path())
+	batch.AgePath(session.Conn)
+	require.Equal(t, "app", path())
+	require.Equal(t, "app", path())
+}
+
 func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)

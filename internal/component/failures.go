@@ -72,7 +72,11 @@ type Retry struct {
 }
 
 // RefusedError is a change that makes no sense, or cannot be made now.
-type RefusedError struct{ Reason string }
+type RefusedError struct {
+	Reason string
+	// Wrong is true of a change that no state of the databases could allow, as what was asked for does not exist.
+	Wrong bool
+}
 
 func (e *RefusedError) Error() string { return e.Reason }
 

@@ -120,7 +120,7 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 				done += fmt.Sprintf(" of %d", *g.Total)
 			}
 			if g.ETASeconds != nil && g.State == "destroying" {
-				done += fmt.Sprintf(", %s left", time.Duration(*g.ETASeconds*float64(time.Second)).Round(time.Second))
+				done += fmt.Sprintf(", %s left", words.Span(time.Duration(*g.ETASeconds*float64(time.Second))))
 			}
 		}
 		return []any{g.GroupID, &g.Path, strings.ReplaceAll(g.State, "_", " "), user, g.MarkedOn, g.DueOn, begins, done, g.Attempts, &g.LastError}

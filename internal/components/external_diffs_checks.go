@@ -213,7 +213,7 @@ func unattended(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 	return []doctor.Finding{{
 		Severity: problem.Warning, Object: "table " + removalTable,
 		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
-			count, queued.Oldest.Round(time.Second), diffsSwitch),
+			count, words.Span(queued.Oldest), diffsSwitch),
 		Fix: fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
 			diffsSwitch, riverjobs.MigrateExternalDiff) +
 			x.DB.Names.Render(fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, diffTable, removalTable)),

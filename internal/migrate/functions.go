@@ -77,6 +77,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 		return nil
 	}
 	found, digest := c.functions(s.db)
+	back := look.objects[object{earlier, digest}] == c.name()
 	objects, register := s.db.registry(), s.db.register()
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// Bodies may use what a later file or component brings.
@@ -100,7 +101,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 		}
 		// After a step back what was installed until now is a later text: a program that brings it must not take this one for later still.
 		supersede := "UPDATE " + objects + " SET kind = $3 WHERE kind = $1 AND component = $2"
-		if look.objects[object{earlier, digest}] == c.name() {
+		if back {
 			supersede = "DELETE FROM " + objects + " WHERE kind IN ($1, $3) AND component = $2"
 		}
 		if _, err := tx.Exec(ctx, supersede, functions, c.name(), earlier); err != nil {
@@ -112,8 +113,12 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 	if err != nil {
 		return fmt.Errorf("install functions of %s: %w", c.name(), err)
 	}
-	s.log.InfoContext(ctx, "functions_installed",
-		slog.String("database", s.db.Name), slog.String("component", c.name()), slog.Int("functions", len(found)))
+	log := s.log.With(slog.String("database", s.db.Name), slog.String("component", c.name()), slog.Int("functions", len(found)))
+	if back {
+		log.WarnContext(ctx, "functions_put_back", slog.String("error", "a later release had installed its own: run `sexton migrate up` of that one"))
+	} else {
+		log.InfoContext(ctx, "functions_installed")
+	}
 	return nil
 }
 

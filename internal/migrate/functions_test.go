@@ -1,6 +1,8 @@
 package migrate_test
 
 import (
+	"bytes"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,8 +57,16 @@ func TestFunctionsOfALaterReleaseAreWorkedWith(t *testing.T) {
 	d.Exec(`UPDATE sexton.objects SET kind = 'earlier functions' WHERE kind = 'functions' AND component = 'base';
 		INSERT INTO sexton.objects (kind, identity, component) VALUES ('functions', 'new', 'base')`)
 	require.NoError(t, migrate.Check(t.Context(), db))
+	status, err := migrate.Status(t.Context(), db)
+	require.NoError(t, err)
+	for _, c := range status {
+		require.Equal(t, c.Component == migrate.Base, c.FunctionsLater, c.Component)
+	}
 
-	up(t, db)
+	var said bytes.Buffer
+	_, err = migrate.Up(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), db)
+	require.NoError(t, err)
+	require.Regexp(t, `level=WARN msg=functions_put_back database=main component=base`, said.String())
 	require.NoError(t, migrate.Check(t.Context(), db))
 	require.Empty(t, d.Rows("SELECT identity FROM sexton.objects WHERE kind = 'earlier functions' OR identity = 'new'"),
 		"the step back was meant: the later release asks for migrate up")

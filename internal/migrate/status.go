@@ -17,8 +17,9 @@ type ComponentStatus struct {
 	Latest  int64 `json:"latest"`
 	// Pending are the migrations that Up would run, in order.
 	Pending []Migration `json:"pending"`
-	// FunctionsDiffer says that Up would install the functions anew.
+	// FunctionsDiffer says that Up would install the functions anew, FunctionsLater that it would put them back to an earlier release's.
 	FunctionsDiffer bool `json:"functions_differ,omitempty"`
+	FunctionsLater  bool `json:"functions_later,omitempty"`
 }
 
 // Status returns the components that are enabled or installed. It changes nothing.
@@ -38,6 +39,7 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 			continue
 		}
 		status.FunctionsDiffer = status.Enabled && status.Current > 0 && db.functionsDiffer(look, c)
+		status.FunctionsLater = status.FunctionsDiffer && !db.functionsOutdated(look, c)
 		for _, m := range c.migrations() {
 			if status.Enabled && m.Version > status.Current {
 				status.Pending = append(status.Pending, m)

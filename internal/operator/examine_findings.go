@@ -35,10 +35,26 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 		finding.Fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
 	case errors.As(err, &privilege):
 		finding.Message, finding.Fix = "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant
-	default:
+	case err != nil:
 		return nil, err
+	default:
+		return laterFunctions(ctx, schema)
 	}
 	return []doctor.Finding{finding}, nil
+}
+
+// laterFunctions tells of functions that a later release has installed: this one works with them, and its own `migrate up` would put its own back.
+func laterFunctions(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
+	components, err := migrate.Status(ctx, schema)
+	for _, c := range components {
+		if c.FunctionsLater {
+			found = append(found, doctor.Finding{
+				Severity: problem.Info, Object: "component " + c.Component,
+				Message: "the functions are a later release's; `sexton migrate up` of this one would put its own back", Fix: "run the later release",
+			})
+		}
+	}
+	return found, err
 }
 
 // ownerFindings tells of functions with more rights than they need, or fewer.

@@ -70,12 +70,12 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		db := all.Jobs()
 		if source.Everywhere {
 			if db = all.Database(what.Database); db.Pool == nil {
-				return "", component.Refuse("no database %q is configured", what.Database)
+				return "", wrong("no database %q is configured", what.Database)
 			}
 		}
 		id, err := strconv.ParseInt(cmp.Or(what.ID, "0"), 10, 64)
 		if err != nil || id < 0 || id == 0 && what.ID != "" {
-			return "", component.Refuse("%q is no id", what.ID)
+			return "", wrong("%q is no id", what.ID)
 		}
 		by.Action, by.Target = "retry", "all "+what.Source
 		if what.ID != "" {
@@ -89,7 +89,11 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		}
 		return source.Retry(ctx, all, db, id)
 	}
-	return "", component.Refuse("nothing called %q fails here; there are %s", what.Source, strings.Join(names, ", "))
+	return "", wrong("nothing called %q fails here; there are %s", what.Source, strings.Join(names, ", "))
+}
+
+func wrong(format string, args ...any) error {
+	return &component.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
 }
 
 // riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.

@@ -88,11 +88,19 @@ func (p *Pulse) Next(ctx context.Context) error {
 		if err == nil {
 			return p.ended(follow(ctx, then))
 		}
+		failed := p.askOwn(ctx, own)
+		if failed == nil {
+			// On a busy server they may take longer. With the lock timeout first they wait for no locked table meanwhile.
+			if then, err = p.askAlone(ctx, guests...); err == nil {
+				return p.ended(follow(ctx, then))
+			}
+		}
 		for _, q := range guests {
 			if q.Failed != nil {
 				q.Failed(ctx, err)
 			}
 		}
+		return p.ended(failed)
 	}
 	return p.ended(p.askOwn(ctx, own))
 }
@@ -145,15 +153,15 @@ func refused(err error) bool {
 	return is
 }
 
-// askAlone asks a question in a transaction that has the lock timeout before the statement is prepared: that waits for a locked table, too.
-func (p *Pulse) askAlone(ctx context.Context, q Question) (then []Then, err error) {
+// askAlone asks questions in a transaction that has the lock timeout before the statement is prepared: that waits for a locked table, too.
+func (p *Pulse) askAlone(ctx context.Context, questions ...Question) (then []Then, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.answer())
 	defer cancel()
 	err = pgx.BeginFunc(ctx, p.On, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockSQL, lockTimeout); err != nil {
 			return err
 		}
-		then, err = gather(ctx, tx, []Question{q})
+		then, err = gather(ctx, tx, questions)
 		return err
 	})
 	return then, err

@@ -86,6 +86,17 @@ func TestALockedTableKeepsNoOtherQuestionFromItsAnswer(t *testing.T) {
 	require.Len(t, guests, 2)
 }
 
+// A busy server takes longer for the guests than all questions together may: they get a time of their own.
+func TestASlowGuestIsAnsweredBehindTheOthers(t *testing.T) {
+	t.Parallel()
+	var slow, own asked
+	p := &pulse.Pulse{On: pgtest.New(t).Pool(), Answer: 4 * time.Second}
+	p.Add(guest(slow.question("SELECT pg_sleep(2.2)::text")), own.question(transaction))
+	require.NoError(t, p.Next(t.Context()))
+	require.Len(t, own, 1)
+	require.Len(t, slow, 1)
+}
+
 func TestAQuestionFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

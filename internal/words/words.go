@@ -66,7 +66,16 @@ func Age(at *time.Time) string {
 	if at == nil {
 		return "never"
 	}
-	return time.Since(*at).Round(time.Second).String() + " ago"
+	return Span(time.Since(*at)) + " ago"
+}
+
+// Span is a length of time for people: in days from the second one on. Clocks differ, so that the beginning may lie ahead: then it is none.
+func Span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d = max(0, d.Round(time.Second)); d < 2*day {
+		return d.String()
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
 // Cell fits a text that may be missing, or have several lines, into one cell of a table.

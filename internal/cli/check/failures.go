@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 
@@ -84,6 +85,9 @@ database numbers its own. --all takes as many as one look shows. The change is r
 		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
 			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
 				said, err := operator.RetryFailures(cmd.Context(), all, what, audittrail.Entry{Actor: installation.Actor()})
+				if refused, ok := errors.AsType[*component.RefusedError](err); ok && refused.Wrong {
+					return cli.Usage(err)
+				}
 				if err != nil {
 					return err
 				}

@@ -26,12 +26,15 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 	require.Equal(t, map[string]any{"result": "2 groups to be tried now"}, s.JSON(0, "failures", "retry", "groups", "--all"))
 	require.Equal(t, [][]string{{"groups 10"}, {"all groups"}}, s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry' AND actor <> '' ORDER BY id"))
 
-	for want, args := range map[string][]string{
-		"group 4711 has not failed":                    {"failures", "retry", "groups", "4711"},
-		`"x" is no id`:                                 {"failures", "retry", "groups", "x"},
-		`nothing called "moons" fails here; there are`: {"failures", "retry", "moons", "1"},
+	for want, wrong := range map[string]struct {
+		code int
+		args []string
+	}{
+		"group 4711 has not failed":                    {1, []string{"failures", "retry", "groups", "4711"}},
+		`"x" is no id`:                                 {2, []string{"failures", "retry", "groups", "x"}},
+		`nothing called "moons" fails here; there are`: {2, []string{"failures", "retry", "moons", "1"}},
 	} {
-		s.Says(1, want, args...)
+		s.Says(wrong.code, want, wrong.args...)
 	}
 	for _, args := range [][]string{{"failures", "retry"}, {"failures", "retry", "groups"}, {"failures", "retry", "groups", "1", "--all"}, {"failures", "list", "--limit", "0"}} {
 		require.Equal(t, 2, s.Run(args...).Code, args)

@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +38,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 		}
 		oldest := "-"
 		if t.Pending > 0 {
-			oldest = t.Oldest().Round(time.Second).String()
+			oldest = words.Span(t.Oldest())
 		}
 		return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.Deferred, t.Confirming}
 	})
@@ -55,7 +54,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 		}
 	}
 	words.List(w, "", "\nPARENT\tDATABASE\tPENDING\tOLDEST", parents, func(p parent) []any {
-		return []any{p.Parent.Parent, p.database, words.Capped(p.Pending, p.Capped), p.Oldest().Round(time.Second)}
+		return []any{p.Parent.Parent, p.database, words.Capped(p.Pending, p.Capped), words.Span(p.Oldest())}
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {

@@ -38,7 +38,7 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 			speed = "at the last runs' "
 		}
 		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, words.Counted(p.Rows, "row"),
-			time.Duration(p.AboutSeconds*float64(time.Second)).Round(time.Second), speed, p.RowsPerSecond)
+			words.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
 		if p.Elsewhere > 0 {
 			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n", words.Counted(p.Elsewhere, "definition"))
 		}

@@ -123,7 +123,7 @@ func listTombstones(
 			if t.Deferred {
 				due = words.Instant(t.ConsumeAfter)
 			}
-			age := time.Duration(t.AgeSeconds * float64(time.Second)).Round(time.Second)
+			age := words.Span(time.Duration(t.AgeSeconds * float64(time.Second)))
 			return []any{t.ID, t.Database, t.Table, &t.Key, age, t.Attempts, due, t.LastError}
 		})
 		if document.More > 0 {

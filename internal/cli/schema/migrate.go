@@ -161,10 +161,19 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 
 func printMigrateStatus(env *cli.Env, statuses []databaseStatus) error {
 	return env.Print(statuses, func(w io.Writer) {
-		words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING")
+		words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
 		for _, status := range statuses {
 			words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
-				return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending)}
+				functions := "this release's"
+				switch {
+				case c.FunctionsLater:
+					functions = "a later release's"
+				case c.FunctionsDiffer:
+					functions = "another release's"
+				case !c.Enabled || c.Current == 0:
+					functions = "-"
+				}
+				return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
 			})
 		}
 	})

@@ -1,0 +1,20 @@
+package words_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/words"
+)
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for span, want := range map[time.Duration]string{
+		-time.Hour: "0s", 1499 * time.Millisecond: "1s", 90 * time.Second: "1m30s", 47 * time.Hour: "47h0m0s",
+		48 * time.Hour: "2d0h", 65*24*time.Hour + 3*time.Hour + 59*time.Minute: "65d3h",
+	} {
+		require.Equal(t, want, words.Span(span))
+	}
+}
