@@ -40,7 +40,7 @@ func ghostAlerts(ctx context.Context, log *slog.Logger, db database.Database, st
 		}
 	case backlog.Pending > GhostBacklogAlert:
 		log.WarnContext(ctx, "many users wait to be deleted", "waiting", backlog.Pending, "capped", backlog.Capped,
-			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAge.Seconds(), "alert_above", GhostBacklogAlert)
+			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAgeSeconds, "alert_above", GhostBacklogAlert)
 		raised = append(raised, jobrun.Count{Metric: metrics.GhostBacklogAlerts, N: 1})
 	}
 	return raised

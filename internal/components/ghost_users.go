@@ -49,7 +49,7 @@ func ghostUsers() *component.Component {
 			backlog.Details = waitingUsers{first}
 			return []component.Backlog{backlog}, err
 		},
-		Plan: map[string]component.Planner{riverjobs.GhostUsers: component.Counting(ghostuser.CountDueSQL+", "+ghostuser.NextDueSQL,
+		Plan: map[string]component.Planner{riverjobs.GhostUsers: component.Counting(ghostuser.CountDueSQL()+", "+ghostuser.NextDueSQL(),
 			func(c *config.Config) (int, []any) { return c.GhostUsers.Limit, nil })},
 		Grants: func(g component.Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}

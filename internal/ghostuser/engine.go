@@ -215,7 +215,7 @@ func (r *run) load(ctx context.Context) error {
 func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 	var fresh []*job
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(loadSQL), Args: []any{r.seen, limit},
+		SQL: r.statement("load"), Args: []any{r.seen, limit},
 		Scan: func(rows pgx.Rows) (err error) {
 			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
 				j := &job{}
@@ -258,7 +258,7 @@ func (r *run) serve(ctx context.Context, j *job) error {
 // blame counts an attempt for a user, records the reason and puts the user off.
 func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
 	affected, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(blameSQL), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
+		SQL: r.statement("blame"), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
 	switch {
 	case err == nil && affected[0] == 0:
@@ -286,7 +286,7 @@ func (r *run) cancelled(ctx context.Context, j *job) {
 
 // drop takes a user out of the queue who does not exist any more.
 func (r *run) drop(ctx context.Context, j *job) (result, fault.Fault, error) {
-	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(dropSQL), Args: []any{j.id}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("drop"), Args: []any{j.id}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
 	}
@@ -333,7 +333,7 @@ func (r *run) close(ctx context.Context) error {
 	if len(begun) == 0 {
 		return nil
 	}
-	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(deferSQL), Args: []any{begun}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("defer"), Args: []any{begun}})
 	if err != nil {
 		return fmt.Errorf("put unfinished users back: %w", err)
 	}

@@ -25,36 +25,9 @@ const (
 	heavyTarget = 20 * time.Millisecond
 )
 
-// heavySQL notes that the user's rows of a table go children first.
-const heavySQL = `
-UPDATE "public".users_ghost_user_migrations AS job
-SET children_first = pg_catalog.array_append(job.children_first, $2::pg_catalog.text), updated_at = pg_catalog.clock_timestamp()
-WHERE job.id OPERATOR(pg_catalog.=) $1 AND NOT $2::pg_catalog.text OPERATOR(pg_catalog.=) ANY (job.children_first)`
-
-// queuedSQL locks the user's row of the queue against a cancellation. It fails with a division by zero where there is none any more.
-const queuedSQL = `
-SELECT 1 OPERATOR(pg_catalog./) pg_catalog.count(*)::integer FROM (
-    SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE
-) AS queued`
-
-const (
-	heavyDeletedSQL = `,
-counted AS (
-	UPDATE "public".users_ghost_user_migrations AS job
-	SET deleted_rows = job.deleted_rows OPERATOR(pg_catalog.+) total.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM total WHERE job.id OPERATOR(pg_catalog.=) $3 AND total.rows OPERATOR(pg_catalog.>) 0
-)`
-	heavyChangedSQL = `,
-counted AS (
-	UPDATE "public".users_ghost_user_migrations AS job
-	SET nullified_rows = job.nullified_rows OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM changed), updated_at = pg_catalog.clock_timestamp()
-	WHERE job.id OPERATOR(pg_catalog.=) $3 AND EXISTS (SELECT FROM changed)
-)`
-)
-
 // makeHeavy notes that a user's rows of a table go children first from now on. The user yields: its next turn does so.
 func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, fault.Fault, error) {
-	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(heavySQL), Args: []any{j.id, table}})
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("heavy"), Args: []any{j.id, table}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
 	}
@@ -203,7 +176,7 @@ func (e *topError) Error() string { return e.Message }
 // below, as it does where an application or a trigger counts them.
 func (r *run) alter(ctx context.Context, j *job, limits batch.Limits, statements []batch.Statement) error {
 	top := -1
-	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: r.Session.Names.Render(queuedSQL), Args: []any{j.id}})
+	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: r.statement("hold"), Args: []any{j.id}})
 	if len(j.tree.Stack) > 0 {
 		on := j.tree.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
@@ -286,7 +259,7 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 		return r.engine.Plan.label(t)
 	}
 	return drain.Owner{
-		ID: j.id, Deleted: names.Render(heavyDeletedSQL), Changed: names.Render(heavyChangedSQL), Field: field(drain.Nullify),
+		ID: j.id, Deleted: r.statement("deleted_below"), Changed: r.statement("changed_below"), Field: field(drain.Nullify),
 		Beside: func(t *drain.Table) drain.Beside {
 			s := r.teller(j, s, root, t)
 			if s == nil {

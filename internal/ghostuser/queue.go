@@ -2,96 +2,59 @@ package ghostuser
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 )
 
-// dueSQL are the users that can be taken now. clock_timestamp() is volatile and would bound no index.
-const dueSQL = `FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()`
+//go:embed queries
+var queries embed.FS
+
+// statement is a text of the package's, to be rendered for the configured schemas.
+func statement(name string, more ...string) string {
+	return pgschema.Texts{Files: queries}.Statement(name, more...)
+}
+
+// statement is one of them, rendered for the run.
+func (r *run) statement(name string) string { return r.Session.Names.Render(statement(name)) }
 
 // DueSQL is a condition, to be rendered for the configured schemas: some user can be taken now.
-const DueSQL = `EXISTS (SELECT ` + dueSQL + `)`
+func DueSQL() string { return "EXISTS (SELECT " + statement("due") + ")" }
 
 // CountDueSQL is an expression, to be rendered for the configured schemas: how many can, 10,001 where there are more.
-const CountDueSQL = `(SELECT pg_catalog.count(*) FROM (SELECT ` + dueSQL + ` LIMIT 10001) AS counted)`
+func CountDueSQL() string {
+	return "(SELECT pg_catalog.count(*) FROM (SELECT " + statement("due") + " LIMIT 10001) AS counted)"
+}
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next user
 // falls due that is put off, or 0 where none is. A user put off for ever (infinity) never does, and Postgres refuses to
 // subtract that.
-const NextDueSQL = `coalesce((
-    SELECT extract(epoch FROM pg_catalog.min(job.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
-    FROM "public".users_ghost_user_migrations AS job
-    WHERE job.consume_after OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp() AND job.consume_after OPERATOR(pg_catalog.<) 'infinity'
-), 0)::pg_catalog.float8`
-
-// loadSQL loads due users, those with the oldest claim first, except the ones that the run has seen ($1).
-const loadSQL = `
-SELECT job.id, job.user_id, job.hard_delete, job.children_first
-FROM "public".users_ghost_user_migrations AS job
-WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-  AND job.id OPERATOR(pg_catalog.<>) ALL ($1::bigint[])
-ORDER BY job.consume_after, job.id
-LIMIT $2`
-
-// deferSQL sends unfinished users to the back of the due ones, in the order in which they stand. A user whose row another
-// session has locked keeps its place; the lock must not fail the run.
-const deferSQL = `
-UPDATE "public".users_ghost_user_migrations AS job
-SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
-WHERE job.id OPERATOR(pg_catalog.=) ANY (ARRAY(
-    SELECT unlocked.id
-    FROM "public".users_ghost_user_migrations AS unlocked
-    WHERE unlocked.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])
-    FOR NO KEY UPDATE SKIP LOCKED
-))`
-
-// blameSQL counts an attempt, records why, and puts the user off for $3 seconds.
-const blameSQL = `
-UPDATE "public".users_ghost_user_migrations AS job
-SET attempts = job.attempts OPERATOR(pg_catalog.+) 1,
-    last_error = $2,
-    consume_after = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8),
-    updated_at = pg_catalog.clock_timestamp()
-WHERE job.id OPERATOR(pg_catalog.=) $1`
-
-// dropSQL takes a user out of the queue that exists no more.
-const dropSQL = `DELETE FROM "public".users_ghost_user_migrations AS job WHERE job.id OPERATOR(pg_catalog.=) $1`
+func NextDueSQL() string { return statement("next_due") }
 
 // Backlog sums up the queue.
 type Backlog struct {
 	// Pending counts users, users that are put off included, up to 10,000. Capped tells that there are more than it says.
-	Pending int64 `json:"pending"`
-	Capped  bool  `json:"capped"`
-	// OldestAge is the time since the first of them came in.
-	OldestAge time.Duration `json:"oldest_age"`
-	// Deferred counts users that are put off after an error, up to 10,000. The first of them falls due at DeferredUntil, nil where
-	// that is never, and failed for DeferredReason.
-	Deferred       int64      `json:"deferred"`
-	DeferredUntil  *time.Time `json:"deferred_until,omitempty"`
-	DeferredReason string     `json:"deferred_reason,omitempty"`
+	Pending int64
+	Capped  bool
+	// OldestAgeSeconds is the time since the first of them came in.
+	OldestAgeSeconds float64
+	// Deferred counts users that are put off after an error, up to 10,000.
+	Deferred int64
 }
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
-	const sql = `
-SELECT pending, capped, oldest_age_seconds, deferred,
-    CASE WHEN deferred_until OPERATOR(pg_catalog.<>) 'infinity' THEN deferred_until END, coalesce(deferred_reason, '')
-FROM "sexton".backlog_of_ghost_users()`
-	var b Backlog
-	var age float64
-	if err := db.QueryRow(ctx, names.Render(sql)).Scan(&b.Pending, &b.Capped, &age, &b.Deferred, &b.DeferredUntil, &b.DeferredReason); err != nil {
+	rows, _ := db.Query(ctx, names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
+	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
+	if err != nil {
 		return Backlog{}, fmt.Errorf("count users to be deleted: %w", err)
-	}
-	b.OldestAge = time.Duration(age * float64(time.Second))
-	if b.DeferredUntil != nil {
-		at := b.DeferredUntil.UTC()
-		b.DeferredUntil = &at
 	}
 	return b, nil
 }
@@ -115,22 +78,37 @@ type Waiting struct {
 	ChildrenFirst []string `json:"children_first,omitempty"`
 }
 
-const waitingSQL = `
-SELECT job.user_id, job.hard_delete, job.created_at, job.consume_after, job.attempts::bigint, coalesce(job.last_error, ''),
-    job.moved_rows, job.deleted_rows, job.nullified_rows, job.remaining_rows, job.children_first
-FROM "public".users_ghost_user_migrations AS job
-ORDER BY job.consume_after, job.id
-LIMIT $1`
-
 // ReadWaiting returns the first users of the queue, in the order in which they will be taken.
 func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
-	rows, err := db.Query(ctx, names.Render(waitingSQL), limit)
-	if err != nil {
-		return nil, fmt.Errorf("read users to be deleted: %w", err)
-	}
+	return list(ctx, db, names, `"public".`+queueTable+" AS job", limit)
+}
+
+// failedWindow is how many users are looked at from the end of the queue: failing puts a user there.
+const failedWindow = 1_000
+
+// ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
+	return list(ctx, db, names, "{failed}", limit, failedWindow)
+}
+
+func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string, args ...any) ([]Waiting, error) {
+	rows, _ := db.Query(ctx, names.Render(statement("waiting", "rows", from)), args...)
 	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
 	if err != nil {
 		return nil, fmt.Errorf("read users to be deleted: %w", err)
 	}
 	return waiting, nil
+}
+
+// Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The
+// reason of the last failure stays until the next attempt. It returns how many there were, those apart that a worker has in hand.
+func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, user *int64) (int64, error) {
+	if err := batch.UsePath(ctx, tx, names); err != nil {
+		return 0, err
+	}
+	tag, err := tx.Exec(ctx, names.Render(statement("retry")), user, failedWindow)
+	if err != nil {
+		return 0, fmt.Errorf("retry users: %w", err)
+	}
+	return tag.RowsAffected(), nil
 }

@@ -1,0 +1,7 @@
+-- Due users, those with the oldest claim first, except the ones that the run has seen ($1).
+SELECT job.id, job.user_id, job.hard_delete, job.children_first
+FROM "public".users_ghost_user_migrations AS job
+WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+  AND job.id OPERATOR(pg_catalog.<>) ALL ($1::bigint[])
+ORDER BY job.consume_after, job.id
+LIMIT $2

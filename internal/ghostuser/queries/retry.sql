@@ -1,0 +1,13 @@
+-- Leaves alone what a worker has in hand. NULL in $1 stands for every user that failed.
+WITH free AS (
+    SELECT job.id
+    FROM "public".users_ghost_user_migrations AS job
+    WHERE job.attempts OPERATOR(pg_catalog.>) 0 AND ($1::bigint IS NULL OR job.user_id OPERATOR(pg_catalog.=) $1)
+    ORDER BY job.consume_after DESC, job.id DESC
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE "public".users_ghost_user_migrations AS job
+SET consume_after = least(job.consume_after, pg_catalog.statement_timestamp()), attempts = 0, updated_at = pg_catalog.clock_timestamp()
+FROM free
+WHERE job.id OPERATOR(pg_catalog.=) free.id
