@@ -70,27 +70,27 @@ type ColumnValue struct {
 
 // Batches are rows of one statement.
 type Batches struct {
-	Move    int `yaml:"move"`
-	Delete  int `yaml:"delete"`
-	Nullify int `yaml:"nullify"`
+	Move    int `check:"positive" default:"50" yaml:"move"`
+	Delete  int `check:"positive" default:"1000" yaml:"delete"`
+	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
 // GhostUsers configures the removal of users whose records pass to a ghost user.
 type GhostUsers struct {
 	Enabled  bool     `yaml:"enabled"`
-	Schedule Schedule `yaml:"schedule"`
+	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
 	// Limit is the number of users per run.
-	Limit int `yaml:"limit"`
-	// MaxRuntime is the length of the lease; work stops shortly before.
-	MaxRuntime time.Duration `yaml:"max_runtime"`
+	Limit int `check:"positive" default:"1000" yaml:"limit"`
+	// MaxRuntime is the length of the lease; work stops 5 s before, and no kind runs longer than a minute.
+	MaxRuntime time.Duration `check:"10s..1m0s" default:"1m" yaml:"max_runtime"`
 	// RetryAfter is how long a user is put off after an error.
-	RetryAfter time.Duration `yaml:"retry_after"`
+	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
 	// Batches are the rows that statements begin with; without a Target they stay so.
 	Batches Batches `yaml:"batches"`
 	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
 	// target works, in percent.
-	Target  time.Duration   `yaml:"target"`
-	Duty    int             `yaml:"duty"`
+	Target  time.Duration   `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
+	Duty    int             `check:"percentage" default:"50" yaml:"duty"`
 	Move    []MoveColumns   `yaml:"move"`
 	Delete  []DeleteColumns `yaml:"delete"`
 	Nullify []TableColumns  `yaml:"nullify"`
@@ -99,13 +99,14 @@ type GhostUsers struct {
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.
 type PlaceholderUsers struct {
 	Enabled  bool     `yaml:"enabled"`
-	Schedule Schedule `yaml:"schedule"`
-	// MaxAttempts is how often a removal is tried; then the placeholder is listed as given up.
-	MaxAttempts int `yaml:"max_attempts"`
+	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
+	// MaxAttempts is how often a removal is tried; then the placeholder is listed as given up. It bounds the stretches of the index
+	// of placeholder users that are looked at one by one.
+	MaxAttempts int `check:"1..100" default:"15" yaml:"max_attempts"`
 	// RetryPeriod has to be over since the attempt before.
-	RetryPeriod time.Duration `yaml:"retry_period"`
+	RetryPeriod time.Duration `check:"positive" default:"48h" yaml:"retry_period"`
 	// Spacing is the time between the starts of two removals. 0 has all that are due begin at once, as workers are free.
-	Spacing time.Duration `yaml:"spacing"`
+	Spacing time.Duration `check:"not negative" default:"1s" yaml:"spacing"`
 	// References are the columns that keep a placeholder user alive.
 	References []TableColumns `yaml:"references"`
 }
@@ -113,26 +114,26 @@ type PlaceholderUsers struct {
 // AdjournedGroups configures the destruction of groups whose time has come.
 type AdjournedGroups struct {
 	Enabled   bool     `yaml:"enabled"`
-	Schedule  Schedule `yaml:"schedule"`
-	BatchSize int      `yaml:"batch_size"`
+	Schedule  Schedule `default:"0 2 * * *" yaml:"schedule"`
+	BatchSize int      `check:"positive" default:"100" yaml:"batch_size"`
 	// Spacing is the time between the starts of two destructions. 0 has all that are due begin at once, as workers are free.
-	Spacing time.Duration `yaml:"spacing"`
+	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is the time that a statement of a destruction is steered to, Duty the share of its time that it works, in percent.
-	Target time.Duration `yaml:"target"`
-	Duty   int           `yaml:"duty"`
+	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
+	Duty   int           `check:"percentage" default:"50" yaml:"duty"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.
 type ExternalDiffs struct {
 	Enabled  bool     `yaml:"enabled"`
-	Schedule Schedule `yaml:"schedule"`
-	When     DiffRule `yaml:"when"`
+	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
+	When     DiffRule `default:"always" yaml:"when"`
 	// Limit is the number of diffs per run, LimitPerTick that of all runs between two ticks; 0 stands for Limit.
-	Limit        int       `yaml:"limit"`
+	Limit        int       `check:"positive" default:"1000" yaml:"limit"`
 	LimitPerTick int       `yaml:"limit_per_tick"`
-	Order        DiffOrder `yaml:"order"`
+	Order        DiffOrder `default:"id" yaml:"order"`
 	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
-	Bucket URL `yaml:"bucket"`
+	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 	// OtherBucket is a store of the other kind, in which diffs may be as well; empty where there is none.
 	OtherBucket URL       `yaml:"other_bucket"`
 	Sweep       DiffSweep `yaml:"sweep"`
@@ -140,11 +141,11 @@ type ExternalDiffs struct {
 
 // DiffSweep configures the removal of objects that no row refers to.
 type DiffSweep struct {
-	Enabled bool `yaml:"enabled"`
+	Enabled bool `default:"true" yaml:"enabled"`
 	// Every is the time from the start of one round through the store to the next.
-	Every time.Duration `yaml:"every"`
+	Every time.Duration `check:"positive" default:"24h" yaml:"every"`
 	// Grace is the age, by the store's clock, from which on an object without a row is removed.
-	Grace time.Duration `yaml:"grace"`
+	Grace time.Duration `default:"24h" yaml:"grace"`
 }
 
 // DiffRule says which diffs move: all of them, or outdated ones.

@@ -45,14 +45,14 @@ type Database struct {
 	// ListenURL is a direct connection for LISTEN where URL goes through a transaction pooler; empty means URL.
 	ListenURL URL `yaml:"listen_url"`
 	// Schema is where tables live whose names have no schema of their own.
-	Schema string `yaml:"schema"`
+	Schema string `default:"public" yaml:"schema"`
 	// SearchPath is the path by which the application's triggers find names in batches; PathAuto is the one that the session would
 	// have had if it were not Sexton's.
-	SearchPath string `yaml:"search_path"`
+	SearchPath string `default:"auto" yaml:"search_path"`
 	// Tables are shell patterns of the child tables that live here, for when several databases have a table
 	// of one name; none means all.
 	Tables []string `yaml:"tables"`
-	Pace   Pace     `yaml:"pace"`
+	Pace   Pace     `default:"adaptive" yaml:"pace"`
 	// Limits override the pace's own; see EffectiveLimits.
 	Limits Limits `yaml:"limits"`
 }
@@ -71,10 +71,10 @@ func (d Database) TriggerPath() string {
 // Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
 type Limits struct {
 	// Deletes and Updates are rows.
-	Deletes int `yaml:"deletes"`
-	Updates int `yaml:"updates"`
+	Deletes int `check:"not negative; 0 is the pace's own" yaml:"deletes"`
+	Updates int `check:"not negative; 0 is the pace's own" yaml:"updates"`
 	// Runtime is at most 50 s: a run has to end before its lease does.
-	Runtime time.Duration `yaml:"runtime"`
+	Runtime time.Duration `check:"1s..50s" yaml:"runtime"`
 }
 
 // Pace is how much work one run may do.
@@ -108,41 +108,42 @@ type Jobs struct {
 	// Database is a name from Databases; the first one by default.
 	Database string `yaml:"database"`
 	// Schema is created by migrate up.
-	Schema string `yaml:"schema"`
+	Schema string `default:"sexton" yaml:"schema"`
 	// Owner is the role that Sexton's objects belong to, in every database. It must be no superuser: functions run with its rights.
-	Owner string `yaml:"owner"`
-	// MaxWorkers bounds the jobs that one process works on at once.
-	MaxWorkers int `yaml:"max_workers"`
-	// Silence is how long a worker may be silent before others take it for dead. All workers need the same.
-	Silence time.Duration `yaml:"silence"`
+	Owner string `default:"sexton_owner" yaml:"owner"`
+	// MaxWorkers bounds the jobs that one process works on at once; the highest is River's bound.
+	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
+	// Silence is how long a worker may be silent before others take it for dead. All workers need the same. A worker beats and looks
+	// three times within it, and waits a third of it for an answer.
+	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
 	// Reindex is when River rebuilds the indexes of its tables. It waits behind old transactions of the whole
 	// database, so it belongs into a quiet hour.
-	Reindex Schedule `yaml:"reindex"`
+	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
 	// LockTimeout and StatementTimeout bound every statement on application tables, whatever the kind. Neither exceeds 5 s,
 	// because a lease ends 5 s after its holder stops.
-	LockTimeout      time.Duration `yaml:"lock_timeout"`
-	StatementTimeout time.Duration `yaml:"statement_timeout"`
+	LockTimeout      time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
+	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
 	// ReplicaLag and ReplicaLagBytes are how far a replica may be behind before passes that steer their statements wait for it; 0 is
 	// no limit.
-	ReplicaLag      time.Duration `yaml:"replica_lag"`
-	ReplicaLagBytes int           `yaml:"replica_lag_bytes"`
+	ReplicaLag      time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
+	ReplicaLagBytes int           `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
 }
 
 // LooseForeignKeys configures the clean-up of children whose parent is gone.
 type LooseForeignKeys struct {
-	Enabled  bool     `yaml:"enabled"`
-	Schedule Schedule `yaml:"schedule"`
+	Enabled  bool     `default:"true" yaml:"enabled"`
+	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
 	// Definitions are paths of files, relative to the folder of the file that names them.
 	Definitions []string       `yaml:"definitions"`
-	Truncate    TruncatePolicy `yaml:"truncate"`
+	Truncate    TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is the time that the adaptive pace steers a statement to, Duty the share of its time that it works,
-	// in percent.
-	Target time.Duration `yaml:"target"`
-	Duty   int           `yaml:"duty"`
+	// in percent. A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
+	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
+	Duty   int           `check:"percentage" default:"50" yaml:"duty"`
 	// ConfirmWithin bounds the wait for transactions older than a clean-up, which may still insert children;
 	// ConfirmGrace is that wait where the role may not see them.
-	ConfirmWithin time.Duration `yaml:"confirm_within"`
-	ConfirmGrace  time.Duration `yaml:"confirm_grace"`
+	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
+	ConfirmGrace  time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
 }
 
 // TruncatePolicy says what TRUNCATE of a tracked parent does.
@@ -163,7 +164,7 @@ func (TruncatePolicy) Choices() []string {
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
 	// Listen is host:port; empty disables the server.
-	Listen string `yaml:"listen"`
+	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
 	// User and Password are for basic auth, Token is a bearer token. Without either only loopback is allowed.
 	User     string `yaml:"user"`
 	Password Secret `yaml:"password"`
@@ -183,8 +184,8 @@ func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Passw
 
 // Log configures what is logged and how.
 type Log struct {
-	Level  Level  `yaml:"level"`
-	Format Format `yaml:"format"`
+	Level  Level  `default:"info" yaml:"level"`
+	Format Format `default:"auto" yaml:"format"`
 }
 
 // Level is the lowest level that is logged: debug, info, warn or error.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,17 +18,8 @@ import (
 )
 
 const (
-	// maxRuntime leaves a run 10 s of its 60 s lease to end in.
-	maxRuntime = 50 * time.Second
-	// A worker beats and looks three times within the silence, and waits a third of it for an answer.
-	minSilence, maxSilence = 2 * time.Second, 10 * time.Minute
 	// maxStatement is how long a statement may go on after its worker has been stopped.
 	maxStatement = 5 * time.Second
-	// A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
-	shortestTarget = time.Millisecond
-	longestTarget  = time.Second
-	// maxWorkers is River's bound.
-	maxWorkers = 10_000
 	// maxIdentifier is the number of bytes after which Postgres cuts names.
 	maxIdentifier = 63
 )
@@ -66,26 +58,67 @@ func (v *validator) given(key string) bool {
 	return ok
 }
 
-func (v *validator) positive(key string, value int) {
-	if value < 1 {
-		v.fail(key, "must be greater than 0", "")
+// keys checks what is given below path against the field's tag `check`, and every schedule. Defaults are right.
+func (v *validator) keys(path string, section reflect.Value) {
+	for i := range section.NumField() {
+		field, value := section.Type().Field(i), section.Field(i)
+		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		at := yamlfile.Join(path, key)
+		if key == "" || key == "-" || !v.given(at) {
+			continue
+		}
+		rule, number := field.Tag.Lookup("check")
+		schedule, cron := reflect.TypeAssert[Schedule](value)
+		switch {
+		case value.Kind() == reflect.Struct:
+			v.keys(at, value)
+		case number:
+			v.number(at, rule, value)
+		case cron:
+			if _, err := schedule.Parse(); err != nil {
+				v.fail(at, err.Error(), "")
+			}
+		}
 	}
 }
 
-func (v *validator) longerThanZero(key string, value time.Duration) {
-	if value <= 0 {
+// number checks a number or duration against a rule: positive, percentage, not negative (with the meaning of 0), or bounds such as
+// 1s..10m, before which "0s, or " allows 0.
+func (v *validator) number(key, rule string, value reflect.Value) {
+	n, duration := value.Int(), value.Type() == reflect.TypeFor[time.Duration]()
+	bounds, zero := strings.CutPrefix(rule, "0s, or ")
+	least, most, bounded := strings.Cut(bounds, "..")
+	note, signed := strings.CutPrefix(rule, "not negative")
+	switch {
+	case bounded && (n < numberOf(least, duration) || n > numberOf(most, duration)) && (n != 0 || !zero):
+		v.fail(key, "must be "+strings.TrimSuffix(rule, bounds)+"between "+least+" and "+most, "")
+	case rule == "percentage" && (n < 1 || n > 100):
+		v.fail(key, "must be a percentage from 1 to 100", "")
+	case rule == "positive" && n <= 0 && duration:
 		v.fail(key, "must be longer than 0s", "")
+	case rule == "positive" && n <= 0:
+		v.fail(key, "must be greater than 0", "")
+	case signed && n < 0 && note == "":
+		v.fail(key, "must be 0 or longer", "")
+	case signed && n < 0:
+		v.fail(key, "must not be negative"+note, "")
 	}
 }
 
-func (v *validator) notNegative(key string, value time.Duration) {
-	if value < 0 {
-		v.fail(key, "must be 0 or longer", "")
+// numberOf reads a bound, which is part of this program.
+func numberOf(text string, duration bool) int64 {
+	if duration {
+		d, _ := time.ParseDuration(text)
+		return int64(d)
 	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
 }
 
 func (v *validator) validate() {
+	v.keys("", reflect.ValueOf(v.config).Elem())
 	for _, d := range v.config.Databases {
+		v.keys(yamlfile.Join("databases", d.Name), reflect.ValueOf(d))
 		v.database(d)
 	}
 	v.jobs()
@@ -124,14 +157,6 @@ func (v *validator) database(d Database) {
 			v.fail(fmt.Sprintf("%s.tables[%d]", key, i), "is not a pattern such as ci_* or p_ci_*", "")
 		}
 	}
-	for name, rows := range map[string]int{".limits.deletes": d.Limits.Deletes, ".limits.updates": d.Limits.Updates} {
-		if rows < 0 {
-			v.fail(key+name, "must not be negative; 0 is the pace's own", "")
-		}
-	}
-	if v.given(key+".limits.runtime") && (d.Limits.Runtime < time.Second || d.Limits.Runtime > maxRuntime) {
-		v.fail(key+".limits.runtime", "must be between 1s and 50s", "")
-	}
 }
 
 func (v *validator) jobs() {
@@ -155,43 +180,16 @@ func (v *validator) jobs() {
 	if jobs.Owner == "" || len(jobs.Owner) > maxIdentifier || strings.HasPrefix(jobs.Owner, "pg_") {
 		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_", maxIdentifier), "")
 	}
-	if jobs.MaxWorkers < 1 || jobs.MaxWorkers > maxWorkers {
-		v.fail("jobs.max_workers", fmt.Sprintf("must be between 1 and %d", maxWorkers), "")
-	}
-	if jobs.Silence < minSilence || jobs.Silence > maxSilence {
-		v.fail("jobs.silence", "must be between 2s and 10m", "")
-	}
-	v.schedule("jobs.reindex", jobs.Reindex)
-	v.statements(jobs)
-}
-
-// statements checks what bounds the statements of all kinds.
-func (v *validator) statements(jobs *Jobs) {
-	v.longerThanZero("jobs.lock_timeout", jobs.LockTimeout)
-	v.longerThanZero("jobs.statement_timeout", jobs.StatementTimeout)
 	if jobs.StatementTimeout > maxStatement {
 		v.fail("jobs.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
-	}
-	if jobs.ReplicaLag < 0 {
-		v.fail("jobs.replica_lag", "must not be negative; 0s is no limit", "")
-	}
-	if jobs.ReplicaLagBytes < 0 {
-		v.fail("jobs.replica_lag_bytes", "must not be negative; 0 is no limit", "")
 	}
 	if jobs.StatementTimeout > 0 && jobs.LockTimeout > jobs.StatementTimeout {
 		v.fail("jobs.lock_timeout", fmt.Sprintf("is %s, longer than statement_timeout, which is %s", jobs.LockTimeout, jobs.StatementTimeout), "")
 	}
 }
 
-func (v *validator) schedule(key string, schedule Schedule) {
-	if _, err := schedule.Parse(); err != nil {
-		v.fail(key, err.Error(), "")
-	}
-}
-
 func (v *validator) looseForeignKeys() {
 	keys := v.config.LooseForeignKeys
-	v.schedule("loose_foreign_keys.schedule", keys.Schedule)
 	if len(keys.Definitions) == 0 {
 		v.fail("loose_foreign_keys.definitions", "is empty", "name a file, or set enabled: false")
 	}
@@ -206,9 +204,6 @@ func (v *validator) looseForeignKeys() {
 		}
 		seen[filepath.Clean(file)] = true
 	}
-	v.share("loose_foreign_keys", keys.Target, keys.Duty)
-	v.longerThanZero("loose_foreign_keys.confirm_within", keys.ConfirmWithin)
-	v.longerThanZero("loose_foreign_keys.confirm_grace", keys.ConfirmGrace)
 }
 
 func (v *validator) http() {

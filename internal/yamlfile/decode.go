@@ -16,11 +16,6 @@ type Chooser interface {
 	Choices() []string
 }
 
-// Defaulter is an element of a list or mapping that starts from defaults.
-type Defaulter interface {
-	SetDefaults()
-}
-
 // Literal is a text, a whole number, or true or false, in its text form.
 type Literal struct {
 	Text string
@@ -50,13 +45,15 @@ func (p Places) Of(path string) Place {
 }
 
 // Decode fills target, a pointer to a struct, from n and reports every key that target does not have and
-// every value of the wrong shape; fields without a key keep what they hold. path is the path of n itself.
+// every value of the wrong shape; fields without a key get the text of their tag `default:"…"`, in the form that variables have, or
+// else keep what they hold. path is the path of n itself.
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field Name). Types: string,
 // bool, int, time.Duration, Literal, Texts, Chooser, and structs and slices of these.
 func (d *Document) Decode(n *yaml.Node, path string, target any) (Places, problem.List) {
 	decoder := decoder{Document: d, places: Places{}}
+	setDefaults(reflect.ValueOf(target).Elem())
 	decoder.value(n, path, reflect.ValueOf(target).Elem())
 	return decoder.places, decoder.problems
 }
@@ -206,8 +203,16 @@ func (d *decoder) split(n *yaml.Node) []*yaml.Node {
 }
 
 func setDefaults(v reflect.Value) {
-	if d, ok := reflect.TypeAssert[Defaulter](v.Addr()); ok {
-		d.SetDefaults()
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for i := range v.NumField() {
+		if text, ok := v.Type().Field(i).Tag.Lookup("default"); ok {
+			d := decoder{Document: &Document{sources: map[*yaml.Node]string{}}, places: Places{}}
+			d.value(&yaml.Node{Kind: yaml.ScalarNode, Tag: tagUntyped, Value: text}, "", v.Field(i))
+		} else {
+			setDefaults(v.Field(i))
+		}
 	}
 }
 

@@ -26,15 +26,13 @@ type house struct {
 type room struct {
 	Name    string           `yaml:"-"`
 	Height  int              `yaml:"height,required"`
-	Colour  colour           `yaml:"colour"`
+	Colour  colour           `default:"red" yaml:"colour"`
 	Warm    bool             `yaml:"warm"`
 	Rest    time.Duration    `yaml:"rest"`
 	Tags    []string         `yaml:"tags"`
 	Windows []window         `yaml:"windows"`
 	Note    yamlfile.Literal `yaml:"note"`
 }
-
-func (r *room) SetDefaults() { r.Colour = "red" }
 
 type window struct {
 	Width int `yaml:"width,required"`
