@@ -33,6 +33,8 @@ CREATE TABLE "sexton".river_leader (
 );
 CREATE TABLE "sexton".river_queue (
     name text NOT NULL,
+    metadata jsonb NOT NULL,
     created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
     paused_at timestamptz
 );

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -285,6 +286,18 @@ func (q *Queries) JobsStart(ctx context.Context, arg JobsStartParams) (time.Time
 	return start, err
 }
 
+const queueEnter = `-- name: QueueEnter :exec
+INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
+VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now())
+ON CONFLICT (name) DO NOTHING
+`
+
+// River knows a queue once a worker has served it; a pause may come first.
+func (q *Queries) QueueEnter(ctx context.Context, name string) error {
+	_, err := q.db.Exec(ctx, queueEnter, name)
+	return err
+}
+
 const queueLooks = `-- name: QueueLooks :many
 
 SELECT wanted.name::pg_catalog.text AS name,
@@ -434,4 +447,37 @@ type QueuesNotifyParams struct {
 func (q *Queries) QueuesNotify(ctx context.Context, arg QueuesNotifyParams) error {
 	_, err := q.db.Exec(ctx, queuesNotify, arg.SchemaName, arg.Queues)
 	return err
+}
+
+const queuesPaused = `-- name: QueuesPaused :many
+SELECT name, metadata, paused_at
+FROM "sexton".river_queue
+WHERE name = ANY ($1::pg_catalog.text[])
+  AND paused_at IS NOT NULL
+`
+
+type QueuesPausedRow struct {
+	Name     string
+	Metadata json.RawMessage
+	PausedAt *time.Time
+}
+
+func (q *Queries) QueuesPaused(ctx context.Context, names []string) ([]QueuesPausedRow, error) {
+	rows, err := q.db.Query(ctx, queuesPaused, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []QueuesPausedRow
+	for rows.Next() {
+		var i QueuesPausedRow
+		if err := rows.Scan(&i.Name, &i.Metadata, &i.PausedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/audittrail"
 )
@@ -33,14 +32,11 @@ func (n *PauseNote) String() string {
 }
 
 // noteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
-func noteOf(queue *rivertype.Queue) *PauseNote {
+func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	var metadata struct {
 		Note *PauseNote `json:"sexton_pause"`
 	}
-	if err := json.Unmarshal(queue.Metadata, &metadata); err != nil || queue.PausedAt == nil || metadata.Note == nil {
-		return nil
-	}
-	if !metadata.Note.At.Equal(*queue.PausedAt) {
+	if json.Unmarshal(encoded, &metadata) != nil || pausedAt == nil || metadata.Note == nil || !metadata.Note.At.Equal(*pausedAt) {
 		return nil
 	}
 	return metadata.Note
@@ -61,10 +57,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		if err := audittrail.Record(ctx, c.Jobs(), tx, by); err != nil {
 			return err
 		}
-		// River knows a queue once a worker has served it; a pause may come first.
-		const create = `INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
-			VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now()) ON CONFLICT (name) DO NOTHING`
-		if _, err := tx.Exec(ctx, c.Jobs().Names.Render(create), kind); err != nil {
+		if err := c.Jobs().Names.Queries(tx).QueueEnter(ctx, kind); err != nil {
 			return err
 		}
 		if note == nil {
@@ -82,7 +75,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		if err != nil {
 			return err
 		}
-		if before := noteOf(state); before != nil && before.Actor != note.Actor {
+		if before := noteOf(state.Metadata, state.PausedAt); before != nil && before.Actor != note.Actor {
 			standing = before
 			return nil
 		}
@@ -112,23 +105,16 @@ func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 
 // Pauses say of each paused queue of the enabled kinds by whom it was paused, since when and why, if that is known.
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
-	const sql = `SELECT name, metadata, paused_at FROM "sexton".river_queue WHERE name = ANY ($1) AND paused_at IS NOT NULL`
-	rows, err := all.Jobs().Pool.Query(ctx, all.Jobs().Names.Render(sql), all.Kinds()) // There is one queue per kind, of its name.
+	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
 	if err != nil {
 		return nil, fmt.Errorf("look for paused queues: %w", err)
 	}
 	pauses := map[string]string{}
-	var queue rivertype.Queue
-	_, err = pgx.ForEachRow(rows, []any{&queue.Name, &queue.Metadata, &queue.PausedAt}, func() error {
-		if note := noteOf(&queue); note != nil {
+	for _, queue := range queues {
+		pauses[queue.Name] = "paused since " + queue.PausedAt.UTC().Format(time.RFC3339)
+		if note := noteOf(queue.Metadata, queue.PausedAt); note != nil {
 			pauses[queue.Name] = note.String()
-		} else {
-			pauses[queue.Name] = "paused since " + queue.PausedAt.UTC().Format(time.RFC3339)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for paused queues: %w", err)
 	}
 	return pauses, nil
 }

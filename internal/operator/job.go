@@ -11,9 +11,9 @@ import (
 
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
-	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -54,17 +54,29 @@ type Pass struct {
 	Stats     json.RawMessage `json:"stats"`
 }
 
+// told has the parts of the statistics that every kind may have.
+type told struct {
+	WaitingFor   string         `json:"waiting_for"`
+	WaitingClass pace.WaitClass `json:"waiting_class"`
+	Refused      bool           `json:"refused"`
+	Errors       []fault.Counts `json:"errors"`
+}
+
+// toldBy decodes statistics; what is none says nothing.
+func toldBy(stats json.RawMessage) (t told) {
+	if json.Unmarshal(stats, &t) != nil {
+		return told{}
+	}
+	return t
+}
+
 // waitingFor names the reason for which the pass waits and its class, or "" while it works.
 func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
-	var stats loosefk.Stats
-	if err := json.Unmarshal(p.Stats, &stats); err != nil {
-		return "", ""
+	t := toldBy(p.Stats)
+	if t.WaitingFor != "" && t.WaitingClass == "" {
+		t.WaitingClass = pace.WaitLock // Most kinds do not tell the sorts apart.
 	}
-	class = stats.WaitingClass
-	if stats.WaitingFor != "" && class == "" {
-		class = pace.WaitLock // Most kinds do not tell the sorts apart.
-	}
-	return stats.WaitingFor, class
+	return t.WaitingFor, t.WaitingClass
 }
 
 // job fills in what the last run reports.
@@ -89,12 +101,12 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	if run.Error != nil {
 		return run.Error
 	}
-	var stats loosefk.Stats
-	if err := json.Unmarshal(run.Stats, &stats); err != nil || len(stats.Errors) == 0 {
+	met := toldBy(run.Stats).Errors
+	if len(met) == 0 {
 		return nil
 	}
-	text := words.ErrorText(stats.Errors[0])
-	if more := len(stats.Errors) - 1; more > 0 {
+	text := words.ErrorText(met[0])
+	if more := len(met) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return &text
@@ -102,16 +114,11 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 
 // turnedBack names the thing that a run had to wait for: a store, say, that was not available.
 func turnedBack(run dbsqlc.RunsLastRow) string {
-	var stats struct {
-		WaitingFor string `json:"waiting_for"`
-		Refused    bool   `json:"refused"`
-	}
-	if run.Outcome == nil || json.Unmarshal(run.Stats, &stats) != nil {
-		return ""
-	}
+	stats := toldBy(run.Stats)
 	switch {
+	case run.Outcome == nil:
 	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
-		return "somebody to mend what its last run met; it tries again by itself"
+		return "a remedy for the error of its last run; it tries again by itself"
 	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
 		return "another try, after: " + stats.WaitingFor
 	}

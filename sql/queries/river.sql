@@ -159,3 +159,15 @@ SELECT pg_catalog.pg_notify(
     pg_catalog.concat(@schema_name::pg_catalog.text, '.river_insert'), pg_catalog.json_build_object('queue', queue.name)::pg_catalog.text
 )
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS queue (name);
+
+-- name: QueueEnter :exec
+-- River knows a queue once a worker has served it; a pause may come first.
+INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
+VALUES (@name, '{}', pg_catalog.now(), pg_catalog.now())
+ON CONFLICT (name) DO NOTHING;
+
+-- name: QueuesPaused :many
+SELECT name, metadata, paused_at
+FROM "sexton".river_queue
+WHERE name = ANY (@names::pg_catalog.text[])
+  AND paused_at IS NOT NULL;
