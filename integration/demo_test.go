@@ -90,7 +90,7 @@ const (
 type demoRun struct {
 	cmd *exec.Cmd
 	// out is what it printed: on both streams in a pseudo-terminal, on standard output otherwise.
-	out, stderr *logBuffer
+	out, stderr *pgtest.Journal
 	terminal    *os.File
 	tmp         string
 	ended       chan struct{}
@@ -101,7 +101,7 @@ func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 	t.Helper()
 	return &demoRun{
 		cmd: exec.CommandContext(t.Context(), name, args...),
-		out: &logBuffer{}, stderr: &logBuffer{}, tmp: openFolder(t), ended: make(chan struct{}),
+		out: &pgtest.Journal{}, stderr: &pgtest.Journal{}, tmp: openFolder(t), ended: make(chan struct{}),
 	}
 }
 

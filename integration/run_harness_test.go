@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -181,14 +180,14 @@ func (s workSite) closeGate(t *testing.T) (open, release func()) {
 // runningWorker is a `sexton run` process.
 type runningWorker struct {
 	cmd   *exec.Cmd
-	log   *logBuffer
+	log   *pgtest.Journal
 	ended chan struct{}
 }
 
 // start starts `sexton run` with more variables in its environment. The end of the test kills it.
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
-	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &logBuffer{}, ended: make(chan struct{})}
+	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &pgtest.Journal{}, ended: make(chan struct{})}
 	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url}, s.program.environ, environ)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	require.NoError(t, w.cmd.Start())
@@ -256,22 +255,4 @@ func guard(t *testing.T, pid int) {
 		_ = shell.Wait() // The test's context has killed it.
 		_ = input.Close()
 	})
-}
-
-// logBuffer is read while a process writes to it.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

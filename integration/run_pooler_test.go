@@ -45,7 +45,7 @@ server_round_robin = 1
 ignore_startup_parameters = extra_float_digits
 `, dir, poolerPort)), 0o600))
 
-	log := &logBuffer{}
+	log := &pgtest.Journal{}
 	cmd := exec.CommandContext(t.Context(), path, settings)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 	if os.Geteuid() == 0 {

@@ -40,7 +40,7 @@ func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
 	t.Helper()
 	ended := &endings{}
 	b.deps.Runner.Observer = ended
-	b.log.Reset()
+	b.log.Take()
 	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Equal(t, jobrun.Done, report.Outcome)
 	for _, count := range ended.last.Counts {

@@ -1,10 +1,8 @@
 package riverjobs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -41,7 +39,7 @@ notes:
 type bundle struct {
 	db   *dbtest.DB
 	deps Deps
-	log  *journal
+	log  *pgtest.Journal
 }
 
 func setup(t *testing.T, environ ...string) bundle {
@@ -71,8 +69,8 @@ func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 // over is what jobs need to work on a database.
 func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	t.Helper()
-	log := &journal{}
-	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := &pgtest.Journal{}
+	logger := log.Logger()
 	return bundle{db: db, log: log, deps: Deps{
 		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Logger: logger,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
@@ -163,28 +161,4 @@ func (b bundle) due(t *testing.T, kind string) listen.Due {
 	due, err := jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false)
 	require.NoError(t, err)
 	return due
-}
-
-// journal keeps what is logged. River's own goroutines may write while a test reads.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) Reset() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text.Reset()
 }

@@ -1,12 +1,10 @@
 package dampen_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,38 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dampen"
+	"sexton/internal/pgtest"
 )
 
 const every = 30 * time.Second
 
-// journal is a log that is read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
 // taken returns the lines since the last time, as "message n left_out".
-func (j *journal) taken(t *testing.T) []string {
+func taken(t *testing.T, j *pgtest.Journal) []string {
 	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	lines := []string{}
-	for text := range strings.Lines(j.text.String()) {
+	for text := range strings.Lines(j.Take()) {
 		var line map[string]any
 		require.NoError(t, json.Unmarshal([]byte(text), &line))
 		lines = append(lines, fmt.Sprint(line["msg"], " ", line["n"], " ", line[dampen.LeftOut]))
 	}
-	j.text.Reset()
 	return lines
 }
 
-func logger(j *journal) (*slog.Logger, *dampen.Handler) {
+func logger(j *pgtest.Journal) (*slog.Logger, *dampen.Handler) {
 	handler := dampen.New(slog.NewJSONHandler(j, nil), every, func(record slog.Record) bool {
 		special := false
 		record.Attrs(func(a slog.Attr) bool {
@@ -60,7 +44,7 @@ func logger(j *journal) (*slog.Logger, *dampen.Handler) {
 func TestOneLinePerMessageAndPeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var j journal
+		var j pgtest.Journal
 		log, _ := logger(&j)
 		for n := range 100 {
 			log.Error("down", "n", n)
@@ -68,26 +52,26 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 			<-time.After(1001 * time.Millisecond) // in the bubble, and never at the end of a period
 		}
 		synctest.Wait()
-		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, j.taken(t))
+		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, taken(t, &j))
 		// It is over: the last period tells how much there was, and the next one begins at once.
 		<-time.After(every)
 		synctest.Wait()
-		require.Equal(t, []string{"down 99 19"}, j.taken(t))
+		require.Equal(t, []string{"down 99 19"}, taken(t, &j))
 		<-time.After(every)
 		synctest.Wait()
-		require.Empty(t, j.taken(t))
+		require.Empty(t, taken(t, &j))
 		log.Error("down", "n", 1)
-		require.Equal(t, []string{"down 1 <nil>"}, j.taken(t))
+		require.Equal(t, []string{"down 1 <nil>"}, taken(t, &j))
 		<-time.After(every)
 		synctest.Wait()
-		require.Empty(t, j.taken(t), "nothing was left out")
+		require.Empty(t, taken(t, &j), "nothing was left out")
 	})
 }
 
 func TestOthersPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var j journal
+		var j pgtest.Journal
 		log, handler := logger(&j)
 		for n := range 3 {
 			log.Warn("down", "n", n)
@@ -95,14 +79,14 @@ func TestOthersPass(t *testing.T) {
 			log.Debug("off", "n", n)
 			log.Error("down", "n", n, "job_id", 7)
 		}
-		require.Equal(t, []string{"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>", "up 2 <nil>", "down 2 <nil>"}, j.taken(t))
+		require.Equal(t, []string{"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>", "up 2 <nil>", "down 2 <nil>"}, taken(t, &j))
 		log.Warn("slow", "n", 1)
-		require.Equal(t, []string{"slow 1 <nil>"}, j.taken(t), "another message has its own period")
+		require.Equal(t, []string{"slow 1 <nil>"}, taken(t, &j), "another message has its own period")
 		handler.Flush()
-		require.Equal(t, []string{"down 2 1"}, j.taken(t))
+		require.Equal(t, []string{"down 2 1"}, taken(t, &j))
 		log.Warn("down", "n", 9)
-		require.Equal(t, []string{"down 9 <nil>"}, j.taken(t), "nothing is left of the periods before")
+		require.Equal(t, []string{"down 9 <nil>"}, taken(t, &j), "nothing is left of the periods before")
 		handler.Flush()
-		require.Empty(t, j.taken(t))
+		require.Empty(t, taken(t, &j))
 	})
 }

@@ -40,7 +40,7 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
 	h.Interval = 5 * time.Millisecond
-	messages := record(t, h)
+	messages := record(h)
 	stop := run(t, h)
 	for range 3 {
 		before := time.Now()
@@ -63,7 +63,7 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 		{"available", "0", `{"sexton:reclaim_count": 1}`},
 		{"running", "1", `{}`},
 	}, states(db))
-	require.Equal(t, []string{"lease reclaimed", "job reclaimed"}, messages.logged())
+	require.Equal(t, []string{"lease reclaimed", "job reclaimed"}, messages.Messages())
 }
 
 func TestRunReclaimsAtOnce(t *testing.T) {
@@ -87,10 +87,10 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
 	h.Interval, h.Silence = 5*time.Millisecond, 200*time.Millisecond
-	messages := record(t, h)
+	messages := record(h)
 	lines := func(count int) {
 		t.Helper()
-		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.logged()) >= count, nil })
+		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.Messages()) >= count, nil })
 	}
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	run(t, h)
@@ -105,7 +105,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
 	lines(4)
 	pgtest.WaitFor(t, "life", func(context.Context) (bool, error) { return h.Alive(), nil })
-	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"}, messages.logged())
+	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"}, messages.Messages())
 }
 
 // A server that restarts silences everybody; the first to come back must not take all others for dead.
@@ -129,12 +129,12 @@ func TestAWorkerTakenForDeadComesBack(t *testing.T) {
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
-	messages := record(t, h)
+	messages := record(h)
 	require.NoError(t, h.Beat(t.Context()))
-	require.Empty(t, messages.logged())
+	require.Empty(t, messages.Messages())
 	db.Exec("DELETE FROM sexton.clients")
 	require.NoError(t, h.Beat(t.Context()))
-	require.Equal(t, []string{"this worker was taken for dead"}, messages.logged())
+	require.Equal(t, []string{"this worker was taken for dead"}, messages.Messages())
 	require.Equal(t, [][]string{{"one"}}, clients(db))
 }
 
@@ -143,12 +143,12 @@ func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
-	messages := record(t, h)
+	messages := record(h)
 	stop := run(t, h)
 	pgtest.WaitFor(t, "the first beat", func(context.Context) (bool, error) { return h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	stop()
-	logged := messages.logged()
+	logged := messages.Messages()
 	require.Equal(t, "row of this client stays behind", logged[len(logged)-1])
 	// A beat or a look for the dead may have been under way; nothing else is said.
 	require.Subset(t, []string{"heartbeat fails"}, logged[:len(logged)-1])

@@ -17,7 +17,7 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	db := dbtest.New(t)
 	h := newHeart(t, db, "self")
 	h.Interval = 5 * time.Millisecond
-	log := record(t, h)
+	log := record(h)
 	worked := insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	lost := insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	young := insert(t, db, job{clients: []string{"self"}, attempt: 1})
@@ -38,7 +38,7 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	given(worked)
 	require.Equal(t, "running 1", state(young), "its goroutine may be on its way")
 	require.Equal(t, "running 1", state(others), "another client has it")
-	require.Contains(t, log.logged(), "job reclaimed")
+	require.Contains(t, log.Messages(), "job reclaimed")
 	stop()
 }
 

@@ -2,8 +2,6 @@ package heartbeat_test
 
 import (
 	"context"
-	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -74,33 +72,11 @@ func heldLeases(db *dbtest.DB) [][]string {
 	return db.Rows("SELECT key, token FROM sexton.leases WHERE expires_at > clock_timestamp() ORDER BY key")
 }
 
-// recorder keeps the messages that are logged.
-type recorder struct {
-	slog.Handler
-
-	mu       sync.Mutex
-	messages []string
-}
-
-func record(t *testing.T, h *heartbeat.Heart) *recorder {
-	t.Helper()
-	r := &recorder{Handler: h.Logger.Handler()}
-	h.Logger = slog.New(r)
-	return r
-}
-
-func (r *recorder) Handle(ctx context.Context, line slog.Record) error {
-	r.mu.Lock()
-	r.messages = append(r.messages, line.Message)
-	r.mu.Unlock()
-	return r.Handler.Handle(ctx, line)
-}
-
-// logged returns the messages so far.
-func (r *recorder) logged() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.messages)
+// record keeps what the heart logs.
+func record(h *heartbeat.Heart) *pgtest.Journal {
+	journal := &pgtest.Journal{}
+	h.Logger = journal.Logger()
+	return journal
 }
 
 // run starts the heart; the function that it returns stops it and waits for its end.

@@ -31,7 +31,7 @@ func TestLaneOutlivesItsConnections(t *testing.T) {
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 	}
-	require.Equal(t, 5, p.log.logged(lost))
+	require.Equal(t, 5, p.logged(lost))
 	require.False(t, p.Deaf())
 }
 
@@ -63,7 +63,7 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	network.stall()
 	b.Exec(insert)
 	b.requireDrained()
-	require.Positive(t, p.log.logged(lost))
+	require.Positive(t, p.logged(lost))
 	require.False(t, p.Deaf(), "a fresh connection hears")
 }
 
@@ -82,7 +82,7 @@ func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	open()
 	p.await("a second connection", func() bool { return network.dials.Load() >= 2 })
 	b.requireDrained()
-	p.await("the lane to say so", func() bool { return p.log.logged(failing) > 0 })
+	p.await("the lane to say so", func() bool { return p.logged(failing) > 0 })
 }
 
 // A pool that gives no connection away must not hold the lane up for ever.
@@ -96,7 +96,7 @@ func TestLaneDoesNotWaitForItsPool(t *testing.T) {
 	require.NoError(t, err)
 	defer held.Release()
 	p.start()
-	p.await("the lane to give up", func() bool { return p.log.logged(lost) > 0 })
+	p.await("the lane to give up", func() bool { return p.logged(lost) > 0 })
 	held.Release()
 	b.Exec(insert)
 	b.requireDrained()

@@ -67,13 +67,13 @@ func TestDeafLanePolls(t *testing.T) {
 
 	calls := call.pool.Stat().AcquireCount()
 	p.await("more checks", func() bool { return call.pool.Stat().AcquireCount() >= calls+5 })
-	require.Equal(t, 1, p.log.logged(deaf), "said once")
-	require.Zero(t, p.log.logged(lost))
-	require.Zero(t, p.log.logged("notifications arrive again"))
+	require.Equal(t, 1, p.logged(deaf), "said once")
+	require.Zero(t, p.logged(lost))
+	require.Zero(t, p.logged("notifications arrive again"))
 
 	call.moveTo(b.Name)
 	p.await("the lane to hear", func() bool { return !p.Deaf() })
-	p.await("a log line", func() bool { return p.log.logged("notifications arrive again") == 1 })
+	p.await("a log line", func() bool { return p.logged("notifications arrive again") == 1 })
 	b.Exec(insert)
 	b.requireDrained()
 }
@@ -88,14 +88,14 @@ func TestDeafLaneStaysDeafOnFreshConnections(t *testing.T) {
 	p.start()
 	p.await("the lane to be deaf", p.Deaf)
 	for range 3 {
-		before := p.log.logged(lost)
+		before := p.logged(lost)
 		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
 		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
 		// It is said twice where the connection ends within the check of a fresh one.
-		p.await("a lost connection", func() bool { return p.log.logged(lost) > before })
+		p.await("a lost connection", func() bool { return p.logged(lost) > before })
 		b.Exec(silent)
 		b.requireDrained()
 	}
 	require.True(t, p.Deaf())
-	require.Equal(t, 1, p.log.logged(deaf))
+	require.Equal(t, 1, p.logged(deaf))
 }

@@ -93,7 +93,7 @@ func TestFailedWorkIsTriedAgain(t *testing.T) {
 	b.Exec(insert)
 	b.requireDrained()
 	require.EqualValues(t, 3, p.works.Load())
-	require.Equal(t, 2, p.log.logged(failing), "once loudly")
+	require.Equal(t, 2, p.logged(failing), "once loudly")
 }
 
 func TestLaneStopsInEveryState(t *testing.T) {
@@ -113,7 +113,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.Timing.Reconnect = never
 			p.Ear.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			p.start()
-			p.await("the lane to give up", func() bool { return p.log.logged(lost) == 1 })
+			p.await("the lane to give up", func() bool { return p.logged(lost) == 1 })
 		},
 		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
 			t.Helper()

@@ -3,7 +3,6 @@ package listen_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,7 +113,7 @@ type probe struct {
 	*listen.Timing
 
 	b            *bundle
-	log          recorder
+	log          pgtest.Journal
 	stop         func()
 	looks, works atomic.Int64
 	// work stands in for deleting, where it is set; call counts from 1.
@@ -127,9 +126,9 @@ func newProbe(b *bundle) *probe {
 	conn, err := pgx.ParseConfig(b.URL)
 	require.NoError(b.t, err)
 	conn.RuntimeParams["application_name"] = ears
-	p := &probe{b: b, log: recorder{pgtest.Logger(b.t).Handler(), &messages{}}}
+	p := &probe{b: b}
 	ear := &listen.Ear{
-		Database: "main", Conn: conn, Pool: b.Pool(), Logger: slog.New(p.log),
+		Database: "main", Conn: conn, Pool: b.Pool(), Logger: p.log.Logger(),
 		Timing: listen.Timing{
 			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
 			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond, BarrierPollMax: 4 * time.Millisecond,
@@ -242,34 +241,9 @@ func (b *bundle) connections(name string) []int {
 		WHERE application_name = $1 AND datname = current_database()`, name)
 }
 
-// recorder keeps the messages that are logged.
-type recorder struct {
-	slog.Handler
-
-	kept *messages
-}
-
-type messages struct {
-	mu   sync.Mutex
-	text []string
-}
-
-func (r recorder) Handle(ctx context.Context, line slog.Record) error {
-	r.kept.mu.Lock()
-	r.kept.text = append(r.kept.text, line.Message)
-	r.kept.mu.Unlock()
-	return r.Handler.Handle(ctx, line)
-}
-
-func (r recorder) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return recorder{Handler: r.Handler.WithAttrs(attrs), kept: r.kept}
-}
-
 // logged returns how many messages begin with a text.
-func (r recorder) logged(prefix string) (count int) {
-	r.kept.mu.Lock()
-	defer r.kept.mu.Unlock()
-	for _, message := range r.kept.text {
+func (p *probe) logged(prefix string) (count int) {
+	for _, message := range p.log.Messages() {
 		if strings.HasPrefix(message, prefix) {
 			count++
 		}
