@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/pgtest"
 )
@@ -94,7 +95,7 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "files_missing"}, {"3", "inconsistent"}, {"5", "files_missing"}},
 		b.Rows("SELECT diff_id, skip_reason FROM sexton.external_diffs WHERE busy_until IS NULL ORDER BY diff_id"))
 	require.Equal(t, []string{key1}, b.keys(t))
-	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtestNames())
+	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names())
 	require.NoError(t, err)
 	require.Equal(t, extdiff.Backlog{
 		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1},

@@ -1,7 +1,6 @@
 package extdiff_test
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"os"
@@ -28,11 +27,8 @@ func owned(engine *extdiff.Engine) *extdiff.Engine {
 // granted is the lease of a pass.
 func (b *bundle) granted(t *testing.T) *lease.Lease {
 	t.Helper()
-	leases := &lease.Manager{Jobs: b.Connected, Holder: "tester"}
-	l, err := leases.Acquire(t.Context(), rand.Text(), time.Minute, b.Connected)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Release(context.WithoutCancel(t.Context())) })
-	return l
+	session, _ := b.Session(t, rand.Text())
+	return session.Fence
 }
 
 func (b *bundle) marker(t *testing.T) (m extdiff.Marker) {

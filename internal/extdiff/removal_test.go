@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
@@ -44,7 +45,7 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 
 func (b *bundle) removalDue(t *testing.T) bool {
 	t.Helper()
-	return pgtest.Scalar[bool](t, b.Database, dbtestNames().Render("SELECT "+extdiff.RemovalDueSQL))
+	return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+extdiff.RemovalDueSQL))
 }
 
 func TestRemovalSparesWhatIsInUse(t *testing.T) {

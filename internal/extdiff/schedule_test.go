@@ -5,44 +5,33 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
-	"sexton/internal/lease"
-	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
 )
-
-func dbtestNames() pgschema.Names { return dbtest.Names() }
 
 // schedule runs the scheduler once and returns the diffs that it handed on.
 func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.Schedule, []int64) {
 	t.Helper()
 	ids := []int64{}
-	s := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
+	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
 		ids = append(ids, found...)
 		return len(found), nil
 	})
 	stats, err := s.Run(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, s.Fence.Release(t.Context()))
-	require.NoError(t, s.Conn.Close(t.Context()))
+	end()
 	return stats, ids
 }
 
-func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int, insert func(context.Context, pgx.Tx, []int64) (int, error)) *extdiff.Scheduler {
+func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int, insert func(context.Context, pgx.Tx, []int64) (int, error)) (*extdiff.Scheduler, func()) {
 	t.Helper()
-	manager := lease.Manager{Jobs: b.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), "schedule_migrate_external_diffs_worker", time.Minute, b.Connected)
-	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), b.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
-	return &extdiff.Scheduler{Conn: conn, Names: dbtest.Names(), Fence: granted, Rule: rule, Limit: limit, Insert: insert}
+	session, end := b.Session(t, "schedule_migrate_external_diffs_worker")
+	return &extdiff.Scheduler{Conn: session.Conn, Names: dbtest.Names(), Fence: session.Fence, Rule: rule, Limit: limit, Insert: insert}, end
 }
 
 func (b *bundle) anotherRound() {
@@ -64,7 +53,7 @@ func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
 	}
 	next := func(limit int) []int64 {
 		ids := []int64{}
-		s := b.scheduler(t, extdiff.Always, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
+		s, end := b.scheduler(t, extdiff.Always, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
 			ids = append(ids, found...)
 			return len(found), nil
 		})
@@ -72,7 +61,7 @@ func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
 		stats, err := s.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, len(ids) == limit, stats.OverLimit)
-		require.NoError(t, s.Fence.Release(t.Context()))
+		end()
 		return ids
 	}
 	due := func() bool {
@@ -140,10 +129,10 @@ func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
 	full := errors.New("the queue is full")
-	s := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) { return 0, full })
+	s, end := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) { return 0, full })
 	_, err := s.Run(t.Context())
 	require.ErrorIs(t, err, full)
-	require.NoError(t, s.Fence.Release(t.Context()))
+	end()
 	require.True(t, b.isDue(t, extdiff.Always))
 	_, ids := b.schedule(t, extdiff.Always, 0)
 	require.Equal(t, []int64{1}, ids)
@@ -153,7 +142,7 @@ func TestScheduleWithALostLeaseHandsOnNothing(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
-	s := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) {
+	s, _ := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) {
 		return 0, errors.New("it was asked all the same")
 	})
 	b.Exec("UPDATE sexton.fences SET token = token + 1")

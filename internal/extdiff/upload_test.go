@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/extdiff"
-	"sexton/internal/lease"
 	"sexton/internal/s3test"
 )
 
@@ -265,9 +264,7 @@ func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 	b.kill(t, "move", extdiff.PointPart)
 	b.expire()
 	engine := owned(b.engine)
-	leases := &lease.Manager{Jobs: engine.DB, Holder: "tester"}
-	fence, err := leases.Acquire(t.Context(), "sweep", time.Minute, engine.DB)
-	require.NoError(t, err)
+	fence := b.granted(t)
 	sweep := func(grace time.Duration) int64 {
 		swept, err := (&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: grace}).Run(t.Context())
 		require.NoError(t, err)

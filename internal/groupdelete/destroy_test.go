@@ -211,34 +211,24 @@ func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// A sub-group that is moved away while its parent goes has escaped.
+// A sub-group that is moved away while its parent goes has escaped, and so has what is below it, though it may be in hand.
 func TestSubgroupThatIsMovedAway(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues, someIssues)
-	engine := b.engine(t, 1)
-	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-		if stats.Step == "projects of group 2" {
-			b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
-		}
+	for step, kept := range map[string]struct{ above, notes int }{"projects of group 2": {2000, 16}, "projects of group 3": {3000, 8}} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			engine := b.engine(t, 1)
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if stats.Step == step {
+					b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
+				}
+			}
+			b.run(t, engine, groupdelete.Destroyed)
+			require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+			require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN $1 AND 4000", kept.above), kept.notes)
+		})
 	}
-	b.run(t, engine, groupdelete.Destroyed)
-	require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
-	require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN 2000 AND 4000"), 16)
-}
-
-// What is below it has escaped as well, though it may be in hand.
-func TestGroupAboveIsMovedAway(t *testing.T) {
-	t.Parallel()
-	b := setup(t, issues, someIssues)
-	engine := b.engine(t, 1)
-	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-		if stats.Step == "projects of group 3" {
-			b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
-		}
-	}
-	b.run(t, engine, groupdelete.Destroyed)
-	require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
-	require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN 3000 AND 4000"), 8)
 }
 
 // What was moved away while the rows below it go keeps all but a few of them.

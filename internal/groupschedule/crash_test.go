@@ -3,15 +3,11 @@ package groupschedule_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
-	"sexton/internal/dbtest"
 	"sexton/internal/groupschedule"
-	"sexton/internal/lease"
 )
 
 // killer cuts its connection before or after what is sent as number at, as the end of a process would.
@@ -98,15 +94,9 @@ func (s site) killedPass(t *testing.T, at int) bool {
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	manager := lease.Manager{Jobs: s.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), leaseKey, time.Minute, s.Connected)
-	require.NoError(t, err)
-	k.conn, k.seen = conn, 0
-	e := groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
-		Conn: conn, Names: dbtest.Names(), Fence: granted,
-		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
-	}}
-	_, err = e.Run(t.Context())
-	require.NoError(t, granted.Release(t.Context()))
+	session, end := s.Session(t, leaseKey)
+	defer end()
+	session.Conn, k.conn, k.seen = conn, conn, 0
+	_, err = (&groupschedule.Engine{Spacing: spacing, Session: session}).Run(t.Context())
 	return err != nil
 }

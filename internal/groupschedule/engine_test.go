@@ -414,13 +414,14 @@ func TestLostLease(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 10, 1)
 	s.ask(t, "schedule_group_deletion", 20, 1)
 	s.age(31, 10, 20)
-	e := s.engine(t)
-	e.Decided = func(context.Context, groupschedule.Decision) {
-		s.Exec("UPDATE sexton.fences SET token = token + 1")
-	}
-	stats, err := e.Run(t.Context())
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.EqualValues(t, 1, stats.GroupsEnqueued)
+	s.passWith(t, func(e *groupschedule.Engine) {
+		e.Decided = func(context.Context, groupschedule.Decision) {
+			s.Exec("UPDATE sexton.fences SET token = token + 1")
+		}
+		stats, err := e.Run(t.Context())
+		require.ErrorIs(t, err, lease.ErrLost)
+		require.EqualValues(t, 1, stats.GroupsEnqueued)
+	})
 	require.Len(t, s.jobs(), 1)
 	require.Empty(t, s.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
 }

@@ -1,17 +1,14 @@
 package groupschedule_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/groupschedule"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
 
@@ -47,24 +44,6 @@ func setup(t *testing.T, statements ...string) site {
 	return s
 }
 
-// engine has a lease of its own.
-func (s site) engine(t *testing.T) *groupschedule.Engine {
-	t.Helper()
-	manager := lease.Manager{Jobs: s.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), leaseKey, time.Minute, s.Connected)
-	require.NoError(t, err)
-	conn, err := s.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		conn.Release()
-		require.NoError(t, granted.Release(context.WithoutCancel(t.Context())))
-	})
-	return &groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
-		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
-		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
-	}}
-}
-
 // pass runs one, and gives the lease back.
 func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
 	t.Helper()
@@ -78,17 +57,9 @@ func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
 
 func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
 	t.Helper()
-	manager := lease.Manager{Jobs: s.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), leaseKey, time.Minute, s.Connected)
-	require.NoError(t, err)
-	conn, err := s.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	work(&groupschedule.Engine{Spacing: spacing, Session: &batch.Session{
-		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
-		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
-	}})
-	require.NoError(t, granted.Release(t.Context()))
+	session, end := s.Session(t, leaseKey)
+	work(&groupschedule.Engine{Spacing: spacing, Session: session})
+	end()
 }
 
 // ask calls a door and returns what it says.

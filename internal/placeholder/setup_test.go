@@ -10,7 +10,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 )
@@ -51,19 +50,10 @@ func start() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
 // newEngine has a lease of its own.
 func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
 	t.Helper()
-	manager := lease.Manager{Jobs: b.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), leaseKey, 5*time.Minute, b.Connected)
-	require.NoError(t, err)
-	conn, err := b.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(conn.Release)
-	t.Cleanup(func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) })
+	session, _ := b.Session(t, leaseKey)
 	return &placeholder.Engine{
-		Session: &batch.Session{
-			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
-			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
-		},
-		Rules: rules(), Start: start(), Spacing: time.Second, Runtime: time.Minute,
+		Session: session,
+		Rules:   rules(), Start: start(), Spacing: time.Second, Runtime: time.Minute,
 		Offered: func(_ context.Context, item placeholder.Item) { b.items = append(b.items, item) },
 	}
 }
