@@ -87,7 +87,6 @@ func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
 	d := diffGround{Ground: g, store: store, block: newBlock()}
 	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds}
 	if r.Server, err = server(ctx, g.Admin); err != nil {

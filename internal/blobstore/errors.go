@@ -56,12 +56,10 @@ func (e *AccessError) Error() string {
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
-func (s *Store) refuse(reason, fix string, err error) *AccessError {
+// Refuse is an AccessError of this store, for callers, too, that find in it that it must not be used.
+func (s *Store) Refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
-
-// Refuse is an AccessError of this store, for callers that find in it that it must not be used.
-func (s *Store) Refuse(reason, fix string, err error) *AccessError { return s.refuse(reason, fix, err) }
 
 // fixes are what to do about answers of S3 that come from the configuration.
 func fixes() map[string]string {
@@ -95,11 +93,11 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 		code = api.ErrorCode()
 	}
 	if fix, known := fixes()[code]; known {
-		return s.refuse(reasonOf(err), fix, err)
+		return s.Refuse(reasonOf(err), fix, err)
 	}
 	if s.kind == Local {
 		if reason, fix := s.folder.unusable(err); reason != "" {
-			return s.refuse(reason, fix, err)
+			return s.Refuse(reason, fix, err)
 		}
 	}
 	switch {
@@ -107,7 +105,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 		code == noSuchUpload: // It is complete, and the answer got lost, or another process has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return s.refuse(reasonOf(err), fixes()["AccessDenied"], err)
+		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)
 	case passes(status, err):
 		return &OutageError{Store: s.label, Operation: operation, Reason: reasonOf(err), Err: err}
 	case status == http.StatusNotFound || errors.Is(err, fs.ErrNotExist):

@@ -57,13 +57,19 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 		s.label = u.Scheme + "://" + u.Host + u.Path
 	}
 	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
-		return nil, s.refuse(wrong.Reason, wrong.Fix, nil)
+		return nil, s.Refuse(wrong.Reason, wrong.Fix, nil)
 	}
 	parameters := u.Query()
-	prefix := parameters.Get("prefix")
-	s.identity = identityOf(s.label, prefix, parameters.Get("endpoint"))
+	s.identity = s.label
+	telling := url.Values{}
+	for _, name := range []string{"prefix", "endpoint"} {
+		if value := parameters.Get(name); value != "" {
+			telling.Set(name, value)
+			s.identity = s.label + "?" + telling.Encode()
+		}
+	}
 	if u.Scheme == "file" {
-		err = s.openFolder(u, prefix)
+		err = s.openFolder(u, parameters.Get("prefix"))
 	} else {
 		err = s.openBucket(ctx, u.Host, parameters, options)
 	}
@@ -71,20 +77,6 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 		return nil, err
 	}
 	return s, nil
-}
-
-// identityOf is the same for all URLs that differ only in how to get to the store.
-func identityOf(label, prefix, endpoint string) string {
-	telling := url.Values{}
-	for name, value := range map[string]string{"prefix": prefix, "endpoint": endpoint} {
-		if value != "" {
-			telling.Set(name, value)
-		}
-	}
-	if len(telling) == 0 {
-		return label
-	}
-	return label + "?" + telling.Encode()
 }
 
 func (s *Store) openFolder(u *url.URL, prefix string) error {
@@ -95,13 +87,13 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 		err = syscall.ENOTDIR
 	}
 	if err != nil {
-		return s.refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
+		return s.Refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
 	s.objects = s.folder
 	// That of the prefix is made: the one around it shows that the disk is there.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
-		return s.refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
+		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
 	}
 	return nil
 }
@@ -140,15 +132,15 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 		return nil
 	})
 	if err != nil {
-		return s.refuse(reasonOf(err), "correct the URL's parameters", err)
+		return s.Refuse(reasonOf(err), "correct the URL's parameters", err)
 	}
 	if settings.Region == "" {
 		if endpoint == "" {
-			return s.refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
+			return s.Refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
 		}
 		settings.Region = "us-east-1"
 	}
-	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog{options.Logger}
+	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog(options.Logger)
 	if role := parameters.Get("role"); role != "" {
 		settings.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(settings), role))
 	}
@@ -184,23 +176,23 @@ func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error 
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
 	if _, err := settings.Credentials.Retrieve(ctx); err != nil {
-		return s.refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
+		return s.Refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
 	}
 	return nil
 }
 
 // clientLog is the S3 client's own log.
-type clientLog struct{ to *slog.Logger }
-
-func (l clientLog) Logf(class logging.Classification, format string, values ...any) {
-	if l.to == nil {
-		return
+func clientLog(to *slog.Logger) logging.Logger {
+	if to == nil {
+		return logging.Nop{}
 	}
-	level := slog.LevelDebug
-	if class == logging.Warn {
-		level = slog.LevelWarn
-	}
-	l.to.Log(context.Background(), level, "s3_client", "said", strings.TrimSpace(fmt.Sprintf(format, values...)))
+	return logging.LoggerFunc(func(class logging.Classification, format string, values ...any) {
+		level := slog.LevelDebug
+		if class == logging.Warn {
+			level = slog.LevelWarn
+		}
+		to.Log(context.Background(), level, "s3_client", "said", strings.TrimSpace(fmt.Sprintf(format, values...)))
+	})
 }
 
 // httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.

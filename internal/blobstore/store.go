@@ -87,7 +87,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// Store is one folder or bucket. It is safe for concurrent use.
+// Store is one folder or bucket. It is safe for concurrent use. Connections end by themselves once they have been idle for Options.Stall.
 type Store struct {
 	objects backend
 	kind    Kind
@@ -109,9 +109,6 @@ func (s *Store) String() string { return s.label }
 // Identity names the store as String does, with the prefix and the endpoint: two stores have the same only where they are one. It
 // holds nothing secret.
 func (s *Store) Identity() string { return s.identity }
-
-// Close ends the use of the store. Its connections end by themselves once they have been idle for Options.Stall.
-func (s *Store) Close() error { return nil }
 
 // Version returns the state that the object is in.
 func (s *Store) Version(ctx context.Context, key string) (Version, error) {

@@ -41,7 +41,6 @@ func open(t *testing.T, address string, options blobstore.Options) *blobstore.St
 	options.Key = "external_diffs.bucket"
 	store, err := blobstore.Open(t.Context(), address, options)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
 }
 

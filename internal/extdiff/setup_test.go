@@ -95,7 +95,6 @@ func (b *bundle) engineOn(t *testing.T, address, holder string) *extdiff.Engine 
 	t.Helper()
 	store, err := blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder}
 }
 
