@@ -220,6 +220,12 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return nil
 }
 
+// ErrUnconfirmed says that the jobs database did not answer whether a lease is kept, which tells nothing of the database that the connection is to.
+var ErrUnconfirmed = errors.New("the jobs database does not answer")
+
+// confirmWithin bounds that question.
+const confirmWithin = 5 * time.Second
+
 // confirmedKey is where a connection carries the lease that it was last confirmed for.
 const confirmedKey = "sexton.lease.confirmed"
 
@@ -231,9 +237,11 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.asked) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
 	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.manager.Holder})
 	if err != nil {
-		return fmt.Errorf("look whether lease %s is kept: %w", l.key, err)
+		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
 	if !kept {
 		return fmt.Errorf("lease %s was taken back by a crash of the server: %w", l.key, ErrLost)

@@ -95,7 +95,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+StallAfter)
 	defer cancel()
 	affected, err := other.Session.RunWithin(calling, limits, statements...)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && fault.Judge(err).Verdict == fault.Fatal {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) && fault.Judge(err).Verdict == fault.Fatal {
 		// It is gone: the rest of the run does without.
 		r.down[database] = err
 		if r.engine.Lost != nil {

@@ -77,6 +77,23 @@ func TestChildrenInAnotherDatabase(t *testing.T) {
 	}
 }
 
+// A jobs database that hangs ends the run, and says nothing of the others.
+func TestAJobsDatabaseThatHangsMarksNoOtherDown(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	b.run(t)
+	b.engine.Lost = func(database string, err error) { t.Errorf("%s is lost: %v", database, err) }
+	locked := b.begun(t)
+	locked.exec("LOCK TABLE sexton.leases")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	_, err := b.engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrUnconfirmed)
+	require.EqualValues(t, 1, b.Pending(t))
+	locked.exec("COMMIT")
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.EqualValues(t, 90, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds"))
+}
+
 // The tombstone must outlive the children, whichever database is slower.
 func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	t.Parallel()
