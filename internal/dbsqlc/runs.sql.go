@@ -161,10 +161,8 @@ func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
 
 const runFinish = `-- name: RunFinish :one
 WITH durable AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', CASE
-        WHEN ($2::boolean OR $1::pg_catalog.text = 'failed') AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
-        ELSE pg_catalog.current_setting('synchronous_commit')
-    END, true) AS synchronous_commit
+    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($2::boolean OR $1::pg_catalog.text = 'failed'), true)
+        AS synchronous_commit
 ), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed' RETURNING known.id
 )

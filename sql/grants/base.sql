@@ -7,7 +7,7 @@ GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".appli
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events, "sexton".run_counts TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".application_path(text),
-        "sexton".count_rows(text, text, bigint), "sexton".backlog_rows()
+        "sexton".commit_mode(boolean), "sexton".count_rows(text, text, bigint), "sexton".backlog_rows()
     TO :"worker";
 GRANT SELECT ON TABLE "sexton".backlog TO :"worker";
 

@@ -42,10 +42,8 @@ WHERE id = @id
 -- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
 -- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
 WITH durable AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', CASE
-        WHEN (@changed::boolean OR @outcome::pg_catalog.text = 'failed') AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
-        ELSE pg_catalog.current_setting('synchronous_commit')
-    END, true) AS synchronous_commit
+    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
+        AS synchronous_commit
 ), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed' RETURNING known.id
 )

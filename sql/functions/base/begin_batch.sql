@@ -38,12 +38,7 @@ BEGIN
         -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
         pg_catalog.set_config('row_security', 'off', true),
         pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
-        -- A worker's session does not wait for the disk by itself; it keeps what it was configured with.
-        pg_catalog.set_config('synchronous_commit', CASE
-            WHEN NOT durable THEN 'off'
-            WHEN pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
-            ELSE pg_catalog.current_setting('synchronous_commit')
-        END, true);
+        pg_catalog.set_config('synchronous_commit', CASE WHEN durable THEN "sexton".commit_mode(true) ELSE 'off' END, true);
 
     SELECT fences.token INTO found_token
     FROM "sexton".fences
