@@ -203,8 +203,7 @@ INSERT INTO children VALUES (1, 1), (2, 2.0);`, deleteChildren, "parents")
 
 func TestAuditOfQuotedAndPartitionedTables(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 CREATE SCHEMA "Other ""one""";
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE "Other ""one"""."Chil""dren" ("p id" integer, part integer) PARTITION BY LIST (part);
@@ -230,8 +229,7 @@ INSERT INTO "Other ""one"""."Chil""dren" SELECT n, part FROM generate_series(1, 
 
 func TestAuditOfPartitionedAndInheritedParents(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 CREATE TABLE builds (id bigint, part integer, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
 CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2);

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/problem"
@@ -27,8 +26,7 @@ CREATE INDEX ON children (b, a, id);`
 func TestResolveComposite(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(compositeTables)
+	db := with(t, compositeTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing columns":        {"{table: pairs, column: [a, q], on_delete: async_delete}", "lfk.yml:1:39: children[0].column[1]: table children has no column q"},
 		"missing parent column":  {"{table: pairs, column: [a, b], parent_column: [a, x], on_delete: async_delete}", "lfk.yml:1:62: children[0].parent_column[1]: table pairs has no column x"},
@@ -61,8 +59,7 @@ func TestResolveComposite(t *testing.T) {
 func TestResolveChoosesCompositeKeys(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(compositeTables)
+	db := with(t, compositeTables)
 	for entry, want := range map[string][]string{
 		"{table: pairs, column: [a, b], on_delete: async_delete}":                                     {"a", "b"},
 		"{table: pairs, column: [b, a], parent_column: [b, a], on_delete: async_delete}":              {"b", "a"},
@@ -100,8 +97,7 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	} {
 		t.Run(index, func(t *testing.T) {
 			t.Parallel()
-			db := dbtest.New(t)
-			db.Exec(compositeTables)
+			db := with(t, compositeTables)
 			if index != "SELECT" {
 				db.Exec("DROP INDEX children_b_a_id_idx")
 			}
@@ -145,8 +141,7 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(compositeTables)
+	db := with(t, compositeTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON pairs, children TO " + role)
 	pool, err := pgxpool.New(t.Context(), db.AsRole(role))

@@ -15,8 +15,7 @@ import (
 // composites is setup for tables with keys of columns a and b.
 func composites(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	t.Helper()
-	db := dbtest.New(t)
-	db.Exec(tables)
+	db := with(t, tables)
 	parents := make([]triggers.Parent, len(tracked))
 	for i, table := range tracked {
 		parents[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"a", "b"}}

@@ -37,6 +37,26 @@ func (b bundle) begun(t *testing.T) session {
 	return s
 }
 
+// behind has an older transaction open, and rows of parents deleted and swept behind it.
+func behind(t *testing.T, deleted string) (b bundle, older session) {
+	t.Helper()
+	b = setup(t, parentsAndChildren, deleteChildren, "parents")
+	older = b.begun(t)
+	b.Exec("DELETE FROM parents WHERE " + deleted)
+	b.run(t)
+	return b, older
+}
+
+// asRole has the engine work as another role, with all rights on tables.
+func (b bundle) asRole(t *testing.T) string {
+	t.Helper()
+	role := b.CreateRole()
+	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+	return role
+}
+
 func (s session) exec(sql string) {
 	s.t.Helper()
 	_, err := s.conn.Exec(s.t.Context(), sql)
@@ -95,10 +115,7 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	require.Equal(t, []string{"1"}, b.swept())
 	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
 	older.exec("ROLLBACK")
@@ -108,10 +125,7 @@ func TestYoungerTransactionHoldsNothing(t *testing.T) {
 func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	gid := "late_" + older.conn.Config().Database
 	older.exec("INSERT INTO children VALUES (1000, 1)")
 	older.exec("PREPARE TRANSACTION '" + gid + "'")
@@ -139,10 +153,7 @@ func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	role := b.CreateRole()
-	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
-		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+	role := b.asRole(t)
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
@@ -166,10 +177,7 @@ func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 func TestConfirmedAfterTheCap(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id <= 2")
-	b.run(t)
+	b, older := behind(t, "id <= 2")
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	b.run(t)
 	require.Equal(t, []string{"1", "2"}, b.swept(), "younger than an hour")
@@ -188,10 +196,7 @@ func TestConfirmedAfterTheCap(t *testing.T) {
 func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id <= 2")
-	b.run(t)
+	b, older := behind(t, "id <= 2")
 	older.exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
 	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
 	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
@@ -249,10 +254,7 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	former := *b.engine
 	b.Exec("UPDATE sexton.leases SET expires_at = now() - interval '1 second'")
@@ -284,10 +286,7 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 func TestUndefinedParentsAreForgotten(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")
 	older.exec("ROLLBACK")
 	b.engine.Parents = nil
@@ -300,10 +299,8 @@ func TestParentThatBecomesUnreadableIsPutOffAndGivenUpLongAfterTheCap(t *testing
 	t.Parallel()
 
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	role := b.CreateRole()
-	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
-		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role + "; GRANT pg_read_all_stats TO " + role)
-	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+	role := b.asRole(t)
+	b.Exec("GRANT pg_read_all_stats TO " + role)
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
@@ -345,10 +342,7 @@ func TestManyBatchesAreConfirmed(t *testing.T) {
 func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
 	b.engine.Limits.Deletes = 5
@@ -360,10 +354,7 @@ func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 func TestStopEndsConfirming(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
+	b, older := behind(t, "id = 1")
 	older.exec("ROLLBACK")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

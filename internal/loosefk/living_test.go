@@ -290,10 +290,7 @@ notes: [{table: parents, column: parent_id, on_delete: async_delete, on_reuse: d
 // A child that comes late is looked after by a second look, which looks for the parent as well.
 func TestLateChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id <= 2")
-	b.run(t)
+	b, older := behind(t, "id <= 2")
 	older.exec("INSERT INTO children VALUES (1000, 1), (2000, 2); COMMIT")
 	b.Exec("INSERT INTO parents VALUES (1)")
 	stats := b.run(t)

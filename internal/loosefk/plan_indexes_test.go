@@ -91,8 +91,7 @@ func run(db *dbtest.DB, lines []string) {
 
 func TestPlanQuotesNamesThatNeedIt(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 		CREATE SCHEMA "My App";
 		CREATE TABLE "My App"."Parents" (id bigint PRIMARY KEY);
 		CREATE TABLE "My App"."it's ""x""" (id bigint PRIMARY KEY, "order" bigint, "Größe" bigint);
@@ -123,8 +122,7 @@ CREATE TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre PAR
 
 func TestPlanGivesARecipeForPartitionedTables(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(partitioned)
+	db := with(t, partitioned)
 	db.Exec("CREATE TABLE children_parent_id_idx ()") // the name is taken
 	plan := planOn(t, db, deleteChildren, planLimits())
 	require.Len(t, plan.Definitions[0].MissingIndexes, 1)
@@ -150,8 +148,7 @@ func TestPlanGivesARecipeForPartitionedTables(t *testing.T) {
 
 func TestPlanNamesThePartitionsThatLackAnIndex(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(partitioned)
+	db := with(t, partitioned)
 	db.Exec(`CREATE INDEX ON parts.children_1 (parent_id, id);
 		CREATE INDEX ON parts."Children 2" (parent_id) WHERE parent_id IS NOT NULL AND id IS NULL;`)
 	lines := creates(planOn(t, db, deleteChildren, planLimits()))

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dbtest"
 	"sexton/internal/loosefk/dryrun"
 )
 
@@ -22,8 +21,7 @@ func needed(run *dryrun.Result) [][]any {
 
 func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 		CREATE SCHEMA app;
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (
@@ -64,8 +62,7 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 
 func TestPlanOfChangesLooksAtNoKeys(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE notes (child_id bigint REFERENCES children ON DELETE CASCADE)")
 	require.Empty(t, creates(planOn(t, db, "children: [{table: parents, column: parent_id, on_delete: async_nullify}]", planLimits())),
 		"rows that stay take nothing with them")
@@ -74,8 +71,7 @@ func TestPlanOfChangesLooksAtNoKeys(t *testing.T) {
 
 func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 		CREATE INDEX ON children (parent_id);

@@ -49,8 +49,7 @@ func creates(run *dryrun.Result) []string {
 
 func TestPlanCountsWhatWouldGo(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	db.Exec(`
 		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text, kind text);
@@ -119,8 +118,7 @@ leaves: [{table: codes, column: code, on_delete: async_nullify}]
 
 func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents")
 	limits := planLimits()
@@ -143,8 +141,7 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 
 func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE small (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE big (id bigint PRIMARY KEY, parent_id bigint, other bigint);
@@ -176,8 +173,7 @@ small: [{table: parents, column: parent_id, on_delete: async_delete}]
 
 func TestPlanNamesWhatFollows(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`
+	db := with(t, `
 		CREATE TABLE a (id bigint PRIMARY KEY, a_id bigint);
 		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint);
 		CREATE TABLE c (id bigint PRIMARY KEY, b_id bigint REFERENCES b ON DELETE CASCADE);
@@ -203,8 +199,7 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 
 func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE hidden (id bigint PRIMARY KEY, parent_id bigint)")
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
@@ -237,8 +232,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 // A table that somebody has locked costs the statement timeout and becomes a finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
@@ -258,8 +252,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 
 func TestPlanEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -270,8 +263,7 @@ func TestPlanEndsWithItsContext(t *testing.T) {
 // Behind a transaction pooler nothing may be prepared, and the statement that writes events is no plain DELETE.
 func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren)
+	db := with(t, parentsAndChildren)
 	config, err := pgxpool.ParseConfig(db.URL)
 	require.NoError(t, err)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec

@@ -44,8 +44,7 @@ CREATE INDEX ON rowless (parent_id);`
 func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing child":          {"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]", "lfk.yml:1:10: nobody[0]: child table public.nobody does not exist (create it, correct the name, or remove the definition)"},
 		"missing parent":         {"children: [{table: nobody, column: parent_id, on_delete: async_delete}]", "children[0].table: parent table public.nobody does not exist"},
@@ -94,8 +93,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	_, problems := resolve(t, db.Pool(), `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
@@ -106,8 +104,7 @@ public.children: [{table: public.parents, column: parent_id, on_delete: async_de
 func TestResolveReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	_, problems := resolve(t, db.Pool(), `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
@@ -120,8 +117,7 @@ children:
 func TestResolveWarnsOfMissingIndexes(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	_, problems := resolve(t, db.Pool(), `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
@@ -139,8 +135,7 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	_, problems := resolve(t, db.Pool(), `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
@@ -169,8 +164,7 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 func TestResolveChoosesTheKey(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	parents := parentsOf(t, db.Pool(), `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
@@ -186,8 +180,7 @@ children:
 func TestResolveNamesMissingPrivileges(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	db.Exec(catalogTables)
+	db := with(t, catalogTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON parents, children TO " + role)
 	pool, err := pgxpool.New(t.Context(), db.AsRole(role))

@@ -27,15 +27,21 @@ type bundle struct {
 	engine *loosefk.Engine
 }
 
+// with is a migrated database with tables of the test.
+func with(t *testing.T, tables string) *dbtest.DB {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(tables)
+	return db
+}
+
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	t.Helper()
 	if tables == parentsAndChildren {
 		return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 	}
-	db := dbtest.New(t)
-	db.Exec(tables)
-	return onto(t, db, definitionsYAML, tracked...)
+	return onto(t, with(t, tables), definitionsYAML, tracked...)
 }
 
 // onto is setup for tables that are there.

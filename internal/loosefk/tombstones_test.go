@@ -108,8 +108,7 @@ func retry(t *testing.T, tombstones loosefk.Tombstones, options loosefk.RetryOpt
 
 func TestRetryMakesFailedTombstonesDue(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(queue)
+	db := with(t, queue)
 	tombstones := tombstonesOf(db)
 	require.Equal(t, loosefk.Retried{Retried: 3, Unknown: []int64{}}, retry(t, tombstones, loosefk.RetryOptions{Parent: "public.a"}))
 	require.Equal(t, [][]string{
@@ -135,8 +134,7 @@ func TestRetryMakesFailedTombstonesDue(t *testing.T) {
 
 func TestRetryByID(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(queue)
+	db := with(t, queue)
 	tombstones := tombstonesOf(db)
 	options := loosefk.RetryOptions{IDs: []int64{99, 13, 11, 22, 13, 4}}
 	require.Equal(t, loosefk.Retried{Retried: 2, Due: 1, Unknown: []int64{4, 99}}, retry(t, tombstones, options))
@@ -149,8 +147,7 @@ func TestRetryByID(t *testing.T) {
 // first page among them.
 func TestRetryOfManyTombstones(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts)
+	db := with(t, `INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts)
 		SELECT n, 'public.a', n, now() - interval '1 day' + n * interval '1 ms', CASE n % 3 WHEN 1 THEN 2 ELSE 0 END FROM generate_series(1, 20001) AS n`)
 	b := bundle{DB: db}
 	heard := listening(t, b)
@@ -167,8 +164,7 @@ func TestRetryOfManyTombstones(t *testing.T) {
 
 func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(queue)
+	db := with(t, queue)
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
 		require.NoError(t, err)
@@ -182,8 +178,7 @@ func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 // A lock on the whole table is waited for no longer than the lock timeout.
 func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(queue)
+	db := with(t, queue)
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "LOCK TABLE loose_foreign_keys_deleted_records IN EXCLUSIVE MODE")
 		require.NoError(t, err)
@@ -199,8 +194,7 @@ func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 
 func TestRetryNotifiesOnlyForWhatItChanged(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(queue)
+	db := with(t, queue)
 	heard := listening(t, bundle{DB: db})
 	tombstones := tombstonesOf(db)
 	retry(t, tombstones, loosefk.RetryOptions{IDs: []int64{12}})
