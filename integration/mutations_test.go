@@ -52,21 +52,21 @@ func mutations() []mutation {
 		withoutLook(engine),
 		{
 			name: "parents confirmed while older transactions are open",
-			file: "internal/loosefk/gate.go", old: "THEN oldest.swept_at OPERATOR(pg_catalog.<) present.horizon\n            AND pg_catalog.cardinality",
+			file: "internal/loosefk/queries/recheckable.sql", old: "THEN oldest.swept_at OPERATOR(pg_catalog.<) present.horizon\n            AND pg_catalog.cardinality",
 			new:     "THEN pg_catalog.cardinality",
 			message: differs,
 			suite:   engine,
 		},
 		{
 			name: "parents confirmed while transactions are prepared",
-			file: "internal/loosefk/gate.go", old: "\n            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0\n                ELSE",
+			file: "internal/loosefk/queries/recheckable.sql", old: "\n            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0\n                ELSE",
 			new:     " ELSE",
 			message: differs,
 			suite:   engine,
 		},
 		{
 			name: "without the second look",
-			file: "internal/loosefk/confirm.go", old: "r.confirm(ctx); err", new: "ctx.Err(); err",
+			file: "internal/loosefk/recheck.go", old: "r.recheck(ctx); err", new: "ctx.Err(); err",
 			message: "parents that still wait for their second look",
 			suite:   confirming,
 		},
@@ -87,7 +87,7 @@ const differs = "rows differ from what native foreign keys leave"
 func withoutLook(s suite) mutation {
 	return mutation{
 		name: "parents confirmed without a look at their children",
-		file: "internal/loosefk/confirm.go", old: "if !slices.Contains(live, true) && (look", new: "if true || !slices.Contains(live, true) && (look",
+		file: "internal/loosefk/recheck.go", old: "if !slices.Contains(live, true) && (look", new: "if true || !slices.Contains(live, true) && (look",
 		message: differs,
 		suite:   s,
 	}

@@ -7,8 +7,11 @@
 //	                   children deleted or changed, batch by batch ─► tombstone removed with the last of them
 //	                                                                      │  until all transactions of that time have ended
 //	                                                                      ▼
-//	                                                   second look ─► no children: done
-//	                                                                └► children that came late: a tombstone again
+//	                                                   recheck ─► no children: done
+//	                                                            └► children that came late: a tombstone again
+//
+// To recheck is to take the second look at the children of removed tombstones, which wait in the table swept. A horizon is the time before which
+// no transaction is open.
 //
 // A tombstone is the row that a trigger on the parent leaves per deleted row. Resolve checks the definitions against the databases and binds
 // them to their tables.

@@ -3,14 +3,17 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
+	"sexton/triggers"
 )
 
 // bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the tables, their privileges and
@@ -27,28 +30,6 @@ type binding struct {
 	partial bool
 	// wrong lists the findings about that.
 	wrong []string
-}
-
-// take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
-func (m *Memory) take(name string) *binding {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	kept := m.kept[name]
-	delete(m.kept, name)
-	return kept
-}
-
-// keep is for the next pass, unless that had better look for itself.
-func (m *Memory) keep(name string, kept *binding) {
-	if kept.partial {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.kept == nil {
-		m.kept = map[string]*binding{}
-	}
-	m.kept[name] = kept
 }
 
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
@@ -195,6 +176,51 @@ func (b *binding) look(ctx context.Context, w *Work, db database.Database, conn 
 			continue
 		}
 		b.fingerprints[other.Name] = taken
+	}
+	return nil
+}
+
+// adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
+// No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
+// only those of the pass's own parents are taken, and none that bears a name in use.
+func adopt(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
+	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, dbsqlc.SweptAdoptParams{
+		Database: db.Name, Configured: w.names(), Parents: Recorded(parents),
+	})
+	if err != nil {
+		return fmt.Errorf("take over removed tombstones of database %s: %w", db.Name, err)
+	}
+	if adopted > 0 {
+		w.Logger.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database",
+			"kind", Kind, "database", db.Name, "batches", adopted)
+	}
+	return nil
+}
+
+// checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
+// say what their key is: read as the wrong one they would cost the children of parents that live.
+func (b *binding) checkKeys(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn) error {
+	cfg, tracked := w.Track(db, b.parents)
+	other, err := triggers.OtherKeys(ctx, conn.Conn(), cfg, tracked)
+	if err != nil {
+		return err
+	}
+	for place, found := range other {
+		b.partial = true
+		reason := fmt.Sprintf("the trigger on %s records another key: name that key in the definitions (parent_column) until its tombstones are worked off, "+
+			"then run `sexton triggers install`; where both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
+		if found.TypeOnly {
+			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
+		}
+		if b.news(w, db, reason) {
+			w.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
+				"kind", Kind, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
+		}
+		for _, reference := range b.parents[place].References {
+			if reference.Broken == "" {
+				reference.Broken = reason
+			}
+		}
 	}
 	return nil
 }

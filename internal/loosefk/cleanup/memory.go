@@ -11,51 +11,69 @@ type Memory struct {
 	// Brief is for a process that ends with its pass.
 	Brief bool
 
-	mu    sync.Mutex
-	kept  map[string]*binding
-	names map[string][]string
-	marks map[string]*loosefk.Marks
+	mu     sync.Mutex
+	places map[string]*place
 
 	outages outages
+}
+
+// place holds what passes have learned of one database.
+type place struct {
+	bound *binding
+	names []string
+	marks loosefk.Marks
+}
+
+// at calls do with the place of a database, one caller at a time.
+func (m *Memory) at(name string, do func(p *place)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.places == nil {
+		m.places = map[string]*place{}
+	}
+	if m.places[name] == nil {
+		m.places[name] = &place{marks: loosefk.Marks{Brief: m.Brief}}
+	}
+	do(m.places[name])
+}
+
+// take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
+func (m *Memory) take(name string) (kept *binding) {
+	m.at(name, func(p *place) { kept, p.bound = p.bound, nil })
+	return kept
+}
+
+// keep is for the next pass, unless that had better look for itself.
+func (m *Memory) keep(name string, kept *binding) {
+	if !kept.partial {
+		m.at(name, func(p *place) { p.bound = kept })
+	}
 }
 
 // Close lets go of what outlives a pass, after the last one.
 func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, marks := range m.marks {
-		marks.Close()
+	for _, p := range m.places {
+		p.marks.Close()
 	}
 }
 
 // Marks are the cursors of a database's queues.
-func (m *Memory) Marks(name string) *loosefk.Marks {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.marks[name] == nil {
-		if m.marks == nil {
-			m.marks = map[string]*loosefk.Marks{}
-		}
-		m.marks[name] = &loosefk.Marks{Brief: m.Brief}
-	}
-	return m.marks[name]
+func (m *Memory) Marks(name string) (marks *loosefk.Marks) {
+	m.at(name, func(p *place) { marks = &p.marks })
+	return marks
 }
 
 // Note remembers which parents a database has.
 func (m *Memory) Note(name string, parents []*loosefk.Parent) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.names == nil {
-		m.names = map[string][]string{}
-	}
-	m.names[name] = Recorded(parents)
+	m.at(name, func(p *place) { p.names = Recorded(parents) })
 }
 
 // Noted are the parents of a database as its tombstones name them; nil while that is not known.
-func (m *Memory) Noted(name string) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.names[name]
+func (m *Memory) Noted(name string) (names []string) {
+	m.at(name, func(p *place) { names = p.names })
+	return names
 }
 
 // ForgetOutages has the next pass try all databases again, as after the pause between two tries.

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// sweptPage is the rows that are read at once, confirmKeys the keys from which on a look takes no more rows.
+	// sweptPage is the rows that are read at once, recheckKeys the keys from which on a look takes no more rows.
 	sweptPage   = 100
-	confirmKeys = 1000
-	// leastConfirming is the time that confirming has however long the run took: with a backlog that never ends,
-	// nothing would be confirmed otherwise.
-	leastConfirming = time.Second
+	recheckKeys = 1000
+	// leastRechecking is the time that rechecking has however long the run took: with a backlog that never ends,
+	// nothing would be rechecked otherwise.
+	leastRechecking = time.Second
 	// putOffPause is how long rows wait whose look failed.
 	putOffPause = 5 * time.Minute
 )
@@ -41,7 +41,7 @@ type swept struct {
 
 func (s swept) keys() int { return len(s.integers) + len(s.texts) }
 
-// work drains the lanes and confirms what was removed before. Children that came late are work for the lanes.
+// work drains the lanes and rechecks what was removed before. Children that came late are work for the lanes.
 func (r *run) work(ctx context.Context) error {
 	for {
 		if err := r.drain(ctx); err != nil {
@@ -49,7 +49,7 @@ func (r *run) work(ctx context.Context) error {
 		}
 		last := r.ended()
 		late := r.stats.LateChildren
-		if err := r.confirm(ctx); err != nil {
+		if err := r.recheck(ctx); err != nil {
 			return fmt.Errorf("confirm removed tombstones: %w", err)
 		}
 		if last || r.stats.LateChildren == late {
@@ -58,8 +58,8 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// confirmer takes the second looks of one run.
-type confirmer struct {
+// rechecker rechecks in one run.
+type rechecker struct {
 	*run
 
 	until time.Time
@@ -71,12 +71,12 @@ type confirmer struct {
 }
 
 // over reports whether no further look may begin.
-func (c *confirmer) over() bool { return c.stop.Err() != nil || !time.Now().Before(c.until) }
+func (c *rechecker) over() bool { return c.stop.Err() != nil || !time.Now().Before(c.until) }
 
-// confirm takes the second look at parents whose gates are open, oldest first.
-func (r *run) confirm(ctx context.Context) error {
-	c := &confirmer{run: r, until: r.budget.until, off: map[string]bool{}}
-	if least := time.Now().Add(leastConfirming); least.After(c.until) {
+// recheck takes the second look at parents whose gates are open, oldest first.
+func (r *run) recheck(ctx context.Context) error {
+	c := &rechecker{run: r, until: r.budget.until, off: map[string]bool{}}
+	if least := time.Now().Add(leastRechecking); least.After(c.until) {
 		c.until = least
 	}
 	closing, err := r.gates(ctx)
@@ -133,7 +133,7 @@ func (r *run) confirm(ctx context.Context) error {
 
 // lookAt looks at the children of rows, those of one parent together, the parent of the oldest row first. Rows that a finished
 // long look was about come before all others, as the next look drops its answer.
-func (c *confirmer) lookAt(ctx context.Context, rows []swept, over func() bool) error {
+func (c *rechecker) lookAt(ctx context.Context, rows []swept, over func() bool) error {
 	first := map[group]int{}
 	for i := range rows {
 		rows[i].looked = c.marks.longLook(rows[i].parent).about(rows[i].id)
@@ -168,7 +168,7 @@ func (r *run) mostKeys(s swept) int {
 	if parent := r.parent(s); parent != nil && len(parent.long()) > 0 {
 		return longKeys
 	}
-	return confirmKeys
+	return recheckKeys
 }
 
 // together is how many of the first rows one look takes: those of one group.
@@ -193,13 +193,10 @@ func (r *run) pageStatement(after int64, g gates, page *[]swept) batch.Statement
 	return batch.Statement{
 		SQL:  r.engine.Session.Names.Render(recheckableSQL),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
-		Scan: func(rows pgx.Rows) (err error) {
-			*page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s swept, err error) {
-				err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
-				return s, err
-			})
-			return err
-		},
+		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s swept, err error) {
+			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
+			return s, err
+		}),
 	}
 }
 
@@ -212,7 +209,7 @@ func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) 
 
 // look looks for children of rows that have one parent. Where that fails the rows are looked at one by one, and
 // tombstones that fail alone are put off.
-func (c *confirmer) look(ctx context.Context, rows []swept) error {
+func (c *rechecker) look(ctx context.Context, rows []swept) error {
 	if c.off[rows[0].parent] {
 		return nil
 	}
@@ -222,7 +219,7 @@ func (c *confirmer) look(ctx context.Context, rows []swept) error {
 		return c.change(ctx, forgetSQL, idsOf(rows))
 	}
 	began := time.Now()
-	late, waits, err := c.secondLook(ctx, parent, rows)
+	late, waits, err := c.recheckRows(ctx, parent, rows)
 	switch {
 	case err == nil && waits:
 		c.off[parent.Recorded] = true
@@ -281,7 +278,7 @@ func (r *run) parent(s swept) *Parent {
 
 // putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
 // about a single key. Rows that have waited for too long already are given up.
-func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) error {
+func (c *rechecker) putOff(ctx context.Context, rows []swept, f fault.Fault) error {
 	var later, given []swept
 	for _, s := range rows {
 		// What is slow or locked is looked at again for as long as it takes: a child may be there.
@@ -309,9 +306,9 @@ func (c *confirmer) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 	return c.change(ctx, holdSQL, idsOf(later), pause.Seconds(), all)
 }
 
-// secondLook is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
+// recheckRows is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
 // have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
-func (r *run) secondLook(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
+func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
 	var integers []int64
 	var texts []string
 	for _, s := range rows {
