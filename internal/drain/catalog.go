@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 
@@ -10,11 +11,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// rootsSQL finds the partitioned table on top of each relation; for most that is the relation itself.
-const rootsSQL = `
-SELECT class.oid, CASE WHEN class.relispartition THEN coalesce(pg_catalog.pg_partition_root(class.oid)::pg_catalog.oid, class.oid) ELSE class.oid END
-FROM pg_catalog.pg_class AS class
-WHERE class.oid = ANY ($1)`
+//go:embed queries/roots.sql
+var rootsSQL string
 
 // Catalog is a state of the catalogue: all foreign keys of the database, and the relations that they are about. Its tables are made as they
 // are asked for.
@@ -58,13 +56,10 @@ func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 }
 
 func (c *Catalog) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error {
-	rows, err := tx.Query(ctx, rootsSQL, oids)
-	if err != nil {
-		return fmt.Errorf("find partitioned tables: %w", err)
-	}
+	rows, _ := tx.Query(ctx, rootsSQL, oids)
 	c.roots = map[uint32]uint32{}
 	var relation, root uint32
-	_, err = pgx.ForEachRow(rows, []any{&relation, &root}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&relation, &root}, func() error {
 		c.roots[relation] = root
 		return nil
 	})

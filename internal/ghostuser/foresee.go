@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/fault"
@@ -30,30 +28,21 @@ type Foresight struct {
 	Forbidden []string
 }
 
-// Foresee counts what refers to a user in one READ ONLY transaction, and what native cascades take along in further ones.
+// Foresee counts what refers to a user, and what native cascades take along, in READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db interface {
 	pgcatalog.Beginner
 	drain.TxBeginner
 }, user int64, hardDelete bool,
 ) (*Foresight, error) {
 	seen := &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		const bound = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)"
-		if _, err := tx.Exec(ctx, bound, foreseeTime.String()); err != nil {
-			return err
+	send := drain.ReadOnly(db, foreseeTime)
+	for _, s := range p.steps(hardDelete) {
+		if err := send(ctx, batch.Limits{}, seen.count(s, user)); err != nil {
+			return seen, fmt.Errorf("count rows of %s: %w", s.label, err)
 		}
-		for _, s := range p.steps(hardDelete) {
-			if err := seen.count(ctx, tx, s, user); err != nil {
-				return fmt.Errorf("count rows of %s: %w", s.label, err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return seen, err
 	}
 	removes := slices.DeleteFunc(slices.Clone(p.steps(hardDelete)), func(s *step) bool { return s.Action != drain.Remove })
-	if err := seen.cascades(ctx, db, drain.ReadOnly(db, foreseeTime), p, removes, &job{userID: user}); err != nil {
+	if err := seen.cascades(ctx, db, send, p, removes, &job{userID: user}); err != nil {
 		return seen, fmt.Errorf("count rows below: %w", err)
 	}
 	return seen, nil
@@ -126,29 +115,32 @@ func (seen *Foresight) cascades(
 	return nil
 }
 
-// count adds the rows of one step.
-func (seen *Foresight) count(ctx context.Context, tx pgx.Tx, s *step, user int64) error {
+// count is the statement that counts the rows of one step.
+func (seen *Foresight) count(s *step, user int64) batch.Statement {
 	args := &drain.Args{}
 	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
 		s.Whole(), s.matches("child", &job{userID: user}, args), args.Add(mostForeseen+1))
 	var n int64
-	if err := tx.QueryRow(ctx, sql, args.Values...).Scan(&n); err != nil || n == 0 {
-		return err
-	}
+	return batch.Statement{SQL: sql, Args: args.Values, Scan: batch.Each(func() { seen.add(s, n) }, &n)}
+}
+
+// add adds rows of one step.
+func (seen *Foresight) add(s *step, n int64) {
 	if n > mostForeseen {
 		n, seen.Capped = mostForeseen, true
 	}
-	switch s.Action {
-	case drain.Forbid:
+	switch {
+	case n == 0:
+		return
+	case s.Action == drain.Forbid:
 		seen.Forbidden = append(seen.Forbidden, fmt.Sprintf("%s: %s", s.label, s.refusal))
-		return nil
-	case drain.Move:
+		return
+	case s.Action == drain.Move:
 		seen.Moved[s.tableLabel] += n
-	case drain.Remove:
+	case s.Action == drain.Remove:
 		seen.Deleted[s.tableLabel] += n
 	default:
 		seen.Nullified[s.tableLabel] += n
 	}
 	seen.Rows += n
-	return nil
 }

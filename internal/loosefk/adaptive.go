@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -30,31 +31,26 @@ const (
 	beside = 1500 * time.Millisecond
 )
 
-// size is the number of rows of one kind of statement that takes the target's time, found by trying.
-type size struct{ rows float64 }
-
-// of returns the rows that the next statement may have.
-func (s *size) of(r *Reference) int {
-	if s.rows == 0 {
-		s.rows = firstBatch
-	}
-	if limit := r.Definition.DeleteLimit; limit > 0 && !r.Updates() {
-		return min(limit, int(s.rows))
-	}
-	return int(s.rows)
-}
-
 // steer bounds the sizes.
 func (a Adaptive) steer() pace.Steer {
 	return pace.Steer{Target: a.Target, Smallest: smallestBatch, Largest: largestBatch}
 }
 
 // size is the one that steers a task's next statement.
-func (r *Reference) size(how pass) *size {
+func (r *Reference) size(how pass) *drain.Size {
 	if how == direct {
 		return &r.directSize
 	}
 	return &r.limitedSize
+}
+
+// rows are those of the next statement.
+func (r *Reference) rows(how pass) int {
+	rows := r.size(how).Rows(firstBatch)
+	if limit := r.Definition.DeleteLimit; limit > 0 && !r.Updates() {
+		return min(limit, rows)
+	}
+	return rows
 }
 
 // form is how a task's statement treats locked rows in a pass. The direct form, whose rows can only be guessed,
@@ -78,7 +74,7 @@ func (r *run) form(t task, how pass) pass {
 // usual is the number of rows of a task's statement while all goes well.
 func (r *run) usual(t task, how pass) int {
 	if r.engine.Adaptive.on() {
-		return t.reference.size(how).of(t.reference)
+		return t.reference.rows(how)
 	}
 	return t.reference.limit()
 }
@@ -129,8 +125,7 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		if how == direct {
 			next = t.reference.rowsPerParent
 		}
-		size := t.reference.size(how)
-		size.rows = a.steer().Learn(size.rows, rows, next, took)
+		t.reference.size(how).Learn(a.steer(), rows, next, took)
 	}
 	r.pace.Breathe(ctx, took)
 }
@@ -164,14 +159,13 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
 		c.how = skipping
 		return retry, true
 	case how == direct && f.Verdict == fault.Timeout:
-		size.rows = steer.TimedOut(size.rows)
+		size.TimedOut(steer, size.Rows(firstBatch))
 		if len(c.tombstones) > 1 {
 			return split, true
 		}
 		c.how = piecewise
 		return retry, true
-	case f.Verdict == fault.Timeout && !t.slow() && size.rows > smallestBatch:
-		size.rows = steer.TimedOut(size.rows)
+	case f.Verdict == fault.Timeout && !t.slow() && size.TimedOut(steer, size.Rows(firstBatch)):
 		return shrink, true
 	}
 	return giveUp, false

@@ -1,5 +1,7 @@
 package loosefk
 
+import "sexton/internal/drain"
+
 // learnt holds what runs have found out about a reference by trying. It outlives the binding of the definitions, which every run
 // with an error drops: else a run would spend its time on finding it out again.
 type learnt struct {
@@ -7,7 +9,7 @@ type learnt struct {
 	// parents one statement names.
 	rowsPerParent float64
 	// The adaptive pace's sizes of statements.
-	directSize, limitedSize size
+	directSize, limitedSize drain.Size
 	// slow are the rows of one statement on leaves of which even the smallest usual one has timed out, by OID. They grow with
 	// success until the leaf is as others are.
 	slow map[uint32]float64

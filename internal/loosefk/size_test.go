@@ -22,14 +22,13 @@ func TestSizeBeginsSmallAndKeepsToDeleteLimit(t *testing.T) {
 	limited := &Reference{Edge: drain.Edge{Action: drain.Remove}, Definition: definitions.Definition{DeleteLimit: 300}}
 	updated := &Reference{Edge: drain.Edge{Action: drain.Nullify}, Definition: definitions.Definition{DeleteLimit: 300}}
 	for _, reference := range []*Reference{free, limited, updated} {
-		var s size
-		require.Equal(t, firstBatch, s.of(reference))
+		require.Equal(t, firstBatch, reference.rows(direct))
+		reference.limitedSize.Rows(1000)
 	}
-	s := size{rows: 1000}
-	require.Equal(t, 1000, s.of(free))
-	require.Equal(t, 300, s.of(limited))
-	require.Equal(t, 1000, s.of(updated), "a limit of deletes is none of updates")
-	require.InDelta(t, 1000, s.rows, 0.001, "asking changes nothing")
+	require.Equal(t, 1000, free.rows(skipping))
+	require.Equal(t, 300, limited.rows(skipping))
+	require.Equal(t, 1000, updated.rows(skipping), "a limit of deletes is none of updates")
+	require.Equal(t, 1000, limited.limitedSize.Rows(1), "asking changes nothing")
 }
 
 // What is learned of one way to take rows says nothing about the other one.
@@ -37,7 +36,6 @@ func TestFormsHaveSizesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 
 	var r Reference
-	r.size(direct).rows = 1
 	for _, how := range []pass{skipping, waiting, piecewise} {
 		require.NotSame(t, r.size(direct), r.size(how))
 		require.Same(t, r.size(skipping), r.size(how))
@@ -86,13 +84,14 @@ func TestSteeringLeavesOutWhatWaited(t *testing.T) {
 
 	r := steered(t.Context(), 1)
 	task := task{reference: &Reference{}}
-	task.reference.limitedSize.rows, task.reference.directSize.rows = 1000, 1000
+	limited, exact := &task.reference.limitedSize, &task.reference.directSize
+	require.Equal(t, []int{1000, 1000}, []int{limited.Rows(1000), exact.Rows(1000)})
 	r.steer(t.Context(), task, waiting, 1000, time.Hour)
-	require.InDelta(t, 1000, task.reference.limitedSize.rows, 0.001)
+	require.Equal(t, 1000, limited.Rows(0))
 	r.steer(t.Context(), task, piecewise, 1000, 2*target)
-	require.InDelta(t, 500, task.reference.limitedSize.rows, 0.001)
-	require.InDelta(t, 1000, task.reference.directSize.rows, 0.001)
+	require.Equal(t, 500, limited.Rows(0))
+	require.Equal(t, 1000, exact.Rows(0))
 	r.engine.Adaptive = Adaptive{}
 	r.steer(t.Context(), task, direct, 1000, 2*target)
-	require.InDelta(t, 1000, task.reference.directSize.rows, 0.001, "other paces steer nothing")
+	require.Equal(t, 1000, exact.Rows(0), "other paces steer nothing")
 }
