@@ -82,7 +82,7 @@ func unanswered(t *testing.T, address string) database.Database {
 	return database.Database{Pool: pool, Direct: settings.ConnConfig, Names: dbtest.Names()}
 }
 
-// unused is an address at which nobody listens.
+// unused is an address at which no server listens.
 func unused(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -307,7 +307,7 @@ func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	require.Contains(t, values, "sexton_waiting "+cleanUp+" main paused")
 }
 
-// Without the jobs' own tables nobody knows what a job waits for, but every database knows its backlog.
+// Without the jobs' own tables no one can say what a job waits for, but every database knows its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main?", "ci")

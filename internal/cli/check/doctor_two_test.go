@@ -69,7 +69,7 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 	})
 }
 
-// A table of one name in two databases is anybody's guess until tables or database decides.
+// Where a table of one name in two databases is meant, tables or database decides.
 func TestDoctorOfATableInTwoDatabases(t *testing.T) {
 	t.Parallel()
 	s := clitest.InstalledTwo(t, "main")

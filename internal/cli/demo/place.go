@@ -59,7 +59,7 @@ func (p demoPlace) dataDir() string {
 }
 
 // write puts the configuration, the definitions and a folder for diffs where they live as long as the server, and returns the
-// path of the first. What somebody has changed in kept ones stays, unless the folder has been moved.
+// path of the first. What a reader has changed in kept ones stays, unless the folder has been moved.
 func (p demoPlace) write(url, socketDir string) (string, error) {
 	dir := p.kept
 	if dir == "" {

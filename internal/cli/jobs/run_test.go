@@ -133,7 +133,7 @@ func TestJobRunThatFails(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	// Nobody can raise a fence any more, so nobody can begin.
+	// No process can raise a fence any more, so none can begin.
 	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0) NOT VALID")
 
 	r := s.Run("job", "run", clitest.Kind, "--json")
@@ -165,7 +165,7 @@ func TestJobRunThatFails(t *testing.T) {
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "deleted    10 rows")
 }
 
-// With --json a pass that cannot begin is a failed one, for whoever reads the output.
+// With --json a pass that cannot begin is a failed one, for the reader of the output.
 func TestJobRunPrintsErrorsAsJSON(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -91,7 +91,7 @@ func TestUserDeleteRefuses(t *testing.T) {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
 
-	// Whoever writes to the queue by hand achieves no more.
+	// A row that is written to the queue by hand achieves no more.
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (4), (5)")
 	require.EqualValues(t, 2, s.JSON(0, "job", "run", ghostKind).(map[string]any)["stats"].(map[string]any)["users_failed"])
 	require.Regexp(t, `(?m)^5 +0 +0 +0 +- +- +1 +\S+ +the ghost user cannot be deleted$`, s.OK("status"))

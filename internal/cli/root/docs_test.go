@@ -29,7 +29,7 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// Commands in the middle of a sentence are run by nobody, but they and their flags are there.
+// Commands in the middle of a sentence are not run, but they and their flags are there.
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	inText := regexp.MustCompile("`sexton ([^`]+)`|(?m)^ *sexton (.+)$")

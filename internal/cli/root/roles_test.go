@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// readers are the statements that somebody may try who has no right on Sexton's tables.
+// readers are statements that a role without any right on Sexton's tables may try.
 var insides = []string{
 	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
 	"SELECT FROM sexton.swept", "SELECT FROM sexton.objects", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
@@ -20,7 +20,7 @@ var insides = []string{
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
 
-// changes are what nobody but the owner may do, or the worker alone.
+// changes are for the owner only, or the worker.
 var changes = []string{
 	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')", "DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
 	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
@@ -126,7 +126,7 @@ func TestTheViewersRole(t *testing.T) {
 func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
-	// The view has the rules of whoever worked last.
+	// The view has the rules of the worker that worked last.
 	s.Configure(s.URL, strings.Replace(clitest.EveryComponent, "placeholder_users: {enabled: true}",
 		"placeholder_users: {enabled: true, max_attempts: 3, retry_period: 2h}", 1))
 	s.OK("job", "run", "import_placeholder_user_cleanup", "--database-url", s.AsRole(s.Worker))

@@ -251,7 +251,7 @@ func commands(path ...string) (found []string) {
 	return found
 }
 
-// No code of a role runs with the worker's or the operator's rights because it may create in a schema of somebody's path.
+// No code of a role runs with the worker's or the operator's rights because it may create in a schema of their path.
 func TestNoStrangersCodeRuns(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"worker", "superuser"} {

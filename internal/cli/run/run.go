@@ -47,7 +47,7 @@ not the installed ones (sexton triggers install) leave their job to other worker
 			return runWorker(cmd.Context(), env, flags)
 		}),
 	}
-	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without letting anybody change something there")
+	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without the means to change anything there")
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd
 }
