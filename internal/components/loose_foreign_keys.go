@@ -117,7 +117,7 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 		for _, t := range list.Tombstones {
 			failure := component.Failure{
 				Source: "tombstones", Database: db.Name, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
-				Attempts: int64(t.Attempts), GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
+				Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
 			}
 			if t.LastError != nil {
 				failure.Error = *t.LastError

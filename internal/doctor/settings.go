@@ -69,8 +69,8 @@ FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1 AND setting.reset
 		if strings.HasSuffix(fix, " = 0") {
 			fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", r.Role, r.Database, name, right)
 		}
-		return one(problem.Warning, name,
-			fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session on the same rows", r.Role, r.Value), fix)
+		return one(problem.Warning, name, fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session "+
+			"on the same rows", r.Role, r.Value), fix)
 	})
 }
 
