@@ -96,33 +96,46 @@ func scanTarget(row pgx.CollectableRow) (t target, place int, err error) {
 	return t, place, err
 }
 
-// preflight checks what has to be there before functions are written. It returns the current role, and the one that the functions
-// will belong to.
-func (c Config) preflight(ctx context.Context, tx pgx.Tx, parents []Parent) (role, owner string, err error) {
-	var mayCreate, registry, tombstones, mayInsert bool
-	err = tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).
-		Scan(&role, &mayCreate, &registry, &tombstones, &owner, &mayInsert)
+// footing is a row of preflight.sql: what has to be there before functions are written.
+type footing struct {
+	// Role is the current one, Owner the one that functions are to belong to.
+	Role                            string
+	MayCreate, Registry, Tombstones bool
+	Owner                           string
+	MayInsert                       bool
+}
+
+func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
+	rows, _ := tx.Query(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema)
+	if f, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[footing]); err != nil {
+		return f, fmt.Errorf("look up schemas: %w", err)
+	}
+	return f, nil
+}
+
+// usable reports as an error that a table which the triggers write to is missing, or, where functions are to be written, the
+// privilege without which that would fail, or the functions later.
+func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	switch {
-	case err != nil:
-		return "", "", fmt.Errorf("look up schemas: %w", err)
-	case !registry:
-		return "", "", &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
-	case !tombstones && c.records(parents):
-		return "", "", &NotMigratedError{Table: c.tombstones()}
-	case !mayCreate:
-		return "", "", &PrivilegeError{
-			Role: role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
-			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(role)),
+	case !f.Registry:
+		return &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+	case !f.Tombstones && c.records(parents):
+		return &NotMigratedError{Table: c.tombstones()}
+	case !installs:
+	case !f.MayCreate:
+		return &PrivilegeError{
+			Role: f.Role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
+			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(f.Role)),
 		}
-	case !mayInsert && c.records(parents):
+	case !f.MayInsert && c.records(parents):
 		// The functions run as their owner, so without it every DELETE on a parent would fail.
-		return "", "", &PrivilegeError{
-			Role: owner, Missing: "INSERT on table " + c.tombstones(),
+		return &PrivilegeError{
+			Role: f.Owner, Missing: "INSERT on table " + c.tombstones(),
 			Grant: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT INSERT ON TABLE %s TO %[2]s",
-				quoteIdent(c.TrackedSchema), quoteIdent(owner), c.tombstones()),
+				quoteIdent(c.TrackedSchema), quoteIdent(f.Owner), c.tombstones()),
 		}
 	}
-	return role, owner, nil
+	return nil
 }
 
 // records reports whether there is anything to do with tombstones: without the loose foreign keys there are none.

@@ -126,7 +126,7 @@ func (c Config) refuseEvent(look inspection) error {
 	if c.EventTrigger == nil || !*c.EventTrigger || look.event.Superuser || look.event.Wanted && len(c.compareEvent(look.event)) == 0 {
 		return nil
 	}
-	return &NoSuperuserError{Role: look.role, SQL: "BEGIN;\n" + strings.Join(c.eventStatements(), ";\n") + ";\nCOMMIT;\n"}
+	return &NoSuperuserError{Role: look.Role, SQL: "BEGIN;\n" + strings.Join(c.eventStatements(), ";\n") + ";\nCOMMIT;\n"}
 }
 
 // installEvent creates, renews or drops the event trigger, where that is asked for.
@@ -151,12 +151,7 @@ func (c Config) installEvent(ctx context.Context, conn *pgx.Conn, look eventLook
 		statements = c.eventStatements()
 	}
 	err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
-		for _, statement := range statements {
-			if _, err := tx.Exec(ctx, statement); err != nil {
-				return fmt.Errorf("change event trigger %s: %w", EventTrigger, err)
-			}
-		}
-		return nil
+		return execAll(ctx, tx, "change event trigger "+EventTrigger, statements)
 	})
 	if err == nil {
 		report.Triggers = append(report.Triggers, change)

@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -59,23 +61,14 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		role, owner, err := c.preflight(ctx, tx, parents)
-		if err != nil {
-			return err
-		}
-		if look, err = c.inspect(ctx, tx, parents); err != nil {
+		if err := c.inspect(ctx, tx, &look, parents, true); err != nil {
 			return err
 		}
 		var problems []error
 		for _, t := range look.targets {
-			problems = append(problems, c.refuse(ctx, tx, t, role, owner))
+			problems = append(problems, c.refuse(ctx, tx, t, look.Role, look.Owner))
 		}
-		registered, err := c.registered(ctx, tx)
-		if err != nil {
-			return err
-		}
-		problems = append(problems, c.refuseFunctions(look, registered), c.refuseEvent(look))
-		return errors.Join(problems...)
+		return errors.Join(append(problems, c.refuseFunctions(look), c.refuseEvent(look))...)
 	})
 	return look, err
 }
@@ -147,12 +140,7 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 			statements = append(statements, c.register("grant on schema", quoteIdent(t.Schema)))
 		}
 	}
-	for _, statement := range statements {
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("let role %s read %s: %w", owner, t.Display, err)
-		}
-	}
-	return nil
+	return execAll(ctx, tx, fmt.Sprintf("let role %s read %s", owner, t.Display), statements)
 }
 
 // register returns the statement that adds an entry to Sexton's objects.
@@ -185,13 +173,10 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 }
 
 // refuseFunctions keeps a user's own function of one of our names from being replaced.
-func (c Config) refuseFunctions(look inspection, registered map[uint32]string) error {
-	ours := map[string]bool{}
-	for _, name := range registered {
-		ours[name] = true
-	}
+func (c Config) refuseFunctions(look inspection) error {
+	ours := slices.Collect(maps.Values(look.registered))
 	for _, finding := range look.functionFindings {
-		if finding.Kind == Altered && !ours[finding.Trigger] {
+		if finding.Kind == Altered && !slices.Contains(ours, finding.Trigger) {
 			return fmt.Errorf("create function %s: a function of that name exists which Sexton did not create",
 				pgx.Identifier{c.JobsSchema, finding.Trigger}.Sanitize())
 		}
@@ -224,13 +209,11 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
 				c.register("function", c.identity(f.name)),
 			}
-			if look.owner != look.role {
-				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name, quoteIdent(look.owner)))
+			if look.Owner != look.Role {
+				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name, quoteIdent(look.Owner)))
 			}
-			for _, statement := range statements {
-				if _, err := tx.Exec(ctx, statement); err != nil {
-					return fmt.Errorf("create function %s: %w", name, err)
-				}
+			if err := execAll(ctx, tx, "create function "+name, statements); err != nil {
+				return err
 			}
 			report.Functions = append(report.Functions, f.name)
 		}
@@ -243,35 +226,36 @@ func (c Config) identity(function string) string {
 	return quoteIdent(c.JobsSchema) + "." + function + "()"
 }
 
-// installTriggers brings the tables in order one by one and goes on where one of them fails.
+// installTriggers brings the tables in order.
 func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []target, report *Report) error {
+	outdated := slices.DeleteFunc(slices.Clone(targets), c.upToDate)
+	report.Unchanged += len(targets) - len(outdated)
+	return c.eachTable(ctx, conn, outdated, false, c.create, func(t target) {
+		action := Created
+		if t.present {
+			action = Replaced
+		}
+		report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: action})
+	})
+}
+
+// eachTable changes the triggers of one table after the other, and goes on where one of them fails. Done is called for each trigger of
+// the tables that are done.
+func (c Config) eachTable(
+	ctx context.Context, conn *pgx.Conn, triggers []target, exclusive bool, change func(context.Context, pgx.Tx, []target) error, done func(target),
+) error {
 	var problems []error
-	for _, group := range byTable(targets) {
-		var outdated []target
-		for _, t := range group {
-			if !c.upToDate(t) {
-				outdated = append(outdated, t)
-			}
-		}
-		report.Unchanged += len(group) - len(outdated)
-		if len(outdated) == 0 {
-			continue
-		}
-		if err := c.onTable(ctx, conn, outdated[0].relation, false, func(tx pgx.Tx) error {
-			return c.create(ctx, tx, outdated)
-		}); err != nil {
+	for _, group := range byTable(triggers) {
+		err := c.onTable(ctx, conn, group[0].relation, exclusive, func(tx pgx.Tx) error { return change(ctx, tx, group) })
+		if err != nil {
 			problems = append(problems, err)
 			if ctx.Err() != nil {
 				break
 			}
 			continue
 		}
-		for _, t := range outdated {
-			action := Created
-			if t.present {
-				action = Replaced
-			}
-			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: action})
+		for _, t := range group {
+			done(t)
 		}
 	}
 	return errors.Join(problems...)

@@ -85,6 +85,16 @@ func unlock(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
+// execAll runs the statements in order; what says what for.
+func execAll(ctx context.Context, tx pgx.Tx, what string, statements []string) error {
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return nil
+}
+
 // relation is a table that triggers are created on or dropped from.
 type relation struct {
 	OID     uint32

@@ -20,8 +20,7 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 	}
 	var look inspection
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		look, err = cfg.inspect(ctx, tx, parents)
-		return err
+		return cfg.inspect(ctx, tx, &look, parents, false)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("compare triggers: %w", err)
@@ -37,37 +36,48 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 
 // inspection is one consistent look at the catalogue.
 type inspection struct {
+	footing
+
 	functions        []function
 	functionFindings []Finding
-	targets          []target
-	surplus          []Finding
-	event            eventLook
-	// role is the current one, owner the one that functions are to belong to.
-	role, owner string
+	// registered are the functions that Sexton created, by oid, and triggers the ones that run them.
+	registered map[uint32]string
+	triggers   []target
+	targets    []target
+	surplus    []Finding
+	event      eventLook
 }
 
-func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspection, error) {
-	var look inspection
-	var registry, tombstones, ignored bool
-	err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&look.role, &ignored, &registry, &tombstones, &look.owner, &ignored)
-	switch {
-	case err != nil:
-		return look, fmt.Errorf("look up schemas: %w", err)
-	case !registry:
-		return look, &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
-	case !tombstones && c.records(parents):
-		return look, &NotMigratedError{Table: c.tombstones()}
+// present reads what Sexton has installed.
+func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err error) {
+	if look.registered, err = c.registered(ctx, tx); err != nil {
+		return err
+	}
+	if look.triggers, err = installed(ctx, tx, look.registered); err != nil {
+		return err
+	}
+	look.event, err = c.lookAtEvent(ctx, tx)
+	return err
+}
+
+// inspect looks at everything that the parents need. Where installs is set, it also asks whether the role may install.
+func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parents []Parent, installs bool) (err error) {
+	if look.footing, err = c.footing(ctx, tx); err != nil {
+		return err
+	}
+	if err := c.usable(look.footing, parents, installs); err != nil {
+		return err
 	}
 	found, problems, err := resolve(ctx, tx, parents)
 	if err := errors.Join(append(problems, err)...); err != nil {
-		return look, err
+		return err
 	}
 	look.functions = c.wantedFunctions(found)
 	if look.functionFindings, err = c.compareFunctions(ctx, tx, look.functions); err != nil {
-		return look, err
+		return err
 	}
 	if look.targets, err = c.targets(ctx, tx, found); err != nil {
-		return look, err
+		return err
 	}
 	for _, t := range look.targets {
 		if t.relkind == "f" {
@@ -76,30 +86,22 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, parents []Parent) (inspe
 	}
 	wakes, wrong, err := c.wakeTargets(ctx, tx)
 	if err != nil {
-		return look, err
+		return err
 	}
 	look.targets = append(look.targets, wakes...)
 	problems = append(problems, wrong...)
 	if err := errors.Join(problems...); err != nil {
-		return look, err
+		return err
 	}
-	if look.event, err = c.lookAtEvent(ctx, tx); err != nil {
-		return look, err
+	if err := c.present(ctx, tx, look); err != nil {
+		return err
 	}
-	look.surplus, err = c.surplus(ctx, tx, look.targets)
-	return look, err
+	look.surplus = surplus(look.triggers, look.targets)
+	return nil
 }
 
 // surplus returns the triggers of ours that no target accounts for.
-func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Finding, error) {
-	functions, err := c.registered(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	triggers, err := installed(ctx, tx, functions)
-	if err != nil {
-		return nil, err
-	}
+func surplus(triggers, targets []target) []Finding {
 	type place struct {
 		oid     uint32
 		trigger string
@@ -111,13 +113,13 @@ func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Fin
 		}
 		wanted[place{t.OID, t.Trigger}] = true
 	}
-	surplus := []Finding{}
+	found := []Finding{}
 	for _, t := range triggers {
 		if wanted[place{t.OID, t.Trigger}] {
 			continue
 		}
 		if roots[t.tracks] && !t.wakesWorkers() {
-			surplus = append(surplus, Finding{
+			found = append(found, Finding{
 				Table: t.Display, Trigger: t.Trigger, Kind: Swapped,
 				Detail: fmt.Sprintf("the trigger is from the time when this table was %s or a part of it; deletions here are looked up there", t.tracks),
 				Fix:    fmt.Sprintf("%s for %s, and on this table: DROP TRIGGER %s ON %s", fixInstall, t.tracks, quoteIdent(t.Trigger), t.Display),
@@ -128,12 +130,12 @@ func (c Config) surplus(ctx context.Context, tx pgx.Tx, targets []target) ([]Fin
 		if t.wakesWorkers() {
 			detail, restore = "no enabled job works on this table", "enable the job"
 		}
-		surplus = append(surplus, Finding{
+		found = append(found, Finding{
 			Table: t.Display, Trigger: t.Trigger, Kind: Surplus, Detail: detail,
 			Fix: fmt.Sprintf("%s, or run: DROP TRIGGER %s ON %s", restore, quoteIdent(t.Trigger), t.Display),
 		})
 	}
-	return surplus, nil
+	return found
 }
 
 // compare returns how a trigger differs from what belongs there.

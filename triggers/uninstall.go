@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -28,53 +27,28 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 }
 
 func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {
-	var registry bool
-	var functions map[uint32]string
-	var triggers []target
-	var event eventLook
-	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		var role string
-		var ignored bool
-		err := tx.QueryRow(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema).Scan(&role, &ignored, &registry, &ignored, &role, &ignored)
-		if err != nil || !registry {
+	var look inspection
+	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) (err error) {
+		if look.footing, err = c.footing(ctx, tx); err != nil || !look.Registry {
 			return err
 		}
-		if functions, err = c.registered(ctx, tx); err != nil {
-			return err
-		}
-		if triggers, err = installed(ctx, tx, functions); err != nil {
-			return err
-		}
-		event, err = c.lookAtEvent(ctx, tx)
-		return err
+		return c.present(ctx, tx, &look)
 	})
-	if err != nil || !registry {
+	if err != nil || !look.Registry {
 		return err
 	}
 	// First, so that it puts no trigger on another partition while the others go.
 	drop := false
 	c.EventTrigger = &drop
-	if err := c.installEvent(ctx, conn, event, report); err != nil {
+	if err := c.installEvent(ctx, conn, look.event, report); err != nil {
 		return err
 	}
-	var problems []error
-	for _, group := range byTable(triggers) {
-		err := c.onTable(ctx, conn, group[0].relation, true, func(tx pgx.Tx) error { return dropTriggers(ctx, tx, group) })
-		if err != nil {
-			problems = append(problems, err)
-			if ctx.Err() != nil {
-				break
-			}
-			continue
-		}
-		for _, t := range group {
-			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
-		}
+	if err := c.eachTable(ctx, conn, look.triggers, true, dropTriggers, func(t target) {
+		report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
+	}); err != nil {
+		return err
 	}
-	if len(problems) > 0 {
-		return errors.Join(problems...)
-	}
-	return c.dropFunctions(ctx, conn, functions, report)
+	return c.dropFunctions(ctx, conn, look.registered, report)
 }
 
 func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
