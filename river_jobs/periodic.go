@@ -52,8 +52,7 @@ type Tick struct {
 var _ river.PeriodicSchedule = (*Tick)(nil)
 
 // Ticks are the schedules of the enabled kinds, per database.
-func Ticks(deps Deps) ([]*Tick, error) {
-	var ticks []*Tick
+func Ticks(deps Deps) (ticks []*Tick, _ error) {
 	for _, job := range Jobs(deps.Config) {
 		if job.Inserted() {
 			continue
@@ -72,14 +71,12 @@ func Ticks(deps Deps) ([]*Tick, error) {
 }
 
 // Schedules are those of the enabled kinds, as kind/database.
-func Schedules(c *config.Config) []string {
-	var schedules []string
+func Schedules(c *config.Config) (schedules []string) {
 	for _, job := range Jobs(c) {
-		if job.Inserted() {
-			continue
-		}
 		for _, name := range job.Databases {
-			schedules = append(schedules, job.Kind+"/"+name)
+			if !job.Inserted() {
+				schedules = append(schedules, job.Kind+"/"+name)
+			}
 		}
 	}
 	return schedules

@@ -47,6 +47,13 @@ func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error)
 	return jobrun.Result{Outcome: jobrun.OverLimit, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
 }
 
+// pass runs a pass that does not fail.
+func (b bundle) pass(t *testing.T, work jobrun.Work) {
+	t.Helper()
+	_, err := b.runner.Do(t.Context(), b.spec, work)
+	require.NoError(t, err)
+}
+
 func (b bundle) runs() [][]string {
 	return b.db.Rows("SELECT outcome, changed, folded, coalesce(stats ->> 'processed', ''), coalesce(error, '') FROM sexton.runs ORDER BY id")
 }
@@ -70,16 +77,14 @@ func TestIdlePassesShareARow(t *testing.T) {
 
 	b := setup(t)
 	for range 3 {
-		_, err := b.runner.Do(t.Context(), b.spec, idle)
-		require.NoError(t, err)
+		b.pass(t, idle)
 	}
 	// The minute may have turned in between; the passes are all there either way.
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT sum(folded) FROM sexton.runs"))
 	require.Equal(t,
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
-	_, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	b.pass(t, busy)
 	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "work has a row of its own")
 }
 
@@ -122,16 +127,11 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
-	pass := func() {
-		t.Helper()
-		_, err := b.runner.Do(t.Context(), b.spec, busy)
-		require.NoError(t, err)
-	}
-	pass()
+	b.pass(t, busy)
 	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) VALUES ('old', 'main', 'x', now() - interval '8 days', now(), 'done')")
 	b.db.Exec("UPDATE sexton.runs SET ended_at = NULL, outcome = NULL WHERE kind = 'some_kind'")
 	const open = "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"
-	pass()
+	b.pass(t, busy)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, open), "nobody else has had the lease")
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 
@@ -139,7 +139,7 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	granted, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, granted.Release(t.Context()))
-	pass()
+	b.pass(t, busy)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
@@ -148,16 +148,14 @@ func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
-	_, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
-	_, err = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+	b.pass(t, busy)
+	_, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		b.db.Exec("ALTER TABLE sexton.runs RENAME TO away")
 		return jobrun.Result{Outcome: jobrun.Done}, nil
 	})
 	require.ErrorContains(t, err, "record end of run")
 	b.db.Exec("ALTER TABLE sexton.away RENAME TO runs")
-	_, err = b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	b.pass(t, busy)
 	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[1])
 }
 
@@ -196,8 +194,7 @@ func TestRunOfADeadWorkerIsClosed(t *testing.T) {
 
 	b := setup(t)
 	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES ('some_kind', 'main', 'dead', clock_timestamp())")
-	_, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	b.pass(t, busy)
 	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[0])
 }
 
@@ -207,8 +204,7 @@ func TestOldHistoryGoes(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) SELECT 'old', 'main', 'x', now() - interval '8 days', now(), 'done' FROM generate_series(1, 3)")
 	b.db.Exec("INSERT INTO sexton.events (kind, payload, created_at) VALUES ('old', '{}', now() - interval '8 days'), ('new', '{}', now() - interval '6 days')")
-	_, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	b.pass(t, busy)
 	require.Len(t, b.runs(), 1)
 	require.Equal(t, [][]string{{"new"}}, b.db.Rows("SELECT kind FROM sexton.events"))
 }
@@ -260,8 +256,7 @@ func TestEveryPassIsObserved(t *testing.T) {
 	}
 	_, err := (&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
 	require.NoError(t, err)
-	_, err = b.runner.Do(t.Context(), b.spec, idle)
-	require.NoError(t, err)
+	b.pass(t, idle)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = b.runner.Do(gone, b.spec, idle)
@@ -307,13 +302,12 @@ func TestPassesSideBySide(t *testing.T) {
 	b.db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES
 		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes'),
 		('some_kind', 'main', 'uploading', clock_timestamp() - interval '6 hours')`)
-	_, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	b.pass(t, busy)
 	open := []string{"NULL", "f", "1", "", ""}
 	require.Equal(t, [][]string{open, {"failed", "f", "1", "", "the worker died before this run could end"}, open}, b.runs()[:3])
 
 	b.spec.LeaseKey = ""
-	_, err = b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+	_, err := b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
 		require.Nil(t, granted)
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
 	})

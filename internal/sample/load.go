@@ -9,7 +9,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	sqlfiles "sexton/sql"
 )
+
+// Schema returns the SQL of the application's tables: several statements for an empty database. Their names are unqualified.
+func Schema() string { return file("schema.sql") }
+
+// Definitions returns the application's loose foreign keys, a YAML document in GitLab's format.
+func Definitions() string { return file("loose_foreign_keys.yml") }
+
+func file(name string) string {
+	// The files are part of the program: a test reads them all, so none is missing here.
+	text, _ := sqlfiles.Reference.ReadFile("reference/" + name)
+	return string(text)
+}
 
 const closeTimeout = 5 * time.Second
 
@@ -113,4 +127,17 @@ func (l *loader) advanceSequences(ctx context.Context, made plan) error {
 			WHERE attrelid = quote_ident(loaded.name)::regclass AND attname = 'id'
 		)`, tables, rows)
 	return err
+}
+
+// Count returns the exact number of rows in all of the application's tables together.
+func Count(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var total int64
+	for _, s := range newPlan(0).tables() {
+		var rows int64
+		if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+pgx.Identifier{s.table}.Sanitize()).Scan(&rows); err != nil {
+			return 0, fmt.Errorf("count %s: %w", s.table, err)
+		}
+		total += rows
+	}
+	return total, nil
 }
