@@ -339,3 +339,19 @@ func (r *run) obvious(l *lane) []bool {
 	}
 	return live
 }
+
+// strangersSQL lists the names of waiting tombstones that are not among $1.
+const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
+	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
+
+// known are the names of the lanes' parents.
+func (r *run) known() []string {
+	return mapped(r.lanes, func(l *lane) string { return l.parent.Recorded })
+}
+
+// strangers is the statement that looks for unknown names.
+func (r *run) strangers(names *[]string) batch.Statement {
+	return batch.Statement{
+		SQL: r.engine.Session.Names.Render(strangersSQL), Args: []any{r.known()}, Scan: batch.Collect(names, pgx.RowTo[string]),
+	}
+}

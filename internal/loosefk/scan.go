@@ -2,7 +2,6 @@ package loosefk
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"sexton/internal/batch"
@@ -86,25 +85,4 @@ func (r *run) locksOnTheWay(ctx context.Context, c *chunk, t *task, f fault.Faul
 		t.window, t.scan, t.looked = nil, blockScan{}, false
 	}
 	t.skips, t.lockedOnly = true, false
-}
-
-// saw notes that a look through a leaf has found no children.
-func (c *chunk) saw(t *task) {
-	if at := t.place(); !t.reference.Index && !slices.Contains(c.seen, at) {
-		c.seen = append(c.seen, at)
-	}
-}
-
-// unseen marks the references whose children decide whether a tombstone is done, without those whose leaves were all seen to
-// have none.
-func (c *chunk) unseen() []bool {
-	verify := slices.Clone(c.verify)
-	for i, reference := range c.parent.References {
-		verify[i] = verify[i] && !c.sawAll(reference)
-	}
-	return verify
-}
-
-func (c *chunk) sawAll(reference *Reference) bool {
-	return !slices.ContainsFunc(reference.Leaves, func(leaf Table) bool { return !slices.Contains(c.seen, place{reference, leaf.OID}) })
 }

@@ -381,3 +381,33 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: blamed - putOff})
 	return nil
 }
+
+// counts scans the number of rows of a statement that counts them itself; nil for all others.
+func (r *Reference) counts(counted *int64) func(pgx.Rows) error {
+	if r.Definition.CleanerClass == "" {
+		return nil
+	}
+	return batch.One(counted)
+}
+
+// figure is where a run counts rows of the reference in one leaf.
+func (r *Reference) figure(leaf Table) *batch.Figure {
+	figure := &batch.Figure{Field: "delete_count_by_table", Label: r.Child.Label(), Table: leaf.OID}
+	if r.Updates() {
+		figure.Field = "update_count_by_table"
+	}
+	return figure
+}
+
+// cleaned notes rows of a statement that went through.
+func (r *run) cleaned(ctx context.Context, t task, form pass, parents int, rows int64, more bool) {
+	r.breaker.succeeded(t)
+	r.passed(t, form, rows)
+	r.stats.clean(t.reference, rows)
+	if form == skipping || form == direct {
+		t.reference.learn(parents, rows, more)
+	}
+	if r.engine.Progress != nil {
+		r.engine.Progress(ctx, r.stats)
+	}
+}

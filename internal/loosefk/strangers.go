@@ -10,17 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/dbsqlc"
 )
 
 // Tombstones may carry a name that no definition knows: that of a table which was swapped with another one, detached
 // from its root or renamed. The trigger has left the name that it was installed under and the table's OID with them.
 // A tombstone means the table that has its name now; only where none has it, the table itself, by whatever name. Both
 // failing, it is about that table whose trigger it came from. Whether its parent lives is looked up there.
-
-// strangersSQL lists the names of waiting tombstones that are not among $1.
-const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
-	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
 
 // adoptPages bounds the pages of one run. The next run goes on where it ends.
 const adoptPages = 10
@@ -74,16 +69,4 @@ func (r *run) adopt(ctx context.Context, strangers []string) error {
 	}
 	r.marks.passOver(passed)
 	return nil
-}
-
-// known are the names of the lanes' parents.
-func (r *run) known() []string {
-	return mapped(r.lanes, func(l *lane) string { return l.parent.Recorded })
-}
-
-// strangers is the statement that looks for unknown names.
-func (r *run) strangers(names *[]string) batch.Statement {
-	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(strangersSQL), Args: []any{r.known()}, Scan: batch.Collect(names, pgx.RowTo[string]),
-	}
 }
