@@ -1,0 +1,323 @@
+package listen_test
+
+import (
+	"fmt"
+)
+
+// writer: row, test, perhaps PREPARE TRANSACTION, commit, and only then the release of its locks. It may roll back.
+func (e *explorer) writer(i int) {
+	who := [writers]string{"writer 1", "writer 2"}[i]
+	me := e.now.Writers[i]
+	write := func() {
+		e.can(who, "deletes a row", false, func(w *world) { w.Writers[i].At, w.Writers[i].Row = wrote, uncommitted })
+	}
+	tests := "finds the awake lock taken"
+	if e.now.Awake == none {
+		tests = "finds the awake lock free and will notify"
+	}
+	test := func() {
+		e.can(who, tests, false,
+			func(w *world) { w.Writers[i].Tested, w.Writers[i].Notifies = true, w.Awake == none })
+	}
+	switch me.At {
+	case begun:
+		if e.guards.WriteBeforeTest || me.Tested {
+			write()
+		} else {
+			test()
+		}
+	case wrote, prepared:
+		if !me.Tested {
+			test()
+			break
+		}
+		if me.At == wrote && !me.Notifies {
+			e.can(who, "prepares its transaction", false, func(w *world) { w.Writers[i].At = prepared; w.flush() })
+		}
+		e.can(who, "commits", false, func(w *world) {
+			w.Writers[i].At, w.Writers[i].Row = visible, pending
+			w.flush()
+			for n := range w.Workers {
+				if me.Notifies && w.Workers[n].Ear != disconnected {
+					w.Workers[n].Called = true
+				}
+			}
+		})
+		e.can(who, "rolls back", false, func(w *world) { w.Writers[i].At, w.Writers[i].Row = ended, unwritten })
+	case visible:
+		e.can(who, "releases its locks", false, func(w *world) { w.Writers[i].At = ended })
+	case ended:
+	}
+}
+
+// ear: dial and LISTEN, then wake the lane.
+func (e *explorer) ear(i int) {
+	who := [workers]string{"ear 1", "ear 2"}[i]
+	me := e.now.Workers[i]
+	switch {
+	case me.Dead:
+	case me.Ear == disconnected:
+		e.can(who, "listens", true, func(w *world) { w.Workers[i].Ear = listening })
+	case me.Ear == listening:
+		e.can(who, "hears itself and wakes its lane", true, func(w *world) {
+			w.Workers[i].Ear = hearing
+			w.Workers[i].Called = w.Workers[i].Called || e.guards.LookAfterListen
+		})
+	}
+}
+
+// lane: look, take the awake lock, work; where nothing is due drop the lock, raise the barrier, look behind it, sleep.
+func (e *explorer) lane(i int) {
+	me := e.now.Workers[i]
+	if me.Dead {
+		return
+	}
+	who := [workers]string{"lane 1", "lane 2"}[i]
+	do := func(what string, change func(w *world, me *worker)) {
+		e.can(who, what, true, func(w *world) { change(w, &w.Workers[i]) })
+	}
+	at := func(what string, next laneAt) { do(what, func(_ *world, me *worker) { me.Lane = next }) }
+	due := e.now.due() != 0
+	switch me.Lane {
+	case asleep:
+		if me.Called {
+			woken := func(me *worker) { me.Lane, me.Called = looks, !e.guards.TokenBeforeLook }
+			do("is woken", func(_ *world, me *worker) { woken(me) })
+			do("is woken and takes the awake lock before it looks", func(w *world, me *worker) {
+				if woken(me); w.Awake == none {
+					w.Awake = int8(i)
+				}
+			})
+		}
+	case looks:
+		if !due {
+			at("sees no row", drops)
+			break
+		}
+		do("sees a row and takes the awake lock if it is free", func(w *world, me *worker) {
+			if me.Lane = acquires; w.Awake == none {
+				w.Awake = int8(i)
+			}
+		})
+	case drops:
+		do("drops the awake lock", func(w *world, me *worker) {
+			if me.Lane = atBarrier; w.Awake == int8(i) {
+				w.Awake = none
+			}
+		})
+	case atBarrier:
+		do("raises the barrier", func(_ *world, me *worker) { me.Lane, me.Writers = waits, e.barrier() })
+	case waits:
+		switch {
+		case e.still(me.Writers) == 0:
+			do("is through the barrier and drops the wake-ups so far", func(_ *world, me *worker) {
+				me.Lane, me.Writers, me.Called = looksAgain, 0, me.Called && !e.guards.TokenBeforeLook
+			})
+		case due:
+			do("sees a row while it waits at the barrier", func(_ *world, me *worker) { me.Lane, me.Writers = looks, 0 })
+		}
+	case looksAgain:
+		switch {
+		case due:
+			at("sees a row behind the barrier", looks)
+		case e.guards.TokenBeforeLook:
+			at("sees no row and sleeps", asleep)
+		default:
+			at("sees no row", forgetsLate)
+		}
+	case forgetsLate:
+		do("drops the wake-ups so far and sleeps", func(_ *world, me *worker) { me.Lane, me.Called = asleep, false })
+	default:
+		e.pass(i, do)
+	}
+}
+
+// pass: lease, fence, one batch. The fence is a row that a batch locks in shared mode until it has committed.
+func (e *explorer) pass(i int, do func(what string, change func(w *world, me *worker))) {
+	me := e.now.Workers[i]
+	switch me.Lane { //nolint:exhaustive // The other steps are the lane's.
+	case acquires:
+		do("acquires the lease, or looks again later", func(w *world, me *worker) {
+			me.Lane = looks
+			if w.Lease == none {
+				w.Token++
+				w.Lease, me.Token, me.Lane, me.Younger = int8(i), w.Token, raises, false
+			}
+		})
+	case raises:
+		for n, other := range e.now.Workers {
+			if e.guards.Fence && n != i && !other.Dead && other.Lane == commits {
+				return
+			}
+		}
+		do("raises the fence", func(w *world, me *worker) { w.Fence, me.Lane = max(w.Fence, me.Token), begins })
+	case begins:
+		if e.guards.Confirm && me.Younger && (e.now.Lease != int8(i) || e.now.Token != me.Token) {
+			do("finds that its lease was taken back", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
+			return
+		}
+		if e.guards.Fence && e.now.Fence != me.Token {
+			do("is stopped at the fence", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
+			return
+		}
+		do("begins a batch", func(w *world, me *worker) { me.Lane, me.Rows = commits, w.due() })
+	case commits:
+		if me.Token < e.now.Fence {
+			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, and the fence is at %d", i+1, me.Token, e.now.Fence)
+		}
+		other := e.now.Workers[1-i]
+		if e.now.Lease == int8(1-i) && other.Token == me.Token && (other.Lane == begins || other.Lane == commits) {
+			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, which was given again to the other lane", i+1, me.Token)
+		}
+		do("commits its batch and releases the lease", func(w *world, me *worker) {
+			for n := range w.Writers {
+				if me.Rows&(1<<n) != 0 {
+					w.Writers[n].Row = cleaned
+				}
+			}
+			if w.Lease == int8(i) && w.Token == me.Token {
+				w.Lease = none
+			}
+			me.Lane, me.Rows, me.Token = looks, 0, 0
+		})
+	}
+}
+
+// due are the rows that a look sees.
+func (w *world) due() (rows uint8) {
+	for i, each := range w.Writers {
+		if each.Row.waits() {
+			rows |= 1 << i
+		}
+	}
+	return rows
+}
+
+// barrier are the writers that hold a lock on the table now.
+func (e *explorer) barrier() uint8 {
+	if !e.guards.Barrier {
+		return 0
+	}
+	return e.still(1<<writers - 1)
+}
+
+// still are those of the writers that the barrier has not yet seen end. PREPARE TRANSACTION hands the locks over to a
+// transaction that the barrier did not see, so it counts every prepared one.
+func (e *explorer) still(of uint8) (left uint8) {
+	for i, each := range e.now.Writers {
+		switch each.At {
+		case wrote, visible:
+			left |= of & (1 << i)
+		case prepared:
+			if e.guards.CountPrepared && e.guards.Barrier {
+				left |= 1 << i
+			}
+		case begun, ended:
+		}
+	}
+	return left
+}
+
+// kill ends a process, or one of its connections. The server drops the locks of a connection that is gone and rolls its
+// batch back; the lease stays until it runs out. A process may start again.
+func (e *explorer) kill(i int) {
+	who := [workers]string{"worker 1", "worker 2"}[i]
+	me := e.now.Workers[i]
+	if me.Dead {
+		e.can(who, "is started again", false, func(w *world) { w.Workers[i] = worker{} })
+		return
+	}
+	if e.now.Kills == 0 {
+		return
+	}
+	unlock := func(w *world) {
+		if w.Awake == int8(i) {
+			w.Awake = none
+		}
+		w.Kills--
+	}
+	e.can(who, "is killed", false, func(w *world) {
+		unlock(w)
+		w.Workers[i], w.Killed = worker{Dead: true}, true
+	})
+	if me.Ear != disconnected {
+		e.can(who, "loses the connection of its ear", false, func(w *world) { w.Workers[i].Ear, w.Kills = disconnected, w.Kills-1 })
+	}
+	if me.Lane != asleep {
+		e.can(who, "loses the connection of its lane", false, func(w *world) {
+			unlock(w)
+			w.Workers[i].Lane, w.Workers[i].Rows, w.Workers[i].Writers, w.Workers[i].Token = looks, 0, 0, 0
+		})
+	}
+}
+
+// server: the disk catches up, or the server crashes. All connections end with a crash, and all open transactions except the prepared ones; a lane
+// goes on with a connection that is younger than its lease, a batch does not.
+func (e *explorer) server() {
+	if e.now.Crashes == 0 {
+		return
+	}
+	e.can("the disk", "catches up", false, func(w *world) { w.flush() })
+	e.can("the server", "crashes", false, func(w *world) {
+		w.Awake, w.Lease, w.Token, w.Fence, w.Crashes = none, w.Flushed.Lease, w.Flushed.Token, w.Flushed.Fence, w.Crashes-1
+		for i, each := range w.Writers {
+			switch {
+			case each.At == wrote:
+				w.Writers[i] = writer{At: ended}
+			case each.Row == cleaned && w.Flushed.Cleaned&(1<<i) == 0:
+				w.Writers[i] = writer{At: ended, Row: pending}
+			case each.At == visible:
+				w.Writers[i].At = ended
+			}
+		}
+		for i, each := range w.Workers {
+			if each.Dead {
+				continue
+			}
+			next := worker{Lane: looks}
+			if each.Lane == raises || each.Lane == begins {
+				next = worker{Lane: each.Lane, Token: each.Token, Younger: true}
+			}
+			w.Workers[i] = next
+		}
+	})
+}
+
+// floor wakes every lane, once no worker has a step of its own left. A row that has to wait for it was tested by its
+// writer while a worker held the awake lock that was killed then: no other way leads there. It waits once.
+func (e *explorer) floor() {
+	rows := e.now.due()
+	if rows == 0 || e.wrong != "" {
+		return
+	}
+	for _, each := range e.steps {
+		if each.byWorker {
+			return
+		}
+	}
+	alive := false
+	for _, each := range e.now.Workers {
+		alive = alive || !each.Dead
+	}
+	if !alive {
+		return
+	}
+	for i, each := range e.now.Writers {
+		switch {
+		case each.Row == slept:
+			e.wrong = fmt.Sprintf("the row of writer %d sleeps for longer than the floor", i+1)
+		case each.Row == pending && !e.now.Killed:
+			e.wrong = fmt.Sprintf("every worker sleeps, no process was killed, and the row of writer %d waits", i+1)
+		}
+	}
+	e.can("the floor", "wakes every lane", false, func(w *world) {
+		for i := range w.Workers {
+			w.Workers[i].Called = !w.Workers[i].Dead
+		}
+		for i := range w.Writers {
+			if w.Writers[i].Row == pending {
+				w.Writers[i].Row = slept
+			}
+		}
+	})
+}
