@@ -32,7 +32,9 @@ type Engine struct {
 	Adaptive Adaptive
 	Throttle Throttle
 	Parents  []*Parent
-	Session  *batch.Session
+	// Fingerprint, if set, is that of the parents' tables when they were bound: the run compares it in its first look, and ends with ErrChanged.
+	Fingerprint string
+	Session     *batch.Session
 	// Elsewhere are the other databases in which parents have children, by name.
 	Elsewhere map[string]Elsewhere
 	// Lost, if set, is told of another database that the run has lost on the way.

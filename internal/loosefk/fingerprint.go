@@ -3,6 +3,7 @@ package loosefk
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 
 	"sexton/internal/database"
@@ -16,10 +17,21 @@ import (
 //go:embed queries/fingerprint.sql
 var fingerprintSQL string
 
+// ErrChanged ends a run whose tables are not as they were when its parents were bound. It has changed nothing.
+var ErrChanged = errors.New("tables have changed since definitions were bound to them")
+
 // Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
 // hold no longer. It is much cheaper than resolving again.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
-	var oids []uint32
+	var fingerprint string
+	if err := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, tablesIn(name, parents)).Scan(&fingerprint); err != nil {
+		return "", fmt.Errorf("take fingerprint of tables: %w", err)
+	}
+	return fingerprint, nil
+}
+
+// tablesIn are the tables of parents that are in one database.
+func tablesIn(name string, parents []*Parent) (oids []uint32) {
 	for _, parent := range parents {
 		if parent.Database == name {
 			oids = append(oids, parent.OID)
@@ -30,9 +42,5 @@ func Fingerprint(ctx context.Context, db database.Sender, name string, parents [
 			}
 		}
 	}
-	var fingerprint string
-	if err := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, oids).Scan(&fingerprint); err != nil {
-		return "", fmt.Errorf("take fingerprint of tables: %w", err)
-	}
-	return fingerprint, nil
+	return oids
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
@@ -37,4 +38,29 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		b.Exec(change)
 		require.NotEqual(t, before, take(), change)
 	}
+}
+
+// The run itself compares it, and has changed nothing where the tables are others by now.
+func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO parents VALUES (1);
+		INSERT INTO children VALUES (1, 1)`, deleteChildren, "parents")
+	var err error
+	b.engine.Fingerprint, err = loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
+	require.NoError(t, err)
+	b.Exec("DELETE FROM parents; ALTER TABLE children ADD note text")
+	_, err = b.engine.Run(t.Context())
+	require.ErrorIs(t, err, loosefk.ErrChanged)
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+
+	b.engine.Fingerprint, err = loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
+	require.NoError(t, err)
+	_, err = b.engine.Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
 }

@@ -161,14 +161,23 @@ func (r *run) due(ctx context.Context) error {
 		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesDueSQL), Args: []any{names, times, ids}, Scan: batch.Collect(&due, pgx.RowTo[string]),
 	}}
 	var last *closing
+	bound := r.engine.Fingerprint
+	fingerprint := bound
 	loaded, first := loadSize, r.asked.IsZero()
 	if first {
 		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers), r.expired())
+		if bound != "" {
+			tables := tablesIn(r.engine.Database, r.engine.Parents)
+			statements = append(statements, batch.Statement{SQL: fingerprintSQL, Args: []any{tables}, Scan: batch.One(&fingerprint)})
+		}
 	} else if _, others := r.far(); len(others) == 0 && r.rounds == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
 		last = &closing{gates: gates{far: []string{}}}
 		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 	}
 	_, err := r.engine.Session.Run(ctx, statements...)
+	if err == nil && fingerprint != bound {
+		return ErrChanged
+	}
 	if err == nil && len(strangers) > 0 {
 		r.asked = time.Now()
 		if err = r.adopt(ctx, strangers); err == nil {

@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -93,7 +94,6 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 
 // Run runs one pass for a database, under its lease, on one connection. After errors the definitions are bound anew.
 func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
-	settings, _ := w.Config.Database(db.Name)
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
@@ -101,6 +101,17 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 	defer conn.Release()
 	others := newOthers(w, db.Name)
 	defer others.release()
+	stats, err := w.run(ctx, db, conn, others, granted, progress)
+	if errors.Is(err, loosefk.ErrChanged) {
+		return w.run(ctx, db, conn, others, granted, progress) // What was kept is taken, so this one binds.
+	}
+	return stats, err
+}
+
+func (w *Work) run(
+	ctx context.Context, db database.Database, conn *pgxpool.Conn, others *others, granted *lease.Lease, progress jobrun.Progress,
+) (*loosefk.Stats, error) {
+	settings, _ := w.Config.Database(db.Name)
 	var bound *binding
 	if err := granted.During(ctx, func() (err error) {
 		bound, err = bind(ctx, w, db, conn, others)
@@ -116,7 +127,7 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 	}
 	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
 	engine := loosefk.Engine{
-		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents,
+		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected,
 		Marks:    w.Memory.Marks(db.Name),
 		Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys),
 		Confirming: loosefk.Confirming{
@@ -132,6 +143,9 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 		},
 	}
 	stats, err := engine.Run(ctx)
+	if errors.Is(err, loosefk.ErrChanged) {
+		return nil, err //nolint:wrapcheck // Run goes on.
+	}
 	w.warnOfConfirming(ctx, db, stats)
 	if err == nil && len(stats.Errors) == 0 {
 		w.Memory.keep(db.Name, bound)
