@@ -10,5 +10,8 @@
 //	keys ── Edge ──> rows                    a loose foreign key, a column of users
 //	rows ── Ref ───> rows ── Ref ───> rows   what native cascades would take along: Clear begins at the right
 //
+// Run.Pieces climbs a Ladder with rows: it makes statements smaller after a timeout, leaves out locked rows, tries deadlocks again and halves around
+// a row that fails. Users' columns and trees use it. Loose foreign keys share its Size alone: their chunks give way to other parents between two tries.
+//
 // Its one invariant: a statement decides by the keys and versions of rows that its own snapshot shows, never by an earlier look.
 package drain
