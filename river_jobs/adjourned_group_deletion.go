@@ -39,7 +39,8 @@ func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 
 // retriedSQL reports whether a failed pass waits for its next attempt: a lane that took what is due would cut that short.
 const retriedSQL = `EXISTS (
-	SELECT FROM "sexton".river_job AS job WHERE job.queue = $1 AND job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
+	SELECT FROM "sexton".river_job AS job
+	WHERE job.queue = $1 AND job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
 )`
 
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {

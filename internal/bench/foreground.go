@@ -240,3 +240,27 @@ func foregroundNote(w io.Writer, work string, duty int, tables ...[]Foreground) 
 		}
 	}
 }
+
+// underLoad are the clients' experiences on one data set.
+type underLoad struct {
+	set   string
+	found []Foreground
+}
+
+// ending writes the foreground, where it was asked for, and how the figures were taken: what, how and note are the benchmark's own
+// words, work says what the contenders did beside the foreground.
+func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoad) {
+	var tables [][]Foreground
+	if h.Duty != nil {
+		_, _ = fmt.Fprint(w, foregroundHead)
+		for _, l := range loads {
+			foregroundText(w, l.set, l.found)
+			tables = append(tables, l.found)
+		}
+	}
+	_, _ = fmt.Fprintf(w, "\n%smedian of %d interleaved rounds, each on a fresh copy of the data; scale %g%s; %s\n%s",
+		what, h.Rounds, h.Scale, how, h.Server, note)
+	if h.Duty != nil {
+		foregroundNote(w, work, *h.Duty, tables...)
+	}
+}

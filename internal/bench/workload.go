@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -426,30 +425,6 @@ func use(ctx context.Context, conn *pgx.Conn, some string, key int64, table, col
 		return fmt.Errorf("use %s: %w", table, err)
 	}
 	return nil
-}
-
-// underLoad are the clients' experiences on one data set.
-type underLoad struct {
-	set   string
-	found []Foreground
-}
-
-// ending writes the foreground, where it was asked for, and how the figures were taken: what, how and note are the benchmark's own
-// words, work says what the contenders did beside the foreground.
-func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoad) {
-	var tables [][]Foreground
-	if h.Duty != nil {
-		_, _ = fmt.Fprint(w, foregroundHead)
-		for _, l := range loads {
-			foregroundText(w, l.set, l.found)
-			tables = append(tables, l.found)
-		}
-	}
-	_, _ = fmt.Fprintf(w, "\n%smedian of %d interleaved rounds, each on a fresh copy of the data; scale %g%s; %s\n%s",
-		what, h.Rounds, h.Scale, how, h.Server, note)
-	if h.Duty != nil {
-		foregroundNote(w, work, *h.Duty, tables...)
-	}
 }
 
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -46,6 +46,8 @@ type chunk struct {
 	anyway bool
 	// failed is the first reason why the chunk cannot be finished in this run.
 	failed *fault.Fault
+	// gaveUp are the references that it has failed at, unless that cannot be told.
+	gaveUp []*Reference
 }
 
 // task is one child table, or one leaf partition of it, that a chunk has to be cleaned from.
@@ -154,10 +156,11 @@ func (c *chunk) ready() bool { return !c.blocked.Waits() }
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }
 
 // fail notes why the chunk cannot be finished in this run; the first reason is kept.
-func (c *chunk) fail(f fault.Fault) {
+func (c *chunk) fail(f fault.Fault, at ...*Reference) {
 	if c.failed == nil {
 		c.failed = &f
 	}
+	c.gaveUp = append(slices.Clone(c.gaveUp), at...)
 }
 
 // limit is the rows of one statement.

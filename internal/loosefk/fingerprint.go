@@ -24,7 +24,8 @@ var ErrChanged = errors.New("tables have changed since definitions were bound to
 // hold no longer. It is much cheaper than resolving again.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
-	if err := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, tablesIn(name, parents)).Scan(&fingerprint); err != nil {
+	row := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, tablesIn(name, parents))
+	if err := row.Scan(&fingerprint); err != nil {
 		return "", fmt.Errorf("take fingerprint of tables: %w", err)
 	}
 	return fingerprint, nil

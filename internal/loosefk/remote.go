@@ -147,11 +147,11 @@ func (p *Parent) childrenStatement(database string, keys any, live []bool) (stri
 		keysAt, form, strings.Join(terms, "\nOR ")), args.Values
 }
 
-// withChildren returns those of keys that have children in databases other than the parent's, in references marked live.
+// withChildren returns the ones of keys that have children in references marked live.
 func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live []bool) (any, error) {
 	found, asked := keysOf(parent, nil), map[string]bool{}
 	for i, reference := range parent.References {
-		if !live[i] || !reference.Remote || asked[reference.Database] {
+		if !live[i] || asked[reference.Database] {
 			continue
 		}
 		asked[reference.Database] = true
@@ -170,7 +170,11 @@ func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombston
 	if !c.elsewhere {
 		return c.tombstones, nil
 	}
-	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), verify)
+	remote := slices.Clone(verify)
+	for i, reference := range c.parent.References {
+		remote[i] = remote[i] && reference.Remote
+	}
+	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), remote)
 	if err != nil {
 		return nil, err
 	}

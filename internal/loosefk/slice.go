@@ -45,7 +45,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 			return later(c), nil
 		}
 		if known, open := r.breaker.open(t, c.how); open {
-			c.fail(known)
+			c.fail(known, t.reference)
 			continue
 		}
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
@@ -101,7 +101,7 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 		return giveUp, err
 	case f.Verdict == fault.Unavailable:
 		r.stats.fail(f)
-		c.fail(f)
+		c.fail(f, t.reference)
 		return giveUp, nil
 	case errors.Is(err, errRemoval):
 		if f.Lock() {
@@ -132,7 +132,7 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 		r.stats.fail(f)
 	}
 	if m == giveUp {
-		c.fail(f)
+		c.fail(f, t.reference)
 	}
 	return m, nil
 }
@@ -317,17 +317,52 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 			}
 			r.stats.fail(f)
 			c.fail(f)
+			c.gaveUp = nil
 		}
 		r.remove(c, ended)
 	}
 	switch {
 	case c.done():
 		return nothing(), nil
-	case c.failed != nil:
-		return nothing(), r.blame(ctx, c.parent, c.tombstones, *c.failed)
-	default:
+	case c.failed == nil:
 		return r.wait(ctx, c)
 	}
+	blamed, waits, err := r.blameless(ctx, c)
+	if err != nil {
+		return nothing(), err
+	}
+	if err := r.blame(ctx, c.parent, blamed, *c.failed); err != nil || len(waits) == 0 {
+		return nothing(), err
+	}
+	c.tombstones, c.failed, c.gaveUp = waits, nil, nil
+	return r.wait(ctx, c)
+}
+
+// blameless divides what is left of a chunk that has failed: only tombstones with children in the references that were given up count an
+// attempt for it. The others have children that another session has locked, which is no failure.
+func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombstone, err error) {
+	if len(c.gaveUp) == 0 || c.failed.Verdict != fault.Timeout {
+		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
+	}
+	failed := make([]bool, len(c.parent.References))
+	for i, reference := range c.parent.References {
+		failed[i] = slices.Contains(c.gaveUp, reference)
+	}
+	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), failed)
+	if err != nil {
+		if fault.Judge(err).Verdict == fault.Fatal {
+			return nil, nil, err
+		}
+		return c.tombstones, nil, nil
+	}
+	for _, t := range c.tombstones {
+		if t.among(keys) {
+			blamed = append(blamed, t)
+		} else {
+			waits = append(waits, t)
+		}
+	}
+	return blamed, waits, nil
 }
 
 // wait plans the waiting pass over what the skipping pass had to leave: children that others had locked, or

@@ -47,9 +47,8 @@ func newHistory(source Source) history {
 	all := history{}
 	for _, s := range stretches() {
 		span, bin := s.bounds()
-		all[s.Name] = &recent.Value[reading[[]samples.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(func(ctx context.Context) ([]samples.Series, error) {
-			return source.History(ctx, span, bin)
-		})}
+		read := func(ctx context.Context) ([]samples.Series, error) { return source.History(ctx, span, bin) }
+		all[s.Name] = &recent.Value[reading[[]samples.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
 	}
 	return all
 }
