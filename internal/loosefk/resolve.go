@@ -207,12 +207,14 @@ func (r *Reference) contradicts(other *Reference) bool {
 	if r.Database != other.Database || !shared {
 		return false
 	}
-	alike := r.Definition.OnDelete == other.Definition.OnDelete && (r.Target.Column != other.Target.Column || r.Target.Value == other.Target.Value)
-	if slices.Equal(r.Definition.Columns, other.Definition.Columns) {
-		if alike {
-			return false
-		}
-	} else if !r.spoils(other) && !other.spoils(r) {
+	sameColumns := slices.Equal(r.Definition.Columns, other.Definition.Columns)
+	sameAction := r.Definition.OnDelete == other.Definition.OnDelete
+	sameTarget := r.Target.Column == other.Target.Column && r.Target.Value == other.Target.Value
+	switch {
+	case sameAction && sameTarget && (sameColumns || r.Action != drain.Nullify):
+		return false // The row ends alike, whichever comes first.
+	case sameColumns && !sameAction:
+	case !r.spoils(other) && !other.spoils(r):
 		return false
 	}
 	return !slices.ContainsFunc(r.Conditions, func(a drain.Value) bool {

@@ -70,6 +70,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"overlap, by a key":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"overlap, by conditions": {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: stage, value: 1}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"overlap, nullified":     {"children: [{table: parents, column: part_id, on_delete: async_nullify}, {table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 2}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
+		"overlap, two targets":   {"children: [{table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: flag, target_value: true, conditions: [{column: stage, value: 0}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"partition as parent":    {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
 		"view as parent":         {"children: [{table: seen, column: parent_id, on_delete: async_delete}]", "children[0].table: parent seen is not a table"},
 		"view as child":          {"seen: [{table: parents, column: id, on_delete: async_delete}]", "seen[0]: child seen is not a table"},
@@ -143,6 +144,9 @@ checked:
 children:
   - {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}
   - {table: parents, column: part_id, on_delete: async_nullify, conditions: [{column: flag, value: false}]}
+parted:
+  - {table: parents, column: id, on_delete: update_column_to, target_column: part, target_value: 1, conditions: [{column: part, value: 0}]}
+  - {table: parents, column: part, on_delete: update_column_to, target_column: part, target_value: 1, conditions: [{column: part, value: 0}]}
 `)
 	require.NoError(t, problems.Err())
 }
