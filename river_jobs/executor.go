@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -97,24 +96,31 @@ func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 }
 
 // JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed. River also completes
-// jobs that have completed themselves, some time later and on another connection: there is nothing left to write. It says "completed" only of
-// a job whose own transaction was confirmed.
+// jobs that have completed themselves, some time later and on another connection: there is nothing left to write. Without such a row the job was
+// taken from this worker and given to another one, who runs it now and would lose its successor.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
-	corrected := *params
-	corrected.ScheduledAt, corrected.MetadataDoMerge = make([]*time.Time, len(params.ScheduledAt)), slices.Clone(params.MetadataDoMerge)
 	var rows []*rivertype.JobRow
+	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
 	for i, id := range params.ID {
-		if row, ended := e.driver.ended.LoadAndDelete(id); ended && params.State[i] == rivertype.JobStateCompleted {
-			corrected.MetadataDoMerge[i] = false         // Beside jobs that are still to be ended.
-			rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
+		row, ended := e.driver.ended.LoadAndDelete(id)
+		if params.State[i] == rivertype.JobStateCompleted {
+			if ended {
+				rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
+			}
+			continue
 		}
+		left.ID, left.State, left.Attempt = append(left.ID, id), append(left.State, params.State[i]), append(left.Attempt, params.Attempt[i])
+		left.ErrData, left.FinalizedAt = append(left.ErrData, params.ErrData[i]), append(left.FinalizedAt, params.FinalizedAt[i])
+		left.MetadataDoMerge = append(left.MetadataDoMerge, params.MetadataDoMerge[i])
+		left.MetadataUpdates = append(left.MetadataUpdates, params.MetadataUpdates[i])
+		left.ScheduledAt = append(left.ScheduledAt, params.ScheduledAt[i])
 	}
-	if len(rows) == len(params.ID) {
+	if len(left.ID) == 0 {
 		return rows, nil
 	}
 	var ahead time.Duration
 	asked := false
-	for i, at := range params.ScheduledAt {
+	for i, at := range left.ScheduledAt {
 		if at == nil {
 			continue
 		}
@@ -126,7 +132,8 @@ func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 			ahead, asked = time.Now().Round(0).Sub(now), true
 		}
 		later := at.Add(-ahead)
-		corrected.ScheduledAt[i] = &later
+		left.ScheduledAt[i] = &later
 	}
-	return e.Executor.JobSetStateIfRunningMany(ctx, &corrected) //nolint:wrapcheck // River words it
+	others, err := e.Executor.JobSetStateIfRunningMany(ctx, left)
+	return append(rows, others...), err //nolint:wrapcheck // River words it
 }

@@ -62,34 +62,60 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
 }
 
-// A job ends itself, and River ends it once more.
-func TestOutputIsWrittenOnce(t *testing.T) {
+// A job ends itself, and River ends it once more: also one that was taken from its worker meanwhile, which another one works on.
+func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx := t.Context()
 	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
-	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at) SELECT 'x', '{}', 'x', 5, 'running', now() FROM generate_series(1, 2)")
+	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at) SELECT 'x', '{}', 'x', 5, 'running', now() FROM generate_series(1, 3)")
 	ids := pgtest.Scalar[[]int64](t, b.db.Database, "SELECT array_agg(id ORDER BY id) FROM sexton.river_job")
-	end := func(on riverdriver.Executor, id int64) {
-		now := time.Now()
-		rows, err := on.JobSetStateIfRunningMany(ctx, &riverdriver.JobSetStateIfRunningManyParams{
-			ID: []int64{id}, Attempt: []*int{nil}, ErrData: [][]byte{nil}, FinalizedAt: []*time.Time{&now}, MetadataDoMerge: []bool{true},
-			MetadataUpdates: [][]byte{[]byte(`{"output": 1}`)}, ScheduledAt: []*time.Time{nil}, Schema: "sexton", State: []rivertype.JobState{rivertype.JobStateCompleted},
-		})
+	now := time.Now()
+	end := func(on riverdriver.Executor, states map[int64]rivertype.JobState, want ...int64) {
+		params := &riverdriver.JobSetStateIfRunningManyParams{Schema: "sexton"}
+		for id, state := range states {
+			params.ID, params.State, params.Attempt, params.ErrData = append(params.ID, id), append(params.State, state), append(params.Attempt, nil), append(params.ErrData, nil)
+			params.FinalizedAt, params.ScheduledAt = append(params.FinalizedAt, &now), append(params.ScheduledAt, nil)
+			params.MetadataDoMerge, params.MetadataUpdates = append(params.MetadataDoMerge, true), append(params.MetadataUpdates, []byte(`{"output": 1}`))
+		}
+		rows, err := on.JobSetStateIfRunningMany(ctx, params)
 		require.NoError(t, err)
-		require.Len(t, rows, 1)
-		require.JSONEq(t, `{"output": 1}`, string(rows[0].Metadata))
+		found := []int64{}
+		for _, row := range rows {
+			found = append(found, row.ID)
+			require.JSONEq(t, `{"output": 1}`, string(row.Metadata))
+		}
+		require.ElementsMatch(t, want, found)
 	}
-	const version = "SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM sexton.river_job"
-	tx, err := b.db.Connected.Pool.Begin(ctx)
-	require.NoError(t, err)
-	end(on.UnwrapExecutor(tx), ids[0])
-	require.NoError(t, tx.Commit(ctx))
-	before := pgtest.Scalar[string](t, b.db.Database, version)
-	acquired := b.db.Connected.Pool.Stat().AcquireCount()
-	end(on.GetExecutor(), ids[0])
-	require.Equal(t, acquired, b.db.Connected.Pool.Stat().AcquireCount(), "River needs no connection: its own would keep one from a pass that comes meanwhile")
-	require.Equal(t, before, pgtest.Scalar[string](t, b.db.Database, version))
-	end(on.GetExecutor(), ids[1])
-	require.NotEqual(t, before, pgtest.Scalar[string](t, b.db.Database, version), "one that has not ended itself")
+	versions := func() string {
+		return pgtest.Scalar[string](t, b.db.Database, "SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM sexton.river_job WHERE id < $1", ids[2])
+	}
+	completed := func(ids ...int64) map[int64]rivertype.JobState {
+		states := map[int64]rivertype.JobState{}
+		for _, id := range ids {
+			states[id] = rivertype.JobStateCompleted
+		}
+		return states
+	}
+	itself := func() {
+		tx, err := b.db.Connected.Pool.Begin(ctx)
+		require.NoError(t, err)
+		end(on.UnwrapExecutor(tx), completed(ids[0]), ids[0])
+		require.NoError(t, tx.Commit(ctx))
+	}
+	itself()
+	before, acquired := versions(), b.db.Connected.Pool.Stat().AcquireCount()
+	end(on.GetExecutor(), completed(ids[0]), ids[0])
+	end(on.GetExecutor(), completed(ids[1]))
+	after := b.db.Connected.Pool.Stat().AcquireCount()
+	require.Equal(t, acquired, after, "River needs no connection: its own would keep one from a pass that comes meanwhile")
+	require.Equal(t, before, versions())
+
+	itself()
+	before = versions()
+	beside := completed(ids[:2]...)
+	beside[ids[2]] = rivertype.JobStateDiscarded
+	end(on.GetExecutor(), beside, ids[0], ids[2])
+	require.Equal(t, before, versions())
+	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
 }

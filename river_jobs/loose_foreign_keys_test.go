@@ -148,8 +148,14 @@ func TestReclaimedJobIsNotFinished(t *testing.T) {
 		END $$;
 		CREATE TRIGGER take AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION take()`)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	b.worked(t, "main")
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.river_job"), "no successor either")
+	done := make(chan struct{})
+	b.deps.Working = func(int64) func() { return func() { close(done) } }
+	client, stop := b.start(t)
+	_, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+	require.NoError(t, err)
+	<-done
+	stop()
+	require.Equal(t, [][]string{{"running", "{test,other}"}}, b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "no successor either")
 }
 
 func TestArgsAreFrozen(t *testing.T) {
