@@ -242,7 +242,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 		} else {
 			var path string
 			err = results.QueryRow().Scan(&path, new(string))
-			if data := s.Conn.PgConn().CustomData(); data[pathKey] == nil {
+			if data := s.Conn.PgConn().CustomData(); err == nil && data[pathKey] == nil {
 				data[pathKey] = foundPath{path, time.Now()}
 			}
 		}

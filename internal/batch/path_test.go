@@ -90,6 +90,27 @@ func TestAPathIsAskedForAnew(t *testing.T) {
 	require.Equal(t, "app", path())
 }
 
+// A connection that has lost its statements prepares them again, and goes by no path that it did not get.
+func TestALostStatementLosesNoPath(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	db.Exec(audited)
+	onOwnPath(t, db, session, "app")
+	remove := func(id int) {
+		t.Helper()
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}})
+		require.NoError(t, err)
+	}
+	remove(1)
+	var lost string
+	require.NoError(t, session.Conn.QueryRow(t.Context(), "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1", "%application_path%").Scan(&lost))
+	_, err := session.Conn.Exec(t.Context(), "DEALLOCATE "+pgx.Identifier{lost}.Sanitize())
+	require.NoError(t, err)
+	batch.AgePath(session.Conn)
+	remove(2)
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
+}
+
 func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
