@@ -111,6 +111,22 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	}
 }
 
+// The statement that brings tombstones back looks for children and parents in one snapshot. A look before it would be a second one at the children.
+func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
+	t.Parallel()
+
+	b, older := behind(t, "id = 1")
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	prepared := func(like string) (n int) {
+		const sql = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE $1"
+		require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(), sql, like).Scan(&n))
+		return n
+	}
+	require.Equal(t, 1, prepared("WITH confirmed AS%"))
+	require.Zero(t, prepared("SELECT candidate.key FROM%"))
+}
+
 // It has no transaction id when the parent goes, which a horizon of ids would take for harmless.
 func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	t.Parallel()

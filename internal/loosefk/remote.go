@@ -164,17 +164,22 @@ func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live [
 	return found, nil
 }
 
+// remote leaves the marks of references to other databases: statements on the parent's own look at its children themselves.
+func (p *Parent) remote(marked []bool) []bool {
+	remote := slices.Clone(marked)
+	for i, reference := range p.References {
+		remote[i] = remote[i] && reference.Remote
+	}
+	return remote
+}
+
 // finished are the chunk's tombstones without the ones that still have children in other databases, in references marked in
 // verify.
 func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombstone, error) {
 	if !c.elsewhere {
 		return c.tombstones, nil
 	}
-	remote := slices.Clone(verify)
-	for i, reference := range c.parent.References {
-		remote[i] = remote[i] && reference.Remote
-	}
-	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), remote)
+	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), c.parent.remote(verify))
 	if err != nil {
 		return nil, err
 	}
