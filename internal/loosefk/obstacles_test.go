@@ -92,7 +92,7 @@ stuck: [{table: parents, column: parent_id, on_delete: async_delete}]
 	stats := ended()
 	require.Positive(t, tried)
 	require.LessOrEqual(t, tried, int64(200), "statements on slow children that went before the healthy parents'")
-	require.Equal(t, int64(610-b.Pending(t)), stats.Processed)
+	require.Equal(t, 610-b.Pending(t), stats.Processed)
 	for _, row := range b.tombstones() {
 		require.Contains(t, row[3], "stuck: ", "the reason of parent %s", row[0])
 		require.Contains(t, []string{"1", "2", "3", "4", "5"}, row[0], "a lock is no failure")
