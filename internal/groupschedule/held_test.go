@@ -83,7 +83,7 @@ func TestPassEndsInTime(t *testing.T) {
 	require.Equal(t, []string{"20", "1", "20", "scheduled"}, s.jobs()[1], "the next pass stands in line")
 }
 
-// Whoever has lost the lease decides about nothing.
+// A worker that has lost the lease decides about nothing.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

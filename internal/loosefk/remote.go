@@ -133,7 +133,7 @@ func (r *run) databases(parent *Parent) []string {
 func (p *Parent) childrenStatement(database string, keys any, live []bool) (string, []any) {
 	args := &drain.Args{}
 	keysAt, liveAt := args.Add(keys), args.Add(live)
-	form, key := "text", p.Stored("candidate.key")
+	form, key := "pg_catalog.text", p.Stored("candidate.key")
 	if p.Integer {
 		form, key = "bigint", []string{"candidate.key"}
 	}

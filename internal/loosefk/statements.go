@@ -121,12 +121,12 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
 	args := &drain.Args{}
 	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
-	column, form, key := "primary_key_text", "text", p.Stored("candidate.key")
+	column, form, key := "primary_key_text", "pg_catalog.text", p.Stored("candidate.key")
 	if p.Integer {
 		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
 	}
 	liveAt := 0
-	terms := []string{fmt.Sprintf("candidate.key = ANY ($%d::%s[])", args.Add(elsewhere), form)}
+	terms := []string{fmt.Sprintf("candidate.key OPERATOR(pg_catalog.=) ANY ($%d::%s[])", args.Add(elsewhere), form)}
 	for i, reference := range p.References {
 		if !reference.Remote && reference.Usable() {
 			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
