@@ -1,4 +1,4 @@
--- A few are imported, by placeholders of the first half: the others have written nothing and may go.
+-- A few are imported, by placeholders of the first half: the others have written nothing and may go, and so may a single one.
 INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note, system, created_at, updated_at)
 SELECT
     n,
@@ -6,7 +6,7 @@ SELECT
     CASE WHEN n % 2 = 0 THEN 'Issue' ELSE 'MergeRequest' END,
     coalesce(issues.id, merge_requests.id),
     CASE
-        WHEN n % 200 = 0 THEN @people + pg_temp.pick(n, 3, (@import_placeholder_user_details + 1) / 2)
+        WHEN n % 200 = 0 AND @import_placeholder_user_details > 1 THEN @people + pg_temp.pick(n, 3, @import_placeholder_user_details / 2)
         ELSE pg_temp.person(n, 4, @people)
     END,
     CASE WHEN n % 7 = 0 THEN 'mentioned in commit ' || pg_temp.sha(n, 5) ELSE pg_temp.remark(n, 6) END,
