@@ -214,8 +214,7 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 		if late {
 			without = long
 		} else {
-			without = r.unasked(parent)
-			limits.LockTimeout = min(limits.LockTimeout, hasty)
+			without, limits = r.unasked(parent), r.hasty()
 		}
 		sql, args := parent.probeStatement(database, keys, without...)
 		var found []bool

@@ -1,8 +1,26 @@
 package loosefk
 
 import (
+	"context"
+
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
+
+// Blamed returns how many of the tombstones with integer keys count an attempt when the statements on the first reference of the first parent timed
+// out, and how many wait.
+func (e *Engine) Blamed(ctx context.Context, keys ...int64) (blamed, waits int, err error) {
+	r := &run{engine: e, locked: map[uint32]*pace.Blocked{}}
+	c := &chunk{parent: e.Parents[0]}
+	for _, key := range keys {
+		c.tombstones = append(c.tombstones, tombstone{integer: &key})
+	}
+	c.fail(fault.Fault{Verdict: fault.Timeout}, c.parent.References[0])
+	some, others, err := r.blameless(ctx, c)
+	return len(some), len(others), err
+}
 
 // ReadByRanges makes runs read the leaves of all children by so many blocks at first, as after a scan that timed out.
 func (p *Parent) ReadByRanges(blocks float64) {

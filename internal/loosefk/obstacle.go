@@ -19,6 +19,13 @@ import (
 // hasty bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
 const hasty = 200 * time.Millisecond
 
+// hasty are the session's limits with short waits for locks.
+func (r *run) hasty() batch.Limits {
+	limits := r.engine.Session.Limits
+	limits.LockTimeout = min(limits.LockTimeout, hasty)
+	return limits
+}
+
 // inTheWay notes what kept a task's statement from going through.
 func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
 	seen := r.session(t.reference).Seen()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -147,4 +148,19 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 			require.Zero(t, b.Pending(t))
 		})
 	}
+}
+
+// The look that tells which tombstones are to blame for a timeout reads tables that another session has locked. It holds the run up for a moment only.
+func TestALockedTableBlamesNoTombstone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.engine.Session.Limits = batch.Limits{StatementTimeout: time.Hour, LockTimeout: time.Hour}
+	tx := lock(t, b, "LOCK TABLE children")
+	blamed, waits, err := b.engine.Blamed(t.Context(), 1, 2, 11)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 3}, []int{blamed, waits}, "it cannot be told yet")
+	require.NoError(t, tx.Rollback(t.Context()))
+	blamed, waits, err = b.engine.Blamed(t.Context(), 1, 2, 11)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1}, []int{blamed, waits}, "parent 11 has no children")
 }

@@ -348,7 +348,7 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (la
 	if !slices.Contains(live, true) && (look == nil || !look.found) {
 		return 0, false, r.change(ctx, forgetSQL, idsOf(rows))
 	}
-	elsewhere, err := r.withChildren(ctx, parent, keys, parent.remote(live))
+	elsewhere, err := r.withChildren(ctx, r.engine.Session.Limits, parent, keys, parent.remote(live))
 	if err != nil {
 		return 0, false, err
 	}

@@ -148,7 +148,7 @@ func (p *Parent) childrenStatement(database string, keys any, live []bool) (stri
 }
 
 // withChildren returns the ones of keys that have children in references marked live.
-func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live []bool) (any, error) {
+func (r *run) withChildren(ctx context.Context, limits batch.Limits, parent *Parent, keys any, live []bool) (any, error) {
 	found, asked := keysOf(parent, nil), map[string]bool{}
 	for i, reference := range parent.References {
 		if !live[i] || asked[reference.Database] {
@@ -157,7 +157,7 @@ func (r *run) withChildren(ctx context.Context, parent *Parent, keys any, live [
 		asked[reference.Database] = true
 		sql, args := parent.childrenStatement(reference.Database, keys, live)
 		statement := batch.Statement{SQL: sql, Args: args, Scan: keysInto(&found)}
-		if _, err := r.in(ctx, reference.Database, r.engine.Session.Limits, statement); err != nil {
+		if _, err := r.in(ctx, reference.Database, limits, statement); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +179,7 @@ func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombston
 	if !c.elsewhere {
 		return c.tombstones, nil
 	}
-	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), c.parent.remote(verify))
+	keys, err := r.withChildren(ctx, r.engine.Session.Limits, c.parent, keysOf(c.parent, c.tombstones), c.parent.remote(verify))
 	if err != nil {
 		return nil, err
 	}

@@ -348,11 +348,14 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 	for i, reference := range c.parent.References {
 		failed[i] = slices.Contains(c.gaveUp, reference)
 	}
-	keys, err := r.withChildren(ctx, c.parent, keysOf(c.parent, c.tombstones), failed)
-	if err != nil {
-		if fault.Judge(err).Verdict == fault.Fatal {
-			return nil, nil, err
-		}
+	keys, err := r.withChildren(ctx, r.hasty(), c.parent, keysOf(c.parent, c.tombstones), failed)
+	switch f := fault.Judge(err); {
+	case err == nil:
+	case f.Verdict == fault.Fatal:
+		return nil, nil, err
+	case f.Lock() && r.findLocked(ctx, c.parent):
+		return nil, c.tombstones, nil // It is told once the tables are free.
+	default:
 		return c.tombstones, nil, nil
 	}
 	for _, t := range c.tombstones {
